@@ -22,6 +22,7 @@ import pytest
 
 from ..compare_steps.interleave import compare_steps
 from ..compare_steps.isolation import SharedState
+from ..compare_steps.measure import prepared
 from ..devices import open_device
 from ..devices import scripted_device
 from ..devices.base import MeasuringDevice
@@ -152,7 +153,7 @@ class Rendezvous:
 
     def _try_out(self, before: Subject, after: Subject) -> None:
         """Run each once, and see whether it writes to what the other one reads."""
-        state = SharedState.of(before, after)
+        state = SharedState(before, after)
         for view, subject in zip(self._views.both, (before, after), strict=True):
             self._views.show(view)
             subject.run_once()
@@ -176,8 +177,7 @@ class Rendezvous:
         first, second = (partial(self._views.turn, v) for v in self._views.both)
         return compare_steps(
             device,
-            _prepared(device, before, f"{request.call}#before"),
-            _prepared(device, after, f"{request.call}#after"),
+            *prepared(device, before, after, request.call),
             seconds=request.seconds,
             tolerance=request.tolerance,
             detect=request.detect,
@@ -235,10 +235,6 @@ class Host(PlainRun):
 def _object(why: str | None) -> None:
     if why is not None:
         raise ObjectionError(why)
-
-
-def _prepared(device: MeasuringDevice, subject: Subject, name: str) -> Subject:
-    return replace(subject, step=device.prepare(subject.step, name))
 
 
 def _device(request: TogetherRequest) -> MeasuringDevice:

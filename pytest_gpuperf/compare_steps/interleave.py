@@ -173,18 +173,6 @@ class _Contest:
         return blocks_ms + UNMEASURED * max(before_ms, after_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Series:
-    """Clean quads, and why there are no more of them if the judge wanted more.
-
-    ``is_alone`` says that they are of what steps took of their core.
-    """
-
-    quads: Sequence[Quad]
-    cut: str | None = None
-    is_alone: bool = False
-
-
 MOST_WAITING: Final = 0.05
 """Share of blocks that may wait by themselves where the others are taken by their work.
 
@@ -220,9 +208,6 @@ class _Blocks:
         """What is compared: waiting for a core on a busy machine is no step's work."""
         return self.by_work if self.are_alone else self.by_wall
 
-    def series(self, cut: str | None = None) -> _Series:
-        return _Series(quads=self.quads, cut=cut, is_alone=self.are_alone)
-
 
 def compare_steps(  # noqa: PLR0913, each is a word of the question
     device: MeasuringDevice,
@@ -250,17 +235,26 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     device.preflight()
     deadline = Deadline.after(seconds, device.now_ns)
     contest = _warmed(device, (before, after), enter, block_ms, deadline)
-    series = _record(
+    blocks, cut = _record(
         contest,
         deadline,
         random.Random(seed),  # noqa: S311, a reproducible order
         lambda quads: decide_quads(quads, schedule, torch_swaps, seed=seed)[0],
         follow,
     )
-    if not series.quads:
-        return AbResult(answer=Answer.INCONCLUSIVE, why=series.cut or "")
-    judged = judge_quads(series.quads, schedule, torch_swaps, seed=seed, last=True)
-    return _comparison(contest, series, judged)
+    quads = blocks.quads
+    if not quads:
+        return AbResult.unknown(cut)
+    judged = judge_quads(quads, schedule, torch_swaps, seed=seed, last=True)
+    why = f"{judged.why}; {WITHOUT_WAITS}" if blocks.are_alone else judged.why
+    before_quartile, after_quartile = quartiles(quads)
+    return replace(
+        judged,
+        why=f"{cut}; {why}" if cut and judged.answer is Answer.INCONCLUSIVE else why,
+        before_ms=exp(before_quartile),
+        after_ms=exp(after_quartile),
+        steps=4 * judged.quads * contest.steps,
+    )
 
 
 def _warmed(
@@ -337,14 +331,15 @@ def _record(
     order: random.Random,
     answer: Callable[[Sequence[Quad]], Answer],
     follow: Follow,
-) -> _Series:
+) -> tuple[_Blocks, str]:
+    """Return clean quads, and why there are no more of them if the judge wanted more."""
     found = _Blocks()
     disturbed = 0
     contest.device.disturbance()  # what came before the first quad is no fault of it
     with no_garbage_collection():
         while not found.quads or answer(found.quads) is Answer.MORE:
             if not deadline.leaves(contest.quad_ms):
-                return found.series(_out_of_time(len(found.quads)))
+                return found, _out_of_time(len(found.quads))
             follow(f"quad {len(found.quads) + 1}")
             blocks = _time_quad(contest, before_first=order.random() < _EVEN)
             # Between quads, at the same place for both sides; the automatic collection
@@ -359,8 +354,8 @@ def _record(
             elif disturbed > MOST_REPEATS and unreal is not None:
                 raise StepError(unreal, ErrorId.GP303)
             elif disturbed > MOST_REPEATS:
-                return found.series(trouble)
-    return found.series()
+                return found, trouble or ""
+    return found, ""
 
 
 def _out_of_time(quads: int) -> str:
@@ -421,19 +416,3 @@ def _unreal_time(contest: _Contest, blocks: Sequence[TimedBlock]) -> str | None:
                 "clock: it stopped or was set back; compare without what replaces it"
             )
     return None
-
-
-def _comparison(contest: _Contest, series: _Series, judged: AbResult) -> AbResult:
-    why = judged.why
-    if series.is_alone:
-        why = f"{why}; {WITHOUT_WAITS}"
-    if series.cut and judged.answer is Answer.INCONCLUSIVE:
-        why = f"{series.cut}; {why}"
-    before, after = quartiles(series.quads)
-    return replace(
-        judged,
-        why=why,
-        before_ms=exp(before),
-        after_ms=exp(after),
-        steps=4 * judged.quads * contest.steps,
-    )

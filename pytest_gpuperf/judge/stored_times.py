@@ -36,7 +36,6 @@ from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .comparison import FAR
 from .comparison import INTERVAL_RISK
-from .comparison import Proof
 from .comparison import RunChange
 from .comparison import TimeComparison
 from .comparison import mean
@@ -468,19 +467,11 @@ def _ruling(case: TimeComparison) -> tuple[Outcome, DecidedBy]:
         return Outcome.IMPROVED, DecidedBy.T_AND_RANK
     if case.passes:
         return Outcome.PASS, DecidedBy.UPPER_BOUND
-    rule = _proof(case)
-    if rule is not None:
-        return Outcome.REGRESSED, rule
-    if case.may_pass or case.may_regress or Proof(case=case).is_coming:
+    if case.is_far or case.is_bounded:
+        return Outcome.REGRESSED, DecidedBy.FAR if case.is_far else DecidedBy.BOUND
+    if case.may_pass or case.may_regress or case.is_proof_coming:
         return Outcome.INCONCLUSIVE, DecidedBy.MORE_RUNS
     return Outcome.INCONCLUSIVE, _doubt(case)
-
-
-def _proof(case: TimeComparison) -> DecidedBy | None:
-    proof = Proof(case=case)
-    if proof.is_far:
-        return DecidedBy.FAR
-    return DecidedBy.BOUND if proof.is_bounded else None
 
 
 def _doubt(case: TimeComparison) -> DecidedBy:
@@ -496,7 +487,7 @@ def _doubt(case: TimeComparison) -> DecidedBy:
 def _verdict(
     metric: Metric, case: TimeComparison, outcome: Outcome, rule: DecidedBy
 ) -> Verdict:
-    counted, proof = _counted(case, outcome, rule), Proof(case=case)
+    counted = _counted(case, outcome, rule)
     evidence = _evidence(case, counted, rule)
     chased = outcome is Outcome.PASS and case.may_improve
     return Verdict(
@@ -505,9 +496,9 @@ def _verdict(
         because=grounds(metric, case, outcome, evidence),
         now=case.reference.typical * (1 + evidence.estimate),
         baseline=case.reference.typical,
-        limit=case.reference.typical * (1 + ratio(proof.limit)),
+        limit=case.reference.typical * (1 + ratio(case.limit)),
         settled=rule is not DecidedBy.MORE_RUNS and not chased,
-        proving=rule is DecidedBy.MORE_RUNS and proof.is_coming,
+        proving=rule is DecidedBy.MORE_RUNS and case.is_proof_coming,
         evidence=evidence,
     )
 
@@ -522,7 +513,7 @@ def _counted(
 
 def _p_regressed(case: TimeComparison, rule: DecidedBy) -> float | None:
     if rule is DecidedBy.BOUND:
-        return Proof(case=case).p_bounded
+        return case.p_bounded
     return case.p_regressed if case.is_decided and rule is not DecidedBy.FAR else None
 
 
