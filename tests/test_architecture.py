@@ -317,7 +317,7 @@ MOST_CODE: Final = {
     "devices.pretend": 7150,
     "distributed": 1044,
     "history": 472,
-    "judge": 3562,
+    "judge": 3536,
     "measure": 4068,
     "model": 1923,
     "plugin": 2997,

@@ -26,6 +26,7 @@ from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from .wording import percent
+from .wording import signed
 
 
 CONFIDENCE: Final = 0.95
@@ -118,7 +119,9 @@ class Schedule:
         """
         answer, p_value = decided
         low, high = interval
-        numbers = f"time {signed(change)}, {_interval_in_words(low, high)}; {evidence}"
+        numbers = (
+            f"time {signed(expm1(change))}, {_interval_in_words(low, high)}; {evidence}"
+        )
         sight = _sight(smallest) if answer in UNDECIDED else ""
         return AbResult(
             answer=answer,
@@ -142,12 +145,7 @@ class Schedule:
 def _interval_in_words(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return "too few for an interval"
-    return f"95 % interval {signed(low)} to {signed(high)}"
-
-
-def signed(logarithm: float) -> str:
-    """Show the *logarithm* of a ratio of times, as a change in percent."""
-    return f"{100 * expm1(logarithm):+.1f} %"
+    return f"95 % interval {signed(expm1(low))} to {signed(expm1(high))}"
 
 
 def _sight(smallest: float | None) -> str:

@@ -133,14 +133,7 @@ class TimeComparison:
         """The slowdown that is proven of each run, disturbed or not."""
         return [change.least for change in self.seen]
 
-    def may_be_shift(self, moved: float, runs: int) -> bool:
-        """Whether another occasion may explain that the mean of *runs* moved so far."""
-        shift = self.reference.shift
-        if shift is None:
-            return False
-        return shift.p(moved, self.reference.spread, runs) >= SHIFT_RISK
-
-    def p_shifted(self, excess: float, runs: int) -> float:
+    def _p_shifted(self, excess: float, runs: int) -> float:
         """Chance of an *excess* over the tolerance for which the occasion is to blame."""
         shift = self.reference.shift
         return 0.0 if shift is None else shift.p(excess, self.reference.spread, runs)
@@ -204,7 +197,7 @@ class TimeComparison:
         """Chance of runs that moved so far if the change were the tolerance."""
         excess, runs = mean(moved) - self.limits.ignored, len(moved)
         scattered = t_sf(excess / self.error(runs), self.reference.spread.nu)
-        return max(scattered, self.p_shifted(excess, runs))
+        return max(scattered, self._p_shifted(excess, runs))
 
     @property
     def all_slow(self) -> bool:
@@ -321,7 +314,7 @@ class TimeComparison:
 
     def _proves(self, moved: Sequence[float]) -> bool:
         """Whether neither another occasion nor scatter explains that runs *moved* so far."""
-        shifted = self.may_be_shift(mean(moved), len(moved))
+        shifted = self._p_shifted(mean(moved), len(moved)) >= SHIFT_RISK
         return not shifted and self._p_beyond(moved) < self.suite_context.alpha
 
     @property

@@ -47,7 +47,6 @@ from .ab import SLOWER_OR_FASTER
 from .ab import Decided
 from .ab import Interval
 from .ab import Schedule
-from .ab import signed
 from .exact import PROVING_RUNS
 from .exact import bytes_beneath
 from .exact import is_random
@@ -62,6 +61,7 @@ from .verdict import DETECT_ABOVE_TOLERANCE
 from .verdict import floored
 from .verdict import noticed
 from .verdict import tolerated
+from .wording import signed
 
 
 PAIR_LOOKS: Final = (3, 5, 8)
@@ -260,8 +260,8 @@ def judge_together(
     changes = [log(each.ratio) for each in found if each.ratio is not None]
     if min(changes) < 0 < max(changes):
         why = (
-            f"it varies from process to process: time {signed(min(changes))} to "
-            f"{signed(max(changes))} in {len(found)}"
+            f"it varies from process to process: time {signed(expm1(min(changes)))} to "
+            f"{signed(expm1(max(changes)))} in {len(found)}"
         )
         ratio = exp(fmean(changes))
         judged = AbResult(answer=Answer.INCONCLUSIVE, why=why, ratio=ratio)
