@@ -66,10 +66,8 @@ def engine_in_words(calls: Sequence[Comparison]) -> str:
 
 
 def _effort(times: Sequence[AbResult]) -> str:
-    steps = _span([f"{time.steps}" for time in sorted(times, key=lambda t: t.steps)])
-    seconds = _span(
-        [f"{time.seconds:.1f}" for time in sorted(times, key=lambda t: t.seconds)]
-    )
+    steps = _span([f"{steps}" for steps in sorted(time.steps for time in times)])
+    seconds = _span([f"{spent:.1f}" for spent in sorted(t.seconds for t in times)])
     return f"{steps} steps in {seconds} s a test"
 
 

@@ -189,23 +189,13 @@ def referred(verdict: TestVerdict, settlement: ReferenceResult | None) -> TestVe
     """
     if settlement is None:
         return verdict
-    if settlement.time is None:
-        kept = tuple(_unsettled(v, settlement) for v in verdict.verdicts)
-        return replace(verdict, verdicts=kept)
-    decided = tuple(
-        _settled(v, settlement, settlement.time, verdict.changed)
-        if _is_of_baseline(v)
-        else v
+    verdicts = tuple(
+        _referred(v, settlement, verdict.changed) if _is_of_baseline(v) else v
         for v in verdict.verdicts
     )
-    remarks = [
-        f"{v.metric}: {v.because}"
-        for v in decided
-        if v.settlement is not None
-        and v.outcome is Outcome.PASS
-        and not v.settlement.unasked
-    ]
-    return replace(verdict, verdicts=decided, remarks=(*verdict.remarks, *remarks))
+    passed = [v for v in verdicts if v.settlement and v.outcome is Outcome.PASS]
+    remarks = [f"{v.metric}: {v.because}" for v in passed if not settlement.unasked]
+    return replace(verdict, verdicts=verdicts, remarks=(*verdict.remarks, *remarks))
 
 
 def _is_of_baseline(verdict: Verdict) -> bool:
@@ -218,41 +208,40 @@ def _is_doubtful(verdict: Verdict) -> bool:
     return _is_of_baseline(verdict) and verdict.outcome in DOUBTFUL
 
 
-def _unsettled(verdict: Verdict, settlement: ReferenceResult) -> Verdict:
-    if not _is_doubtful(verdict):
-        return verdict
-    against = f" against {settlement.reference}" if settlement.reference else ""
-    because = f"{verdict.because}; not decided by A/B{against}: {settlement.why}"
-    return replace(verdict, because=because, settlement=settlement)
-
-
-def _settled(
+def _referred(
     verdict: Verdict,
     settlement: ReferenceResult,
-    time: AbResult,
     changed: Mapping[str, tuple[str, str]],
 ) -> Verdict:
+    time = settlement.time
+    if time is None:
+        return _unsettled(verdict, settlement) if _is_doubtful(verdict) else verdict
     outcome = SETTLED_AS.get(time.answer, Outcome.INCONCLUSIVE)
     engine = settlement.engine.partition(";")[0]
     said = f"A/B against {settlement.reference}, {engine}: {time.why}"
-    stored = verdict.outcome is not Outcome.NO_BASELINE
     judged = replace(verdict, settled=True, evidence=None, settlement=settlement)
-    if outcome is Outcome.PASS:
-        # Both sides ran on today's software, so an A/B cannot see what that costs.
-        in_dispute = stored and bool(changed)
+    if outcome is not Outcome.PASS:
         return replace(
             judged,
-            outcome=Outcome.INCONCLUSIVE if in_dispute else outcome,
-            because=f"{said}; {_moral(settlement, changed, stored=stored)}",
+            outcome=outcome,
+            because=said,
+            now=time.after_ms,
+            baseline=time.before_ms,
+            limit=None,
         )
+    stored = verdict.outcome is not Outcome.NO_BASELINE
+    # Both sides ran on today's software, so an A/B cannot see what that costs.
     return replace(
         judged,
-        outcome=outcome,
-        because=said,
-        now=time.after_ms,
-        baseline=time.before_ms,
-        limit=None,
+        outcome=Outcome.INCONCLUSIVE if stored and changed else outcome,
+        because=f"{said}; {_moral(settlement, changed, stored=stored)}",
     )
+
+
+def _unsettled(verdict: Verdict, settlement: ReferenceResult) -> Verdict:
+    against = f" against {settlement.reference}" if settlement.reference else ""
+    because = f"{verdict.because}; not decided by A/B{against}: {settlement.why}"
+    return replace(verdict, because=because, settlement=settlement)
 
 
 def _moral(

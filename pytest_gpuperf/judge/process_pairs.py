@@ -213,7 +213,11 @@ def judge_call(
     time = together if is_shared and not why else None
     if not (is_shared or why):
         time = _judge_time(pairs, tolerance, last=last)
-    exact = tuple(_exact_changes(before, after, tolerance))
+    exact = tuple(
+        change
+        for metric in COMPARED
+        for change in _exact_change(metric, before, after, tolerance)
+    )
     more = any(c.gated and (c.proving or len(pairs) < CONFIRMED) for c in exact)
     undecided = time is not None and time.answer is Answer.MORE
     return Comparison(
@@ -336,13 +340,6 @@ def _schedule(typical_ms: float, tolerance: Tolerance) -> Schedule:
         # decide.
         detect = limits.tolerance + DETECT_ABOVE_TOLERANCE
     return pair_schedule(limits.tolerance, detect)
-
-
-def _exact_changes(
-    before: Sequence[Measurement], after: Sequence[Measurement], tolerance: Tolerance
-) -> Iterator[ExactChange]:
-    for metric in COMPARED:
-        yield from _exact_change(metric, before, after, tolerance)
 
 
 def _exact_change(
