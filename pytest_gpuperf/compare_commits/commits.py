@@ -87,15 +87,20 @@ def apart_in_words(calls: Sequence[Comparison]) -> list[str]:
 Announce = Callable[[str], None]
 
 
-class NothingComparedError(UsageError):
-    """No test could be compared; ``uncompared`` has the reason for each test."""
-
-    def __init__(self, uncompared: Sequence[Comparison]) -> None:
-        super().__init__(_nothing(uncompared), ErrorId.GP709)
-        self.uncompared = tuple(uncompared)
-
-
 def compare_versions(
+    repository: Repository,
+    sides: tuple[Side, Side],
+    selection: Selection,
+    announce: Announce,
+) -> AbRun:
+    """Do as ``run_ab`` does, and raise ``UsageError`` if no test could be compared."""
+    found = run_ab(repository, sides, selection, announce)
+    if not (found.calls or found.is_worse):
+        raise UsageError(_nothing(found.uncompared), ErrorId.GP709)
+    return found
+
+
+def run_ab(
     repository: Repository,
     sides: tuple[Side, Side],
     selection: Selection,
@@ -104,7 +109,7 @@ def compare_versions(
     """Measure the tests that both *sides* have, in turns, and judge them.
 
     Raises ``UsageError`` if a side cannot be checked out or collected or imports code
-    that is not its own, and ``NothingComparedError`` if that is so.
+    that is not its own.
     """
     before, after = sides
     # Closed in reverse: the fork servers end before the folder that they run in is
@@ -174,8 +179,6 @@ def _summed_up(
     collected: Collected,
 ) -> AbRun:
     before, after = sides
-    if not calls and not any(found.is_worse for found in uncompared):
-        raise NothingComparedError(uncompared)
     return AbRun(
         before=before.label,
         after=after.label,

@@ -8,13 +8,13 @@ signals and thread pools are as in a process that measures one version.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from typing import Final
-from typing import Protocol
 from unittest import SkipTest
 from zlib import crc32
 
@@ -66,11 +66,8 @@ def compare(raw: Mapping[str, Any]) -> dict[str, Any]:
     return encode(Rendezvous(decode(TogetherRequest, raw)).result())  # type: ignore[no-any-return]
 
 
-class Arrival(Protocol):
-    """What happens at the call that is compared."""
-
-    def __call__(self) -> None:
-        """Return when the test may go on."""
+Arrival = Callable[[], None]
+"""What happens at the call that is compared, before its test may go on."""
 
 
 class Rendezvous:

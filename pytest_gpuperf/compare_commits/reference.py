@@ -20,7 +20,6 @@ from ..baselines.store import path_of
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbRun
-from ..model.ab import Comparison
 from ..model.ab import ReferenceResult
 from ..model.baseline import Entry
 from ..model.baseline import Origin
@@ -31,13 +30,12 @@ from ..model.finding import Location
 from ..runner.git import Repository
 from ..runner.git import short
 from ..runner.plan import Project
-from ..runner.reference_check import Candidate
+from ..runner.verdicts import Candidate
 from ..settings import RECORDED
 from ..settings import Referred
 from ..settings import Settings
 from ..worker.child import CHILD_OPTIONS
-from .commits import NothingComparedError
-from .commits import compare_versions
+from .commits import run_ab
 from .side_server import Selection
 from .sides import committed
 from .sides import versions
@@ -58,7 +56,7 @@ COMMIT_OR_NAME: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A commit to compare with and what it did; without a ``commit``, ``why`` not.
+    """A commit to compare with, and what it did in ``words``; or ``why`` there is none.
 
     The flags are those of a ``ReferenceResult``.
     """
@@ -172,15 +170,9 @@ def settled(
     )
     announce(f"gpuperf: A/B against {label}, for {_tests(selection, against)}")
     try:
-        found = compare_versions(
-            repository,
-            both,
-            selection,
-            lambda text: announce(f"gpuperf: {text}"),
+        found = run_ab(
+            repository, both, selection, lambda text: announce(f"gpuperf: {text}")
         )
-    except NothingComparedError as error:
-        whys = _whys(error.uncompared)
-        return {d.call: replace(unsettled, why=_why(d, whys)) for d in candidates}
     except UsageError as error:
         why = _in_a_line(str(error).removeprefix(f"{both[0].label}: "))
         return {d.call: replace(unsettled, why=why) for d in candidates}
@@ -206,22 +198,13 @@ def _answer(
 ) -> ReferenceResult:
     change = next((call for call in found.calls if call.test == candidate.call), None)
     if change is None:
-        return replace(unsettled, why=_why(candidate, _whys(found.uncompared)))
+        whys = {each.test: each.uncompared for each in found.uncompared}
+        # Its call alone was not compared, or all of its test.
+        why = whys.get(candidate.call) or whys.get(candidate.planned.test) or NOT_CALLED
+        return replace(unsettled, why=SIDE_WORDS.get(why, why))
     if change.time is None:
         return replace(unsettled, why=change.no_time)
     return replace(unsettled, engine=found.engine, time=change.time)
-
-
-def _whys(uncompared: Sequence[Comparison]) -> dict[str, str]:
-    return {
-        found.test: SIDE_WORDS.get(found.uncompared, found.uncompared)
-        for found in uncompared
-    }
-
-
-def _why(candidate: Candidate, whys: Mapping[str, str]) -> str:
-    """Say why *candidate* was not compared: its call alone, or all of its test."""
-    return whys.get(candidate.call) or whys.get(candidate.planned.test) or NOT_CALLED
 
 
 SELF: Final = "that is the code which is measured here"
@@ -285,8 +268,13 @@ class GitReferenceCheck:
         asked: dict[Reference, list[Candidate]] = {}
         for candidate in candidates:
             against = self._against(repository, reference, candidate, hardware)
-            if isinstance(against, ReferenceResult):
-                found[candidate.call] = against
+            if against.why:
+                found[candidate.call] = ReferenceResult(
+                    reference=against.words,
+                    commit=against.commit,
+                    why=against.why,
+                    unasked=against.unasked,
+                )
             else:
                 asked.setdefault(against, []).append(candidate)
         for against, group in asked.items():
@@ -300,18 +288,15 @@ class GitReferenceCheck:
         reference: str,
         candidate: Candidate,
         hardware: Hardware,
-    ) -> Reference | ReferenceResult:
-        if reference != RECORDED:
-            named = committed(repository, reference)
-            if self.origin() == Origin(commit=str(named.commit)):
-                return ReferenceResult(
-                    reference=named.label, commit=reference, why=SELF
-                )
-            return Reference(commit=reference)
-        found = self._recording(repository, candidate.call, candidate.entry, hardware)
-        if not found.commit:
-            return ReferenceResult(why=found.why, unasked=not self._is_asked)
-        return replace(found, unasked=not self._is_asked)
+    ) -> Reference:
+        if reference == RECORDED:
+            call, entry = candidate.call, candidate.entry
+            found = self._recording(repository, call, entry, hardware)
+            return replace(found, unasked=not self._is_asked)
+        named = committed(repository, reference)
+        if self.origin() == Origin(commit=str(named.commit)):
+            return Reference(commit=reference, words=named.label, why=SELF)
+        return Reference(commit=reference)
 
     def _recording(
         self, repository: Repository, call: str, entry: Entry | None, hardware: Hardware

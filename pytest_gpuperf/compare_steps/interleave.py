@@ -278,6 +278,8 @@ def _warmed(
         steps = _queued_steps(sides, deadline)
     else:
         steps = _steps_a_block(sides, block_ms)
+    for subject in reversed(subjects):
+        steps = subject.most_steps(steps)
     return _Contest(device=device, sides=sides, steps=steps)
 
 
@@ -304,8 +306,7 @@ def _steps_a_block(sides: tuple[_Side, _Side], block_ms: float) -> int:
     steps = ceil(block_ms / fast_ms) if fast_ms > 0 else 1
     if steps * slow_ms > MOST_BLOCK_MS:
         steps = int(MOST_BLOCK_MS / slow_ms)
-    before, after = (side.subject for side in sides)
-    return before.most_steps(after.most_steps(max(1, steps)))
+    return max(1, steps)
 
 
 def _queued_steps(sides: tuple[_Side, _Side], deadline: Deadline) -> int:
@@ -321,8 +322,7 @@ def _queued_steps(sides: tuple[_Side, _Side], deadline: Deadline) -> int:
         left_ms = (deadline.at_ns - deadline.now_ns()) / 1e6
         room = int((left_ms / BLAMING_QUADS / slow_ms - UNMEASURED) / 4)
         steps = max(2, min(steps, room))
-    before, after = (side.subject for side in sides)
-    return before.most_steps(after.most_steps(steps))
+    return steps
 
 
 def _record(

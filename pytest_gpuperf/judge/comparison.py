@@ -188,10 +188,7 @@ class TimeComparison:
     @property
     def p_improved(self) -> float:
         """Chance of clean runs so fast if the speed-up were the tolerance."""
-        return self._p_faster(self.clean)
-
-    def _p_faster(self, changes: Sequence[RunChange]) -> float:
-        return self._p_beyond([-c.feared for c in changes])
+        return self._p_beyond([-c.feared for c in self.clean])
 
     def _p_beyond(self, moved: Sequence[float]) -> float:
         """Chance of runs that moved so far if the change were the tolerance."""
@@ -258,7 +255,7 @@ class TimeComparison:
         """Whether the runs that pass look fast enough to take more of them."""
         if not (self.remaining and self.can_blame and self.all_fast):
             return False
-        return self._p_faster(self.used) < PASS_RISK
+        return self._p_beyond([-c.feared for c in self.used]) < PASS_RISK
 
     @property
     def is_slowed(self) -> bool:
