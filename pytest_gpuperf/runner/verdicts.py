@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -208,19 +207,3 @@ class ReferenceCheck(Protocol):
         hardware: Hardware,
     ) -> tuple[Finding, ...]:
         """Say of each of *findings* whether its line changed since *entry* was recorded."""
-
-
-def candidates_of(
-    plan: Iterable[Planned],
-    cases: Mapping[str, Case],
-    entries: Mapping[str, Entry],
-    is_candidate: Callable[[str, Sequence[StepCall]], bool],
-) -> list[Candidate]:
-    """Return every call, by key and runs, that *is_candidate*, in the order of *plan*."""
-    return [
-        Candidate(call=key, planned=planned, entry=entries.get(key))
-        for planned in plan
-        if planned.test in cases
-        for key, calls in cases[planned.test].calls.items()
-        if is_candidate(key, calls)
-    ]

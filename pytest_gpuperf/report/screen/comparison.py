@@ -38,6 +38,8 @@ from .summary import worst_first
 
 COMPARISON_INDENT: Final = 9
 
+_UNKNOWN: Final = "-"
+
 COUNTED_METRICS: Final = {
     "memory": limited_by(str(PEAK_ALLOCATED.budget)),
     "syncs": (SYNCS,),
@@ -61,8 +63,8 @@ def comparison_lines(sides: Comparison) -> tuple[str, ...]:
 def comparison_texts(sides: Comparison) -> Iterator[tuple[str, str]]:
     """Yield a label and a sentence for each number that both sides have."""
     yield "time", time_in_words(sides)
-    if sides.time is not None and sides.time.before_ms and sides.time.after_ms:
-        yield "step", arrow(STEP_MS, sides.time.before_ms, sides.time.after_ms)
+    if step_in_words(sides):
+        yield "step", step_in_words(sides)
     for name in COUNTED_METRICS:
         if both_sides(sides, name) is not None:
             yield name, count_in_words(sides, name)
@@ -80,16 +82,26 @@ def time_in_words(sides: Comparison) -> str:
     return f"{verdict}, speedup {speedup(sides.time)} (95 %: {interval(sides.time)})"
 
 
-def speedup(time: AbResult) -> str:
+def step_in_words(sides: Comparison) -> str:
+    """Write the times of both steps; nothing if they are not known."""
+    time = sides.time
+    if time is None or time.before_ms is None or time.after_ms is None:
+        return ""
+    return arrow(STEP_MS, time.before_ms, time.after_ms)
+
+
+def speedup(time: AbResult | None) -> str:
     """Write the ratio of both times, or a dash."""
-    return "-" if time.speedup is None else format_value(SPEEDUP, time.speedup)
+    if time is None or time.speedup is None:
+        return _UNKNOWN
+    return format_value(SPEEDUP, time.speedup)
 
 
-def interval(time: AbResult) -> str:
+def interval(time: AbResult | None) -> str:
     """Write ``1.290x to 1.310x``, with 95 % confidence, or a dash."""
+    if time is None or time.least_speedup is None or time.most_speedup is None:
+        return _UNKNOWN
     low, high = time.least_speedup, time.most_speedup
-    if low is None or high is None:
-        return "-"
     return f"{format_value(SPEEDUP, low)} to {format_value(SPEEDUP, high)}"
 
 
@@ -134,8 +146,6 @@ STEPS_HEADER: Final = (
     "test",
 )
 
-_UNKNOWN: Final = "-"
-
 
 def compared_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a comparison with the numbers of both sides, worst first."""
@@ -156,23 +166,15 @@ def compared_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
 
 def _cells(verdict: TestVerdict) -> tuple[str, ...]:
     sides = verdict.sides or Comparison()
-    time = sides.time
     return (
-        _UNKNOWN if time is None else speedup(time),
-        _UNKNOWN if time is None else interval(time),
-        _step(sides),
+        speedup(sides.time),
+        interval(sides.time),
+        step_in_words(sides) or _UNKNOWN,
         _both(sides, "memory"),
         _both(sides, "syncs"),
         _verdict(verdict, sides),
         verdict.test,
     )
-
-
-def _step(sides: Comparison) -> str:
-    time = sides.time
-    if time is None or time.before_ms is None or time.after_ms is None:
-        return _UNKNOWN
-    return arrow(STEP_MS, time.before_ms, time.after_ms)
 
 
 def _both(sides: Comparison, name: str) -> str:
