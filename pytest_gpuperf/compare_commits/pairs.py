@@ -84,9 +84,7 @@ class Both:
 
     def wants_more(self, seconds: float) -> bool:
         """Whether another pair may decide something and *seconds* allow it."""
-        if not self.measured:
-            return False
-        unsettled = [call for call in self.judged(last=False) if not call.settled]
+        unsettled = self._unsettled()
         if not unsettled:
             return False
         pairs = len(self.after.results)
@@ -97,11 +95,14 @@ class Both:
     @property
     def seems_changed(self) -> bool:
         """Whether another pair is to confirm something."""
-        judged = self.judged(last=False) if self.measured else []
         return any(
-            not call.settled and (call.is_suspect or any(c.gated for c in call.exact))
-            for call in judged
+            call.is_suspect or any(c.gated for c in call.exact)
+            for call in self._unsettled()
         )
+
+    def _unsettled(self) -> list[Comparison]:
+        judged = self.judged(last=False) if self.measured else []
+        return [call for call in judged if not call.settled]
 
     def uncompared(self) -> list[Comparison]:
         """Say what of it could not be compared, and why."""
@@ -120,15 +121,16 @@ class Both:
 
     def _why_unmeasured(self) -> Comparison:
         before, after = self.before.last, self.after.last
-        fine_before = before.ending is Ending.PASSED
+        why = [
+            _in_words(result, side)
+            for side, result in (("before", before), ("after", after))
+            if result.ending is not Ending.PASSED
+        ]
         broken = after.ending in {Ending.FAILED, Ending.DIED}
-        found = [("before", before)] if not fine_before else []
-        if after.ending is not Ending.PASSED:
-            found.append(("after", after))
         return Comparison(
             test=self.after.test,
-            uncompared="; ".join(_in_words(result, side) for side, result in found),
-            broken=fine_before and broken,
+            uncompared="; ".join(why),
+            broken=broken and before.ending is Ending.PASSED,
         )
 
 

@@ -172,16 +172,16 @@ class SideServer:
         )
 
     def _answer(self, group: Group, run: RunRequest) -> Sequence[TestResult]:
+        entry = "pytest_gpuperf.compare_commits.side_process:measure"
         request = {"request": encode(run), "relocation": encode(self.relocation)}
-        job = Job(
-            entry="pytest_gpuperf.compare_commits.side_process:measure", request=request
-        )
+        seconds = len(group) * patience(run.settings.seconds)
         try:
-            answer = self.ask(job, len(group) * patience(run.settings.seconds))
+            answer = self.ask(Job(entry=entry, request=request), seconds)
         except RunError as error:
-            return [_died(test, str(error)) for test in group]
+            answer = {"error": str(error)}
         if "error" in answer:
-            return [_died(test, answer["error"]) for test in group]
+            died, why = Ending.DIED, answer["error"]
+            return [TestResult(test=test, ending=died, text=why) for test in group]
         self.settings.update(answer["settings"])
         results = [decode(TestResult, result) for result in answer["results"]]
         for result in results:
@@ -197,8 +197,15 @@ class SideServer:
 
     def request(self, group: Group, number: int) -> RunRequest:
         """Return how *group* is measured, once the side has been collected."""
-        return replace(
-            _request(self.collected, group, number),
+        found = self.collected
+        arguments = {planned.test: planned.argument for planned in found.plan}
+        return RunRequest(
+            tests=tuple(arguments[test] for test in group),
+            device=found.environment.hardware.kind,
+            project=found.project,
+            settings=found.settings,
+            visible=found.slot.visible,
+            number=number,
             round_steps=dict(self._round_steps),
         )
 
@@ -216,22 +223,6 @@ class SideServer:
             return self._server.run(job, seconds)
 
 
-def _request(collected: Collected, group: Group, number: int) -> RunRequest:
-    arguments = {planned.test: planned.argument for planned in collected.plan}
-    return RunRequest(
-        tests=tuple(arguments[test] for test in group),
-        device=collected.environment.hardware.kind,
-        project=collected.project,
-        settings=collected.settings,
-        visible=collected.slot.visible,
-        number=number,
-    )
-
-
 def patience(seconds: float) -> float:
     """Return how long a process may take for a test that is capped at *seconds*."""
     return PATIENCE * seconds + SIDE_PATIENCE_SECONDS
-
-
-def _died(test: str, text: str) -> TestResult:
-    return TestResult(test=test, ending=Ending.DIED, text=text)
