@@ -38,13 +38,16 @@ from ab_real import TOLERANCE
 from ab_real import WORKLOADS
 from ab_real import Step
 
-from pytest_gpuperf.compare_commits.module_view import Viewpoint
+from pytest_gpuperf.compare_commits.module_view import Guest
 from pytest_gpuperf.compare_commits.module_view import Views
 from pytest_gpuperf.compare_commits.one_process_child import VERSION_BLOCK_MS
 from pytest_gpuperf.compare_steps import interleave as quads
 from pytest_gpuperf.devices import preflight as garbage
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.runner.plan import Project
+from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.relocation import Relocation
 
 
@@ -103,7 +106,7 @@ class Turns:
 def versions(modules: int) -> Iterator[Turns]:
     """Have two versions of a project of so many modules in this process."""
     with tempfile.TemporaryDirectory() as folder:
-        views = Views(viewpoint(folder, "before"), viewpoint(folder, "after"))
+        views = Views(guest(folder, "before"), guest(folder, "after"))
         for view in views.both:
             for number in range(modules):
                 module = ModuleType(f"project.m{number}")
@@ -116,13 +119,13 @@ def versions(modules: int) -> Iterator[Turns]:
         os.chdir(home)
 
 
-def viewpoint(folder: str, name: str) -> Viewpoint:
+def guest(folder: str, name: str) -> Guest:
     root = Path(folder, name)
     root.mkdir()
-    return Viewpoint(
+    project = Project(directory=str(root), search_path=tuple(sys.path))
+    return Guest(
+        run=RunRequest(tests=(), device=DeviceKind.CPU, project=project),
         relocation=Relocation(origin=folder, root=str(root)),
-        directory=str(root),
-        search_path=tuple(sys.path),
         environment={},
     )
 

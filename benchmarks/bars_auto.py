@@ -32,7 +32,7 @@ from order_of_work import Tally
 from order_of_work import compare_pairs
 from order_of_work import compare_quads
 
-from pytest_gpuperf.judge.ab_override import SETTLED_AS
+from pytest_gpuperf.judge.ab import SETTLED_AS
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.verdict import Outcome
 

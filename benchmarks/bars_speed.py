@@ -17,7 +17,7 @@ from order_of_work import TOLERANCE
 from order_of_work import kept
 from order_of_work import measured
 
-from pytest_gpuperf.compare_steps.interleave import TorchSwaps
+from pytest_gpuperf.compare_steps.interleave import torch_swaps
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import settle_together
 from pytest_gpuperf.judge.calls import suite_context_of
@@ -88,11 +88,11 @@ def _swapping(attempts: int) -> Figure:
     say(f"speed, {DRAWS:,} label swaps")
     noise = random.Random(72)  # noqa: S311  noise, no secret
     quads = [_quad(noise) for _ in range(QUAD_LOOKS[-1])]
-    swaps, seeds = TorchSwaps(), iter(range(attempts))
+    seeds = iter(range(attempts))
 
     def swap() -> None:
         labels = Labels.drawn(len(quads), DRAWS, next(seeds))
-        swaps.count(quads, TOLERANCE, labels)
+        torch_swaps(quads, TOLERANCE, labels)
 
     return within_seconds(
         f"{DRAWS:,} label swaps of {len(quads)} quads, the draw included",

@@ -44,7 +44,7 @@ from silent_green import result
 from pytest_gpuperf.compare_commits.one_process_child import VERSION_BLOCK_MS
 from pytest_gpuperf.compare_steps.interleave import compare_steps
 from pytest_gpuperf.devices.base import ThreadWork
-from pytest_gpuperf.judge.ab_override import SETTLED_AS
+from pytest_gpuperf.judge.ab import SETTLED_AS
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.verdict import DETECT_ABOVE_TOLERANCE
 from pytest_gpuperf.measure.step import Subject

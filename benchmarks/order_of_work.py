@@ -18,15 +18,15 @@ import numpy as np
 from figures import Share
 from noise_profiles import Array
 
-from pytest_gpuperf.compare_steps.interleave import TorchSwaps
+from pytest_gpuperf.compare_steps.interleave import torch_swaps
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import settle_together
 from pytest_gpuperf.judge.calls import suite_context_of
 from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.judge.interleaved import decide_quads
-from pytest_gpuperf.judge.interleaved import quad_rule
+from pytest_gpuperf.judge.interleaved import quad_schedule
 from pytest_gpuperf.judge.process_pairs import judge_pairs
-from pytest_gpuperf.judge.process_pairs import pair_rule
+from pytest_gpuperf.judge.process_pairs import pair_schedule
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.verdict import ALONE
 from pytest_gpuperf.model.ab import Answer
@@ -53,8 +53,6 @@ TOLERANCE: Final = 0.01
 DETECT: Final = 0.03
 
 DIRTY: Final = ("the process waited for a core",)
-
-_SWAPS: Final = TorchSwaps()
 
 
 @dataclass(slots=True)
@@ -198,12 +196,16 @@ def _ask(
 
 def compare_quads(quads: Array, *, seed: int) -> tuple[Answer, int]:
     """Decide at each look of the judge, the last time where there are no more quads."""
-    rule = quad_rule(TOLERANCE, DETECT)
+    schedule = quad_schedule(TOLERANCE, DETECT)
     series = [(a, b, c, d) for a, b, c, d in quads.tolist()]
-    looks = sorted({*(look for look in rule.looks if look < len(series)), len(series)})
+    looks = sorted(
+        {*(look for look in schedule.looks if look < len(series)), len(series)}
+    )
     for look in looks:
         last = look == len(series)
-        answer = decide_quads(series[:look], rule, _SWAPS, seed=seed, last=last).answer
+        answer = decide_quads(
+            series[:look], schedule, torch_swaps, seed=seed, last=last
+        )[0]
         if answer is not Answer.MORE:
             return answer, look
     return Answer.INCONCLUSIVE, len(series)
@@ -211,10 +213,10 @@ def compare_quads(quads: Array, *, seed: int) -> tuple[Answer, int]:
 
 def compare_pairs(differences: Iterable[float]) -> tuple[Answer, int]:
     """Decide at each look of the judge; there are as many pairs as it can ask for."""
-    rule = pair_rule(TOLERANCE, DETECT)
+    schedule = pair_schedule(TOLERANCE, DETECT)
     pairs = list(differences)
-    for look in rule.looks:
-        answer = judge_pairs(pairs[:look], rule).answer
+    for look in schedule.looks:
+        answer = judge_pairs(pairs[:look], schedule).answer
         if answer is not Answer.MORE:
             return answer, look
     return Answer.INCONCLUSIVE, len(pairs)

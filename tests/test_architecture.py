@@ -308,26 +308,26 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 536,  # the id of a page without jinja2
     "baselines": 1056,
-    "cli": 2315,
-    "compare_commits": 1659,  # signatures broken by longer names
-    "compare_steps": 813,
+    "cli": 2313,
+    "compare_commits": 1537,  # signatures broken by longer names
+    "compare_steps": 766,
     "devices": 2136,
     "devices.cpu": 799,
     "devices.cuda": 957,
     "devices.pretend": 7150,
     "distributed": 1044,
     "history": 472,
-    "judge": 3633,  # what chooses by a clock is blamed after eight runs
+    "judge": 3519,  # what chooses by a clock is blamed after eight runs
     "measure": 4068,
-    "model": 1929,
+    "model": 1923,
     "plugin": 2997,
     "report": 1341,
     "report.ci": 650,
     "report.exchange": 161,
-    "report.html": 1257,
+    "report.html": 1255,
     "report.json": 284,
-    "report.screen": 2523,
-    "runner": 3051,  # signatures broken by longer names
+    "report.screen": 2522,
+    "runner": 3042,  # signatures broken by longer names
     "sharing": 229,
     "trainers": 472,
     "worker": 1617,  # the user's own code that names a clock
@@ -335,7 +335,7 @@ MOST_CODE: Final = {
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 300
+MOST_DATACLASSES: Final = 282
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

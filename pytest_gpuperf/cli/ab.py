@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from ..compare_commits.commits import compare_versions
-from ..compare_commits.side import Selection
-from ..compare_commits.side import preload
-from ..compare_commits.versions import versions
+from ..compare_commits.side_server import Selection
+from ..compare_commits.sides import versions
 from ..report.screen.commits import comparison_lines
 from ..report.screen.commits import markdown_lines
 from ..runner.git import Repository
@@ -59,8 +58,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
             repository,
             versions(repository, arguments.before, arguments.after),
             Selection(arguments=tuple(given)),
-            preload=preload(given),
-            announce=announce,
+            announce,
         )
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")

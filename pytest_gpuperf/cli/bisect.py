@@ -10,15 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..compare_commits.bisect import Mark
-from ..compare_commits.bisect import first_bad
+from ..compare_commits.commits import Mark
 from ..compare_commits.commits import compare_versions
-from ..compare_commits.side import Selection
-from ..compare_commits.side import preload
-from ..compare_commits.versions import committed
+from ..compare_commits.commits import first_bad
+from ..compare_commits.side_server import Selection
+from ..compare_commits.sides import committed
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.ab import CommitComparison
+from ..model.ab import AbRun
 from ..report.screen.commits import comparison_lines
 from ..report.wrapping import wrapped
 from ..runner.git import Repository
@@ -66,10 +65,9 @@ class Search:
             compare_versions,
             repository,
             selection=Selection(arguments=tuple(arguments)),
-            preload=preload(arguments),
             announce=announce,
         )
-        self._found: dict[str, CommitComparison] = {}
+        self._found: dict[str, AbRun] = {}
 
     def through(self, bad: str) -> int:
         """Search up to *bad*; raises ``UsageError`` if that is not worse."""
@@ -100,12 +98,12 @@ class Search:
         announce(f"{mark.value} {self._named(commit)}")
         return mark
 
-    def _compared(self, commit: str) -> CommitComparison:
+    def _compared(self, commit: str) -> AbRun:
         version = committed(self._repository, commit)
         announce(f"comparing {self._named(commit)}")
         return self._compare((self._good, version))
 
-    def _mark(self, commit: str, found: CommitComparison) -> Mark:
+    def _mark(self, commit: str, found: AbRun) -> Mark:
         """Mark a commit; a broken or undecided comparison is no evidence."""
         self._found[commit] = found
         if any(call.is_worse for call in found.calls):

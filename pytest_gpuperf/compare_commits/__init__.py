@@ -3,8 +3,8 @@
 Begin with:
 
 - ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
-- ``bisect.first_bad``: ``gpuperf bisect``
+- ``commits.first_bad``: ``gpuperf bisect``
 - ``reference.GitReferenceCheck``: ``--gpuperf-ref``
-- ``versions.versions``: two commits as two checkouts
-- ``side.Selection``: what one side runs
+- ``sides.Side``: where the code of one side is
+- ``side_server.SideServer``: what runs it
 """

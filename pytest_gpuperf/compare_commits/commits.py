@@ -1,33 +1,33 @@
-"""One version of the project against another, from checkout to verdicts."""
+"""One version of the project against another, and the first of many that is worse."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
-from functools import partial
+from enum import Enum
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbResult
-from ..model.ab import CallChange
-from ..model.ab import CommitComparison
-from ..model.ab import Uncompared
+from ..model.ab import AbRun
+from ..model.ab import Comparison
 from ..runner.git import Repository
+from ..runner.git import run_git
 from ..runner.plan import groups_of
-from ..runner.relocation import Relocation
 from .one_process import Together
 from .pairs import run_pairs
-from .side import Collected
-from .side import Selection
-from .side import Side
-from .side import SidePlace
-from .slow_lines import Blamed
-from .versions import Checkout
-from .versions import Version
+from .side_server import Collected
+from .side_server import Selection
+from .side_server import SideServer
+from .sides import Checkout
+from .sides import Side
+from .slow_lines import with_lines
 
 
 # How times were compared, why in that way, and the smallest change it could detect.
@@ -50,7 +50,7 @@ EXACT: Final = "what is exact by pairs of fresh processes"
 APART: Final = "compared in pairs of processes, as one cannot hold both"
 
 
-def engine_in_words(calls: Sequence[CallChange]) -> str:
+def engine_in_words(calls: Sequence[Comparison]) -> str:
     """Say how *calls* were compared, up to the number of pairs, which comes next."""
     times = [call.time for call in calls if call.time is not None]
     shared = [time for time in times if time.steps]
@@ -66,10 +66,8 @@ def engine_in_words(calls: Sequence[CallChange]) -> str:
 
 
 def _effort(times: Sequence[AbResult]) -> str:
-    steps = _span([f"{time.steps}" for time in sorted(times, key=lambda t: t.steps)])
-    seconds = _span(
-        [f"{time.seconds:.1f}" for time in sorted(times, key=lambda t: t.seconds)]
-    )
+    steps = _span([f"{steps}" for steps in sorted(time.steps for time in times)])
+    seconds = _span([f"{spent:.1f}" for spent in sorted(t.seconds for t in times)])
     return f"{steps} steps in {seconds} s a test"
 
 
@@ -78,7 +76,7 @@ def _span(ascending: Sequence[str]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def apart_in_words(calls: Sequence[CallChange]) -> list[str]:
+def apart_in_words(calls: Sequence[Comparison]) -> list[str]:
     """Say why one process could not run both: once, if all have the same reason."""
     reasons = {call.test: call.apart for call in calls if call.apart}
     if len(reasons) == len(calls) and len(set(reasons.values())) == 1:
@@ -89,28 +87,31 @@ def apart_in_words(calls: Sequence[CallChange]) -> list[str]:
 Announce = Callable[[str], None]
 
 
-class NothingComparedError(UsageError):
-    """No test could be compared; ``uncompared`` has the reason for each test."""
-
-    def __init__(self, uncompared: Sequence[Uncompared]) -> None:
-        super().__init__(_nothing(uncompared), ErrorId.GP709)
-        self.uncompared = tuple(uncompared)
-
-
 def compare_versions(
     repository: Repository,
-    versions: tuple[Version, Version],
+    sides: tuple[Side, Side],
     selection: Selection,
-    *,
-    preload: Sequence[str],
     announce: Announce,
-) -> CommitComparison:
-    """Measure the tests that both *versions* have, in turns, and judge them.
+) -> AbRun:
+    """Do as ``run_ab`` does, and raise ``UsageError`` if no test could be compared."""
+    found = run_ab(repository, sides, selection, announce)
+    if not (found.calls or found.is_worse):
+        raise UsageError(_nothing(found.uncompared), ErrorId.GP709)
+    return found
+
+
+def run_ab(
+    repository: Repository,
+    sides: tuple[Side, Side],
+    selection: Selection,
+    announce: Announce,
+) -> AbRun:
+    """Measure the tests that both *sides* have, in turns, and judge them.
 
     Raises ``UsageError`` if a side cannot be checked out or collected or imports code
-    that is not its own, and ``NothingComparedError`` if that is so.
+    that is not its own.
     """
-    before, after = versions
+    before, after = sides
     # Closed in reverse: the fork servers end before the folder that they run in is
     # removed.
     with ExitStack() as opened:
@@ -118,94 +119,67 @@ def compare_versions(
             *before.trees(repository, "before"),
             *after.trees(repository, "after"),
         ]
-        checkout = opened.enter_context(closing(Checkout(trees)))
+        folder = Path(opened.enter_context(closing(Checkout(trees))).folder)
         round_steps: dict[str, int] = {}  # those of both sides
-        sides = [
+        old, new = (
             opened.enter_context(
-                closing(Side(_place(repository, v, at), preload, announce, round_steps))
+                closing(SideServer(side, selection, announce, round_steps))
             )
-            for v, at in (
-                (before, Path(checkout.folder, "before")),
-                (after, Path(checkout.folder, "after")),
+            for side in (
+                before.checked_out(folder / "before"),
+                after.checked_out(folder / "after"),
             )
-        ]
-        blamed = Blamed(
-            repository=repository,
-            versions=versions,
-            after=sides[-1],
-            scratch=Path(checkout.folder),
-            announce=announce,
         )
-        return _compared(sides, versions, selection, blamed)
-
-
-def _place(repository: Repository, version: Version, checked_out: Path) -> SidePlace:
-    """Return the place of *version*: the checkout, or the working tree as it is."""
-    root = repository.top if version.commit is None else str(checked_out.resolve())
-    relocation = Relocation(origin=repository.top, root=root)
-    directory = Path(root, Path.cwd().resolve().relative_to(repository.top))
-    if not directory.is_dir():
-        msg = (
-            f"{version.label}: has no folder {directory.relative_to(root)}; run gpuperf "
-            "ab in a folder that both versions have"
-        )
-        raise UsageError(msg, ErrorId.GP707)
-    return SidePlace(
-        label=version.label, relocation=relocation, directory=str(directory)
-    )
+        calls, uncompared = _compared(old, new, announce)
+        located = with_lines(calls, repository, before, new, folder)
+        return _summed_up(located, uncompared, sides, new.collected)
 
 
 def _compared(
-    sides: Sequence[Side],
-    versions: tuple[Version, Version],
-    selection: Selection,
-    blamed: Blamed,
-) -> CommitComparison:
-    before, after = sides
-    old, new = before.collect(selection), after.collect(selection)
+    before: SideServer, after: SideServer, announce: Announce
+) -> tuple[dict[str, list[Comparison]], tuple[Comparison, ...]]:
+    """Return the calls by test, and what could not be compared."""
+    old, new = before.collect(), after.collect()
     alone = [*_only(old, new, "before only"), *_only(new, old, "after only")]
     tests = {planned.test for planned in old.plan}
     plan = [planned for planned in new.plan if planned.test in tests]
     settings = new.settings
+
+    def renew(number: int) -> None:
+        before.renew(number)
+        after.renew(number)
+
     both = run_pairs(
         groups_of(plan, settings.isolation),
         before.run,
         after.run,
         project=settings.tolerance,
         seconds=settings.seconds,
-        announce=blamed.announce,
+        announce=announce,
         together=Together(before, after, settings.seconds) if new.can_share else None,
-        renew=partial(_renew, sides),
+        renew=renew,
     )
     calls = {t.after.test: t.judged(last=True) for t in both if t.measured}
-    uncompared = (*alone, *(found for test in both for found in test.uncompared()))
-    return _summed_up(blamed.located(calls), uncompared, versions, new)
+    return calls, (*alone, *(found for test in both for found in test.uncompared()))
 
 
-def _renew(sides: Sequence[Side], number: int) -> None:
-    for side in sides:
-        side.renew(number)
-
-
-def _only(here: Collected, there: Collected, why: str) -> list[Uncompared]:
+def _only(here: Collected, there: Collected, why: str) -> list[Comparison]:
     known = {planned.test for planned in there.plan}
     return [
-        Uncompared(test=planned.test, why=why)
+        Comparison(test=planned.test, uncompared=why)
         for planned in here.plan
         if planned.test not in known
     ]
 
 
 def _summed_up(
-    calls: tuple[CallChange, ...],
-    uncompared: tuple[Uncompared, ...],
-    versions: tuple[Version, Version],
+    calls: tuple[Comparison, ...],
+    uncompared: tuple[Comparison, ...],
+    sides: tuple[Side, Side],
     collected: Collected,
-) -> CommitComparison:
-    before, after = versions
-    if not calls and not any(found.is_worse for found in uncompared):
-        raise NothingComparedError(uncompared)
-    return CommitComparison(
+) -> AbRun:
+    before, after = sides
+    return AbRun(
         before=before.label,
         after=after.label,
         device=collected.environment.hardware.key,
@@ -221,17 +195,69 @@ def _summed_up(
     )
 
 
-def _same(before: Version, after: Version) -> list[str]:
+def _same(before: Side, after: Side) -> list[str]:
     if before.commit is None or before.commit != after.commit:
         return []
     return ["both are the same commit: what differs here is noise"]
 
 
-def _nothing(uncompared: Sequence[Uncompared]) -> str:
+def _nothing(uncompared: Sequence[Comparison]) -> str:
     if not uncompared:
         return (
             "nothing to compare: found no test that takes the gpuperf fixture on either "
             "side; name the files of those that do after `--`"
         )
-    reasons = "; ".join(f"{found.test}: {found.why}" for found in uncompared)
+    reasons = "; ".join(f"{found.test}: {found.uncompared}" for found in uncompared)
     return f"nothing could be compared: {reasons}"
+
+
+# ``git bisect`` in a working tree of its own, apart from the user's bisect state.
+
+
+class Mark(Enum):
+    """The answer for git about a commit; one that cannot be judged is skipped."""
+
+    GOOD = "good"
+    BAD = "bad"
+    SKIP = "skip"
+
+
+PLACE: Final = "bisect"
+FOUND: Final = "is the first bad commit"
+CANDIDATES: Final = "The first bad commit could be any of:"
+LISTED_COMMIT: Final = re.compile(r"^[0-9a-f]{40,64}$", re.MULTILINE)
+
+JudgeCommit = Callable[[str], Mark]
+
+
+def first_bad(
+    repository: Repository, good: str, bad: str, judge: JudgeCommit
+) -> tuple[str, ...]:
+    """Return the first bad commit, or all candidates if some commits were skipped.
+
+    *judge* marks a commit between *good* and *bad*. Raises ``UsageError`` if git
+    cannot go on.
+    """
+    tree = {"repository": repository.top, "commit": bad, "path": PLACE}
+    with closing(Checkout([tree])) as checkout:
+        place = Path(checkout.folder, PLACE)
+        # Nothing is checked out here: each commit is measured in a checkout of its own.
+        said = _bisect(place, "start", "--no-checkout", bad, good)
+        while True:
+            if FOUND in said.stdout:
+                return (_commit(place, "refs/bisect/bad"),)
+            if CANDIDATES in said.stdout:
+                return tuple(LISTED_COMMIT.findall(said.stdout))
+            if said.returncode:
+                msg = f"git bisect cannot go on: {said.stderr.strip() or said.stdout}"
+                raise UsageError(msg, ErrorId.GP710)
+            mark = judge(_commit(place, "BISECT_HEAD"))
+            said = _bisect(place, mark.value)
+
+
+def _bisect(place: Path, *arguments: str) -> CompletedProcess[str]:
+    return run_git(place, "bisect", *arguments)
+
+
+def _commit(place: Path, ref: str) -> str:
+    return run_git(place, "rev-parse", "--verify", ref).stdout.strip()

@@ -23,6 +23,9 @@ from typing import Any
 from typing import Final
 
 from ..devices.torch_state import RandomState
+from ..measure.step import Subject
+from ..model.measurement import Measurement
+from ..runner.plan import RunRequest
 from ..runner.relocation import OWN_PACKAGE
 from ..runner.relocation import RelocatingFinder
 from ..runner.relocation import Relocation
@@ -34,27 +37,38 @@ INSTALLED_PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
 TEST_RUNNER: Final = "_pytest"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Viewpoint:
-    """Where code of one version starts from."""
+VERSION_NAMES: Final = ("before", "after")
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """One version: how its test is run, where its code is, and what that finds there.
+
+    ``measured`` is what its test measured when it ran alone.
+    """
+
+    run: RunRequest
     relocation: Relocation
-    directory: str
-    search_path: tuple[str, ...]
     environment: Mapping[str, str]
+    measured: tuple[Measurement, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class View:
-    """What code of one version sees: its imports, and the global state of the process."""
+    """What code of one version sees: its imports, and the global state of the process.
 
-    relocation: Relocation
+    ``subject`` is its step, once that is known.
+    """
+
+    name: str
+    guest: Guest
     directory: str
     path: list[str]
     finders: list[Any]
     environment: dict[str, str]
     random: RandomState
     modules: dict[str, ModuleType] = field(default_factory=dict)
+    subject: Subject | None = None
 
     @property
     def files(self) -> frozenset[str]:
@@ -66,17 +80,18 @@ class View:
 class Views:
     """Both versions; between turns neither is to be seen."""
 
-    def __init__(self, first: Viewpoint, second: Viewpoint) -> None:
+    def __init__(self, before: Guest, after: Guest) -> None:
         """Take what this process has imported of either one apart."""
-        relocations = first.relocation, second.relocation
+        relocations = before.relocation, after.relocation
         self._outside = _apart_from(_installed(), relocations)
         start, environment = RandomState.now(), dict(os.environ)
         self._current: View | None = None
         self._last = ""
         sys.meta_path[:] = [f for f in sys.meta_path if not _is_relocating(f)]
+        first, second = VERSION_NAMES
         self.both = (
-            _view(first, environment, start),
-            _view(second, environment, start),
+            _view(first, before, environment, start),
+            _view(second, after, environment, start),
         )
         for view in self.both:
             view.modules = _taken([n for n in sys.modules if self._is_of(view, n)])
@@ -164,20 +179,21 @@ class Views:
 
     def _is_of(self, view: View, name: str) -> bool:
         place = _place(sys.modules[name])
-        if place is None or not _is_below(place, view.relocation.root):
+        if place is None or not _is_below(place, view.guest.relocation.root):
             return False
         return self._is_own(name)
 
 
 def _view(
-    point: Viewpoint, environment: Mapping[str, str], random: RandomState
+    name: str, guest: Guest, environment: Mapping[str, str], random: RandomState
 ) -> View:
     return View(
-        relocation=point.relocation,
-        directory=point.directory,
-        path=list(point.search_path),
-        finders=[RelocatingFinder(point.relocation)],
-        environment={**environment, **point.environment},
+        name=name,
+        guest=guest,
+        directory=guest.run.project.directory,
+        path=list(guest.run.project.search_path),
+        finders=[RelocatingFinder(guest.relocation)],
+        environment={**environment, **guest.environment},
         random=random,
     )
 

@@ -24,28 +24,24 @@ from ..devices.torch_state import contexts
 from ..devices.torch_state import loaded_libraries
 from ..devices.torch_state import operations_from
 from ..errors import RunError
+from ..judge.ab import Schedule
 from ..judge.process_pairs import INSTANCE_LOOKS
 from ..judge.process_pairs import judge_together
-from ..judge.process_pairs import limits_together
-from ..judge.readings import Limits
-from ..measure.step import Subject
+from ..judge.process_pairs import schedule_together
 from ..model.ab import AbResult
 from ..model.ab import Answer
 from ..model.codec import decode
 from ..model.codec import encode
-from ..model.measurement import Measurement
 from ..runner.fork_server import Job
-from ..runner.plan import RunRequest
 from ..runner.relocation import OWN_PACKAGE
-from ..runner.relocation import Relocation
 from ..runner.relocation import moved_path
 from ..runner.relocation import stranger
 from ..runner.screening import Case
+from .module_view import Guest
 from .module_view import View
 from .pairs import Both
-from .pairs import TogetherTime
-from .side import Side
-from .side import patience
+from .side_server import SideServer
+from .side_server import patience
 
 
 # Reasons why two versions of a project cannot be measured in one process.
@@ -78,33 +74,23 @@ class Beginning:
         )
 
 
-def alone(name: str, view: View, beginning: Beginning) -> str | None:
-    """Object to what the version *name*, which is shown, did before its call."""
+def alone(view: View, beginning: Beginning) -> str | None:
+    """Object to what the version of *view*, which is shown, did before its call."""
     return (
-        _compiled(name, view, beginning)
-        or _entangled(name, view)
-        or _registered(name, view)
-        or _in_context(name, beginning)
-        or _at_work(name, beginning)
+        _compiled(view, beginning)
+        or _entangled(view)
+        or _registered(view)
+        or _in_context(view.name, beginning)
+        or _at_work(view.name, beginning)
     )
 
 
 def together(
-    names: tuple[str, str],
-    views: tuple[View, View],
-    subjects: tuple[Subject, Subject],
-    shared: Mapping[str, ModuleType],
-    beginning: Beginning,
+    views: tuple[View, View], shared: Mapping[str, ModuleType], beginning: Beginning
 ) -> str | None:
     """Object to what either version did to the other; *shared* are modules of both."""
-    for name, view, other, subject in zip(
-        names, views, reversed(views), subjects, strict=True
-    ):
-        found = (
-            _stranger(name, view)
-            or _patched(name, view, shared)
-            or _uses(name, other, subject)
-        )
+    for view, other in zip(views, reversed(views), strict=True):
+        found = _stranger(view) or _patched(view, shared) or _uses(view, other)
         if found:
             return found
     return _left_behind(shared, beginning)
@@ -112,29 +98,35 @@ def together(
 
 def unlike(before: Mapping[str, str], after: Mapping[str, str]) -> str | None:
     """Object to a setting that differs between both versions, each by itself."""
-    for name in sorted(before.keys() | after.keys()):
-        old, new = before.get(name, NO_SIDE), after.get(name, NO_SIDE)
-        if old != new:
-            return f"{name} is {old} before and {new} after, and a process has it once"
-    return None
+    return _differing(
+        "{} is {} before and {} after, and a process has it once", before, after
+    )
 
 
 def changed(alone: Mapping[str, str], now: Mapping[str, str]) -> str | None:
     """Object to a setting that is another one when both have set it."""
-    for name in sorted(alone.keys() | now.keys()):
-        old, new = alone.get(name, NO_SIDE), now.get(name, NO_SIDE)
-        if old != new:
-            return f"{name} is {old} for each by itself and {new} for both together"
+    return _differing(
+        "{} is {} for each by itself and {} for both together", alone, now
+    )
+
+
+def _differing(
+    sentence: str, first: Mapping[str, str], second: Mapping[str, str]
+) -> str | None:
+    for name in sorted(first.keys() | second.keys()):
+        one, other = first.get(name, NO_SIDE), second.get(name, NO_SIDE)
+        if one != other:
+            return sentence.format(name, one, other)
     return None
 
 
-def _compiled(name: str, view: View, beginning: Beginning) -> str | None:
+def _compiled(view: View, beginning: Beginning) -> str | None:
     compiled = [m for m in view.modules if _is_compiled(view.modules[m])]
     loaded = sorted(loaded_libraries() - beginning.libraries)
     if not compiled and not loaded:
         return None
     which = compiled[0] if compiled else loaded[0]
-    return f"{name} has its own compiled code, {which}, and a process can load only one version"
+    return f"{view.name} has its own compiled code, {which}, and a process can load only one version"
 
 
 def _is_compiled(module: ModuleType | None) -> bool:
@@ -142,21 +134,21 @@ def _is_compiled(module: ModuleType | None) -> bool:
     return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
 
 
-def _entangled(name: str, view: View) -> str | None:
+def _entangled(view: View) -> str | None:
     for own in view.modules:
         # Importing a submodule sets it as an attribute of its package: in a shared
         # package both versions would find the last one.
         package = own.rpartition(".")[0]
         if package and package not in view.modules and package in sys.modules:
-            return f"{own} of {name} is inside of {package}, which both share"
+            return f"{own} of {view.name} is inside of {package}, which both share"
     return None
 
 
-def _registered(name: str, view: View) -> str | None:
+def _registered(view: View) -> str | None:
     found = operations_from(view.files)
     if not found:
         return None
-    return f"{name} registers the operation {found[0]}, and a process can register it only once"
+    return f"{view.name} registers the operation {found[0]}, and a process can register it only once"
 
 
 def _in_context(name: str, beginning: Beginning) -> str | None:
@@ -181,23 +173,23 @@ def _at_work(name: str, beginning: Beginning) -> str | None:
     return None
 
 
-def _stranger(name: str, view: View) -> str | None:
-    found = stranger(view.modules, view.relocation)
-    return f"{name} imported {found[0]} from {found[1]}" if found else None
+def _stranger(view: View) -> str | None:
+    found = stranger(view.modules, view.guest.relocation)
+    return f"{view.name} imported {found[0]} from {found[1]}" if found else None
 
 
-def _patched(name: str, view: View, shared: Mapping[str, ModuleType]) -> str | None:
+def _patched(view: View, shared: Mapping[str, ModuleType]) -> str | None:
     """Object to code of a version in a place where the other one finds it."""
     is_own = partial(_is_from, files=view.files, modules=view.modules)
     for place, module in _watched(shared):
         for attribute, value in list(vars(module).items()):
             if is_own(value):
-                return f"{name} replaces {place}.{attribute}, which both use"
+                return f"{view.name} replaces {place}.{attribute}, which both use"
             if isinstance(value, type) and value.__module__ == place:
                 for inside, held in list(vars(value).items()):
                     if is_own(held):
                         where = f"{place}.{attribute}.{inside}"
-                        return f"{name} replaces {where}, which both use"
+                        return f"{view.name} replaces {where}, which both use"
     return None
 
 
@@ -213,9 +205,14 @@ def _is_from(value: object, files: Collection[str], modules: Collection[str]) ->
     return False
 
 
-def _uses(name: str, other: View, subject: Subject) -> str | None:
-    found = sorted(files_of(subject.step) & other.files)
-    return f"{name} uses code of the other version, from {found[0]}" if found else None
+def _uses(view: View, other: View) -> str | None:
+    step = None if view.subject is None else view.subject.step
+    found = sorted(files_of(step) & other.files)
+    return (
+        f"{view.name} uses code of the other version, from {found[0]}"
+        if found
+        else None
+    )
 
 
 def _left_behind(shared: Mapping[str, ModuleType], beginning: Beginning) -> str | None:
@@ -254,19 +251,6 @@ LEAST_SHARE: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guest:
-    """One version: how its test is run, and where its code is.
-
-    ``measured`` is what its test measured when it ran alone.
-    """
-
-    run: RunRequest
-    relocation: Relocation
-    environment: Mapping[str, str]
-    measured: tuple[Measurement, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TogetherRequest:
     """Asks for a comparison of one *call* of both versions.
 
@@ -284,72 +268,61 @@ class TogetherRequest:
     number: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TogetherResult:
-    """A comparison that took ``seconds``, or why there is none."""
-
-    comparison: AbResult | None = None
-    refused: str = ""
-    seconds: float = 0.0
-
-
 class Together:
     """Measures the calls of a test that passed on both sides, each in one process.
 
     A change is confirmed in other processes, which draw other random numbers.
     """
 
-    def __init__(self, before: Side, after: Side, seconds: float) -> None:
+    def __init__(self, before: SideServer, after: SideServer, seconds: float) -> None:
         """*seconds* cap what one test may cost, its first pair included."""
         self._before = before
         self._after = after
         self._seconds = seconds
 
-    def __call__(self, both: Both) -> Mapping[str, TogetherTime]:
-        """Return how each call compares that has a time, or why it does not."""
-        found: dict[str, TogetherTime] = {}
+    def __call__(self, both: Both) -> Mapping[str, AbResult]:
+        """Return how each call compares that has a time; without a ratio, why it does not."""
+        found: dict[str, AbResult] = {}
         for call in both.after.calls.keys() & both.before.calls.keys():
-            limits = limits_together(both.newest_pair(call), both.tolerance_of(call))
-            if limits is not None:
-                found[call] = self._compared(both, call, limits)
+            schedule = schedule_together(
+                both.newest_pair(call), both.tolerance_of(call)
+            )
+            if schedule is not None:
+                found[call] = self._compared(both, call, schedule)
         return found
 
-    def _compared(self, both: Both, call: str, limits: Limits) -> TogetherTime:
+    def _compared(self, both: Both, call: str, schedule: Schedule) -> AbResult:
         alone = self._before.settings[call]
         different = unlike(alone, self._after.settings[call])
         if different:
-            return different
+            return AbResult.unknown(different)
         left = max(LEAST_SHARE * self._seconds, self._seconds - both.seconds)
-        request = TogetherRequest(
-            before=_guest(self._before, both.before, 0),
-            after=_guest(self._after, both.after, 0),
-            call=call,
-            tolerance=limits.tolerance,
-            detect=limits.detect,
-            seconds=left,
-            settings=alone,
-        )
-        first = _judged(self._answer(request))
-        if isinstance(first, str):
-            return first
-        found = [first]
-        while (said := judge_together(found, limits)).answer is Answer.MORE:
+        found: list[AbResult] = []
+        while True:
             number = len(found)
-            again = replace(
-                request,
+            request = TogetherRequest(
                 before=_guest(self._before, both.before, number),
                 after=_guest(self._after, both.after, number),
+                call=call,
+                tolerance=schedule.tolerance,
+                detect=schedule.detect,
+                seconds=left / INSTANCE_LOOKS[0] if found else left,
+                settings=alone,
                 number=number,
-                seconds=left / INSTANCE_LOOKS[0],
             )
-            answer = _judged(self._answer(again))
-            if isinstance(answer, str):
-                ended = judge_together(found, limits, last=True)
-                return replace(ended, why=f"{ended.why}; the next one: {answer}")
+            answer = self._answer(request)
+            if answer.ratio is None:
+                break
             found.append(answer)
-        return said
+            said = judge_together(found, schedule)
+            if said.answer is not Answer.MORE:
+                return said
+        if not found:
+            return answer
+        ended = judge_together(found, schedule, last=True)
+        return replace(ended, why=f"{ended.why}; the next one: {answer.why}")
 
-    def _answer(self, request: TogetherRequest) -> TogetherResult:
+    def _answer(self, request: TogetherRequest) -> AbResult:
         """Ask a process forked from the server of a side, of both sides in turn."""
         side = self._before if request.number % 2 else self._after
         if request.number:
@@ -357,13 +330,12 @@ class Together:
         entry = "pytest_gpuperf.compare_commits.one_process_child:compare"
         job = Job(entry=entry, request=encode(request))
         try:
-            answer = side.ask(job, patience(self._seconds))
+            return decode(AbResult, side.ask(job, patience(self._seconds)))
         except RunError as error:
-            return TogetherResult(refused=_briefly(str(error)))
-        return decode(TogetherResult, answer)
+            return AbResult.unknown(_briefly(str(error)))
 
 
-def _guest(side: Side, case: Case, number: int) -> Guest:
+def _guest(side: SideServer, case: Case, number: int) -> Guest:
     return Guest(
         run=side.request((case.test,), number),
         relocation=side.relocation,
@@ -376,12 +348,3 @@ def _briefly(text: str) -> str:
     """Leave out all lines of a traceback but the last."""
     first, *rest = text.splitlines()
     return f"{first.removesuffix(TRACEBACK)}{rest[-1]}" if rest else first
-
-
-def _judged(result: TogetherResult) -> TogetherTime:
-    """Return the comparison, if it has numbers, or why there is none."""
-    if result.comparison is None:
-        return result.refused
-    if result.comparison.ratio is None:
-        return result.comparison.why
-    return replace(result.comparison, seconds=result.seconds)

@@ -8,29 +8,27 @@ signals and thread pools are as in a process that measures one version.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from collections.abc import Mapping
-from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from typing import Final
-from typing import Protocol
 from unittest import SkipTest
 from zlib import crc32
 
 import pytest
 
 from ..compare_steps.interleave import compare_steps
-from ..compare_steps.isolation import Pair
 from ..compare_steps.isolation import SharedState
+from ..compare_steps.measure import prepared
 from ..devices import open_device
 from ..devices import scripted_device
 from ..devices.base import MeasuringDevice
 from ..devices.base import with_clock
 from ..devices.torch_state import process_settings
 from ..errors import RunError
-from ..measure.forecast import FitQuestion
 from ..measure.step import Subject
 from ..model.ab import AbResult
 from ..model.codec import decode
@@ -41,24 +39,18 @@ from ..model.run import ComparedCall
 from ..model.run import Ending
 from ..model.run import StepCall
 from ..worker import child
-from ..worker.compare_result import Compared
-from ..worker.fit_result import Prospect
 from ..worker.measurer import call_key
 from ..worker.unmeasured import PlainRun
+from .module_view import Guest
 from .module_view import View
-from .module_view import Viewpoint
 from .module_view import Views
 from .one_process import Beginning
-from .one_process import Guest
 from .one_process import TogetherRequest
-from .one_process import TogetherResult
 from .one_process import alone
 from .one_process import changed
 from .one_process import together
 from .pairs import ENDING_WORDS
 
-
-VERSION_NAMES: Final = ("before", "after")
 
 VERSION_BLOCK_MS: Final = 18.0
 """A block lasts at least this long: to exchange all modules costs more than to change
@@ -74,21 +66,8 @@ def compare(raw: Mapping[str, Any]) -> dict[str, Any]:
     return encode(Rendezvous(decode(TogetherRequest, raw)).result())  # type: ignore[no-any-return]
 
 
-class Arrival(Protocol):
-    """What happens at the call that is compared."""
-
-    def __call__(self) -> None:
-        """Return when the test may go on."""
-
-
-@dataclass(slots=True, eq=False)
-class _Version:
-    """A version, what it sees, and its step once that is known."""
-
-    name: str
-    guest: Guest
-    view: View
-    subject: Subject | None = None
+Arrival = Callable[[], None]
+"""What happens at the call that is compared, before its test may go on."""
 
 
 class Rendezvous:
@@ -98,60 +77,52 @@ class Rendezvous:
         self._request = request
         self._device = _device(request)
         self._beginning = Beginning.now()
-        self._views = Views(_viewpoint(request.before), _viewpoint(request.after))
-        self._sides = [
-            _Version(name=name, guest=guest, view=view)
-            for name, guest, view in zip(
-                VERSION_NAMES,
-                (request.before, request.after),
-                self._views.both,
-                strict=True,
-            )
-        ]
-        self._found: TogetherResult | None = None
+        self._views = Views(request.before, request.after)
+        self._found: AbResult | None = None
+        self._refused = ""
 
-    def result(self) -> TogetherResult:
+    def result(self) -> AbResult:
         """Run both; the name of the call decides which one is first, and they take turns."""
         # Neither side is always first, and the same call gives the same order again.
         order = crc32(self._request.call.encode()) + self._request.number
-        first, second = self._sides[:: 1 if order % 2 else -1]
+        first, second = self._views.both[:: 1 if order % 2 else -1]
         self._run(first, partial(self._wait, first, second))
-        return self._found or TogetherResult(
-            refused=f"not both came to {self._request.call} once more"
-        )
+        if self._found is None or self._refused:
+            missed = f"not both came to {self._request.call} once more"
+            return AbResult.unknown(self._refused or missed)
+        return self._found
 
-    def _run(self, side: _Version, arrive: Arrival) -> None:
-        """Run the test of *side* to its end: it passed alone, so it must pass here."""
-        self._views.show(side.view)
-        child.enter(side.guest.run)
-        host = Host(self._device.torch_device, self._request.call, side, arrive)
+    def _run(self, view: View, arrive: Arrival) -> None:
+        """Run the test of a version to its end: it passed alone, so it must pass here."""
+        self._views.show(view)
+        child.enter(view.guest.run)
+        host = Host(self._device.torch_device, self._request.call, view, arrive)
         try:
-            (ended,) = child.run_tests(side.guest.run, host)
+            (ended,) = child.run_tests(view.guest.run, host)
         except (RunError, ValueError) as error:
-            self._refuse(f"{side.name} beside the other: {error}")
+            self._refuse(f"{view.name} beside the other: {error}")
             return
         if ended.ending is not Ending.PASSED:
             reason = ended.headline or ended.text
             self._refuse(
-                f"{side.name} {ENDING_WORDS[ended.ending]} beside the other: {reason}"
+                f"{view.name} {ENDING_WORDS[ended.ending]} beside the other: {reason}"
             )
 
     def _refuse(self, why: str) -> None:
         """Keep the first reason; what was compared is void."""
-        if self._found is None or not self._found.refused:
-            self._found = TogetherResult(refused=why)
+        self._refused = self._refused or why
 
-    def _wait(self, side: _Version, other: _Version) -> None:
+    def _wait(self, view: View, other: View) -> None:
         """Wait in the call of the first until the other one has come, and gone."""
-        self._views.note(side.view)
-        why = alone(side.name, side.view, self._beginning)
+        self._views.note(view)
+        why = alone(view, self._beginning)
         if why is not None:
             self._refuse(why)
             return
         self._run(other, partial(self._meet, other))
-        self._views.show(side.view)
+        self._views.show(view)
 
-    def _meet(self, side: _Version) -> None:
+    def _meet(self, view: View) -> None:
         try:
             self._found = self._compared()
         except ObjectionError as objection:
@@ -164,68 +135,64 @@ class Rendezvous:
         except Exception as error:  # noqa: BLE001
             self._refuse(f"beside each other: {type(error).__name__}: {error}")
         finally:
-            self._views.show(side.view)
+            self._views.show(view)
 
-    def _compared(self) -> TogetherResult:
-        before, after = (side.subject for side in self._sides)
+    def _compared(self) -> AbResult:
+        before, after = (view.subject for view in self._views.both)
         assert before is not None and after is not None  # noqa: PT018, S101 - both came
         _object(changed(self._request.settings, process_settings()))
         self._try_out(before, after)
-        self._examine(before, after)
+        self._examine()
         start_ns = self._device.now_ns()
         comparison = self._timed(before, after)
         seconds = (self._device.now_ns() - start_ns) / 1e9
-        return TogetherResult(comparison=comparison, seconds=seconds)
+        return replace(comparison, seconds=seconds)
 
     def _try_out(self, before: Subject, after: Subject) -> None:
         """Run each once, and see whether it writes to what the other one reads."""
-        state = SharedState.of(before, after)
-        for side, subject in zip(self._sides, (before, after), strict=True):
-            self._views.show(side.view)
+        state = SharedState(before, after)
+        for view, subject in zip(self._views.both, (before, after), strict=True):
+            self._views.show(view)
             subject.run_once()
             tensor = state.changed()
             if tensor is not None:
                 _object(
-                    f"{side.name} changes {tensor}, which the other one uses as well"
+                    f"{view.name} changes {tensor}, which the other one uses as well"
                 )
 
-    def _examine(self, before: Subject, after: Subject) -> None:
+    def _examine(self) -> None:
         """Look for what either does to the other, now that each has imported it all."""
         # Hidden, so that ``sys.modules`` has only what both share when it is copied
         # below.
         self._views.hide()
-        for side in self._sides:
-            _object(alone(side.name, side.view, self._beginning))
-        both, shared = (before, after), dict(sys.modules)
-        _object(
-            together(VERSION_NAMES, self._views.both, both, shared, self._beginning)
-        )
+        for view in self._views.both:
+            _object(alone(view, self._beginning))
+        _object(together(self._views.both, dict(sys.modules), self._beginning))
 
     def _timed(self, before: Subject, after: Subject) -> AbResult:
         request, device = self._request, self._device
-        turn = [partial(self._views.turn, side.view) for side in self._sides]
+        first, second = (partial(self._views.turn, v) for v in self._views.both)
         return compare_steps(
             device,
-            _prepared(device, before, f"{request.call}#before"),
-            _prepared(device, after, f"{request.call}#after"),
+            *prepared(device, before, after, request.call),
             seconds=request.seconds,
             tolerance=request.tolerance,
             detect=request.detect,
             seed=crc32(request.call.encode()),
-            enter=(turn[0], turn[1]),
+            enter=(first, second),
             block_ms=VERSION_BLOCK_MS,
         )
 
 
-class Host:
+class Host(PlainRun):
     """The host of the fixture of one version: it measures nothing by itself."""
 
     def __init__(
-        self, torch_device: str, call: str, side: _Version, arrive: Arrival
+        self, torch_device: str, call: str, view: View, arrive: Arrival
     ) -> None:
         self._torch_device = torch_device
         self._call = call
-        self._side = side
+        self._view = view
         self._arrive = arrive
         self._taken: list[str] = []
 
@@ -243,25 +210,13 @@ class Host:
         key = call_key(item.nodeid, name, taken=self._taken, comparisons=())
         self._taken.append(key)
         if key == self._call:
-            self._side.subject = subject
+            self._view.subject = subject
             self._arrive()
         return subject.run_once()
 
-    def compare(
-        self,
-        item: pytest.Item,
-        pair: Pair,
-        name: str | None,
-        budget: Mapping[str, object],
-    ) -> Compared:
-        return PlainRun().compare(item, pair, name, budget)
-
-    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
-        return PlainRun().fits(item, question)
-
     def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
         """Return what the call measured when the version was by itself."""
-        known = {m.test: m for m in self._side.guest.measured}
+        known = {m.test: m for m in self._view.guest.measured}
         return known.get(self._taken[-1]) if self._taken else None
 
     def calls_of(self, test: str) -> tuple[StepCall, ...]:  # noqa: ARG002
@@ -277,19 +232,6 @@ class Host:
 def _object(why: str | None) -> None:
     if why is not None:
         raise ObjectionError(why)
-
-
-def _viewpoint(guest: Guest) -> Viewpoint:
-    return Viewpoint(
-        relocation=guest.relocation,
-        directory=guest.run.project.directory,
-        search_path=guest.run.project.search_path,
-        environment=guest.environment,
-    )
-
-
-def _prepared(device: MeasuringDevice, subject: Subject, name: str) -> Subject:
-    return replace(subject, step=device.prepare(subject.step, name))
 
 
 def _device(request: TogetherRequest) -> MeasuringDevice:

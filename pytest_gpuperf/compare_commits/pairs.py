@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
-from dataclasses import replace
 from typing import Final
 
 from ..judge.calls import merged
@@ -17,8 +16,7 @@ from ..judge.process_pairs import MOST_PAIRS
 from ..judge.process_pairs import Pair
 from ..judge.process_pairs import judge_call
 from ..model.ab import AbResult
-from ..model.ab import CallChange
-from ..model.ab import Uncompared
+from ..model.ab import Comparison
 from ..model.budget import Tolerance
 from ..model.run import Ending
 from ..model.run import StepCall
@@ -40,21 +38,17 @@ ENDING_WORDS: Final = {
 }
 
 
-TogetherTime = AbResult | str
-"""The change of a call's time in one process with both sides, or why there is none."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Both:
     """One test on both sides, and the tolerance of its project.
 
-    ``together`` is what one process said of its calls, by their names.
+    ``together`` is what one process with both sides said of its calls, by their names.
     """
 
     before: Case
     after: Case
     project: Tolerance
-    together: dict[str, TogetherTime] = field(default_factory=dict)
+    together: dict[str, AbResult] = field(default_factory=dict)
 
     @property
     def measured(self) -> bool:
@@ -66,24 +60,18 @@ class Both:
     def seconds(self) -> float:
         return self.before.seconds + self.after.seconds
 
-    def judged(self, *, last: bool) -> list[CallChange]:
+    def judged(self, *, last: bool) -> list[Comparison]:
         """Judge each call that both sides make."""
         return [
-            self._judged(call, last=last)
+            judge_call(
+                _paired(self.before.calls[call], self.after.calls[call]),
+                self.tolerance_of(call),
+                last=last,
+                together=self.together.get(call),
+            )
             for call in self.after.calls
             if call in self.before.calls
         ]
-
-    def _judged(self, call: str, *, last: bool) -> CallChange:
-        pairs = _paired(self.before.calls[call], self.after.calls[call])
-        found = self.together.get(call)
-        change = judge_call(
-            pairs,
-            self.tolerance_of(call),
-            last=last,
-            together=found if isinstance(found, AbResult) else None,
-        )
-        return replace(change, apart=found) if isinstance(found, str) else change
 
     def tolerance_of(self, call: str) -> Tolerance:
         """Return what ``after`` tolerates."""
@@ -96,9 +84,7 @@ class Both:
 
     def wants_more(self, seconds: float) -> bool:
         """Whether another pair may decide something and *seconds* allow it."""
-        if not self.measured:
-            return False
-        unsettled = [call for call in self.judged(last=False) if not call.settled]
+        unsettled = self._unsettled()
         if not unsettled:
             return False
         pairs = len(self.after.results)
@@ -109,36 +95,42 @@ class Both:
     @property
     def seems_changed(self) -> bool:
         """Whether another pair is to confirm something."""
-        judged = self.judged(last=False) if self.measured else []
         return any(
-            not call.settled and (call.is_suspect or any(c.gated for c in call.exact))
-            for call in judged
+            call.is_suspect or any(c.gated for c in call.exact)
+            for call in self._unsettled()
         )
 
-    def uncompared(self) -> list[Uncompared]:
+    def _unsettled(self) -> list[Comparison]:
+        judged = self.judged(last=False) if self.measured else []
+        return [call for call in judged if not call.settled]
+
+    def uncompared(self) -> list[Comparison]:
         """Say what of it could not be compared, and why."""
         if not self.measured:
             return [self._why_unmeasured()]
         before, after = self.before.calls, self.after.calls
         if not before and not after:
             why = "gpuperf(step) was called on neither side"
-            return [Uncompared(test=self.after.test, why=why)]
+            return [Comparison(test=self.after.test, uncompared=why)]
         return [
-            Uncompared(test=key, why="after only" if key in after else "before only")
+            Comparison(
+                test=key, uncompared="after only" if key in after else "before only"
+            )
             for key in sorted(before.keys() ^ after.keys())
         ]
 
-    def _why_unmeasured(self) -> Uncompared:
+    def _why_unmeasured(self) -> Comparison:
         before, after = self.before.last, self.after.last
-        fine_before = before.ending is Ending.PASSED
+        why = [
+            _in_words(result, side)
+            for side, result in (("before", before), ("after", after))
+            if result.ending is not Ending.PASSED
+        ]
         broken = after.ending in {Ending.FAILED, Ending.DIED}
-        found = [("before", before)] if not fine_before else []
-        if after.ending is not Ending.PASSED:
-            found.append(("after", after))
-        return Uncompared(
+        return Comparison(
             test=self.after.test,
-            why="; ".join(_in_words(result, side) for side, result in found),
-            is_worse=fine_before and broken,
+            uncompared="; ".join(why),
+            broken=broken and before.ending is Ending.PASSED,
         )
 
 
@@ -163,7 +155,7 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
     project: Tolerance,
     seconds: float,
     announce: Callable[[str], None],
-    together: Callable[[Both], Mapping[str, TogetherTime]] | None = None,
+    together: Callable[[Both], Mapping[str, AbResult]] | None = None,
     renew: Callable[[int], None] = lambda _: None,
 ) -> list[Both]:
     """Measure all *groups* in pairs until each test is decided or out of *seconds*.
@@ -197,7 +189,7 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
 
 def _meet(
     tests: Sequence[Both],
-    together: Callable[[Both], Mapping[str, TogetherTime]],
+    together: Callable[[Both], Mapping[str, AbResult]],
     announce: Callable[[str], None],
 ) -> None:
     measured = [test for test in tests if test.measured and test.after.calls]

@@ -19,9 +19,8 @@ from typing import Final
 from ..baselines.store import path_of
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.ab import CommitComparison
+from ..model.ab import AbRun
 from ..model.ab import ReferenceResult
-from ..model.ab import Uncompared
 from ..model.baseline import Entry
 from ..model.baseline import Origin
 from ..model.environment import DeviceKind
@@ -31,18 +30,16 @@ from ..model.finding import Location
 from ..runner.git import Repository
 from ..runner.git import short
 from ..runner.plan import Project
-from ..runner.reference_check import Candidate
+from ..runner.verdicts import Candidate
 from ..settings import RECORDED
 from ..settings import Referred
 from ..settings import Settings
 from ..worker.child import CHILD_OPTIONS
-from .commits import NothingComparedError
-from .commits import compare_versions
-from .side import Selection
-from .side import preload
+from .commits import run_ab
+from .side_server import Selection
+from .sides import committed
+from .sides import versions
 from .slow_lines import with_changes
-from .versions import committed
-from .versions import versions
 
 
 # The commit with the code that a baseline was recorded on.
@@ -58,34 +55,37 @@ COMMIT_OR_NAME: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordingCommit:
-    """A commit and what it did; without a ``commit``, ``why`` there is none."""
+class Reference:
+    """A commit to compare with, and what it did in ``words``; or ``why`` there is none.
+
+    The flags are those of a ``ReferenceResult``.
+    """
 
     commit: str = ""
     words: str = ""
     why: str = ""
+    recorded: bool = False
+    unasked: bool = False
 
 
 def recording_of(
     repository: Repository, path: str, call: str, entry: Entry | None
-) -> RecordingCommit:
+) -> Reference:
     """Find the code of *entry*, the baseline of *call* in the file at *path*."""
     if entry is None:
-        return RecordingCommit(why="it has no baseline, so no commit recorded one")
+        return Reference(why="it has no baseline, so no commit recorded one")
     origin = entry.origin
     if origin and not origin.dirty and repository.has(origin.commit):
-        return RecordingCommit(
-            commit=origin.commit, words=", where its baseline was recorded"
-        )
+        words = ", where its baseline was recorded"
+        return Reference(commit=origin.commit, words=words, recorded=True)
     stored = commit_that_stored(repository, path, call)
     if stored is None:
-        return RecordingCommit(why=f"{_unknown(origin)}: {COMMIT_OR_NAME}")
+        return Reference(why=f"{_unknown(origin)}: {COMMIT_OR_NAME}")
     if repository.is_cut_off(stored):
         deepen = repository.deepen("its history is cut off")
-        return RecordingCommit(why=f"{_lost(origin)}{deepen}")
-    return RecordingCommit(
-        commit=stored, words=f", which stored its baseline{_dirt(origin)}"
-    )
+        return Reference(why=f"{_lost(origin)}{deepen}")
+    words = f", which stored its baseline{_dirt(origin)}"
+    return Reference(commit=stored, words=words, recorded=True)
 
 
 def commit_that_stored(repository: Repository, path: str, call: str) -> str | None:
@@ -152,51 +152,34 @@ SIDE_WORDS: Final = {"after only": "it is new since then"}
 """What the table of a comparison says, for the reader of one test."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceCommit:
-    """A commit to compare with, by its name, and what else is to be said of it."""
-
-    name: str
-    words: str = ""
-    recorded: bool = False
-    unasked: bool = False
-
-
 def settled(
     repository: Repository,
-    against: ReferenceCommit,
+    against: Reference,
     candidates: Sequence[Candidate],
     selection: Selection,
     announce: Callable[[str], None],
 ) -> dict[str, ReferenceResult]:
     """Compare the tests of *candidates*, which *selection* names, and answer each call."""
-    both = versions(repository, against.name, None)
+    both = versions(repository, against.commit, None)
     label = f"{both[0].label}{against.words}"
     unsettled = ReferenceResult(
         reference=label,
-        commit=short(against.name) if against.recorded else against.name,
+        commit=short(against.commit) if against.recorded else against.commit,
         recorded=against.recorded,
         unasked=against.unasked,
     )
     announce(f"gpuperf: A/B against {label}, for {_tests(selection, against)}")
     try:
-        found = compare_versions(
-            repository,
-            both,
-            selection,
-            preload=preload(selection.arguments),
-            announce=lambda text: announce(f"gpuperf: {text}"),
+        found = run_ab(
+            repository, both, selection, lambda text: announce(f"gpuperf: {text}")
         )
-    except NothingComparedError as error:
-        whys = _whys(error.uncompared)
-        return {d.call: replace(unsettled, why=_why(d, whys)) for d in candidates}
     except UsageError as error:
         why = _in_a_line(str(error).removeprefix(f"{both[0].label}: "))
         return {d.call: replace(unsettled, why=why) for d in candidates}
     return {d.call: _answer(d, found, unsettled) for d in candidates}
 
 
-def _tests(selection: Selection, against: ReferenceCommit) -> str:
+def _tests(selection: Selection, against: Reference) -> str:
     number = len(selection.tests)
     tests = "1 test" if number == 1 else f"{number} tests"
     if not against.unasked:
@@ -211,23 +194,17 @@ def _in_a_line(text: str) -> str:
 
 
 def _answer(
-    candidate: Candidate, found: CommitComparison, unsettled: ReferenceResult
+    candidate: Candidate, found: AbRun, unsettled: ReferenceResult
 ) -> ReferenceResult:
     change = next((call for call in found.calls if call.test == candidate.call), None)
     if change is None:
-        return replace(unsettled, why=_why(candidate, _whys(found.uncompared)))
+        whys = {each.test: each.uncompared for each in found.uncompared}
+        # Its call alone was not compared, or all of its test.
+        why = whys.get(candidate.call) or whys.get(candidate.planned.test) or NOT_CALLED
+        return replace(unsettled, why=SIDE_WORDS.get(why, why))
     if change.time is None:
         return replace(unsettled, why=change.no_time)
     return replace(unsettled, engine=found.engine, time=change.time)
-
-
-def _whys(uncompared: Sequence[Uncompared]) -> dict[str, str]:
-    return {found.test: SIDE_WORDS.get(found.why, found.why) for found in uncompared}
-
-
-def _why(candidate: Candidate, whys: Mapping[str, str]) -> str:
-    """Say why *candidate* was not compared: its call alone, or all of its test."""
-    return whys.get(candidate.call) or whys.get(candidate.planned.test) or NOT_CALLED
 
 
 SELF: Final = "that is the code which is measured here"
@@ -288,11 +265,16 @@ class GitReferenceCheck:
         if repository is None or reference is None:
             return {}
         found: dict[str, ReferenceResult] = {}
-        asked: dict[ReferenceCommit, list[Candidate]] = {}
+        asked: dict[Reference, list[Candidate]] = {}
         for candidate in candidates:
             against = self._against(repository, reference, candidate, hardware)
-            if isinstance(against, ReferenceResult):
-                found[candidate.call] = against
+            if against.why:
+                found[candidate.call] = ReferenceResult(
+                    reference=against.words,
+                    commit=against.commit,
+                    why=against.why,
+                    unasked=against.unasked,
+                )
             else:
                 asked.setdefault(against, []).append(candidate)
         for against, group in asked.items():
@@ -306,27 +288,19 @@ class GitReferenceCheck:
         reference: str,
         candidate: Candidate,
         hardware: Hardware,
-    ) -> ReferenceCommit | ReferenceResult:
-        if reference != RECORDED:
-            named = committed(repository, reference)
-            if self.origin() == Origin(commit=str(named.commit)):
-                return ReferenceResult(
-                    reference=named.label, commit=reference, why=SELF
-                )
-            return ReferenceCommit(name=reference)
-        found = self._recording(repository, candidate.call, candidate.entry, hardware)
-        if not found.commit:
-            return ReferenceResult(why=found.why, unasked=not self._is_asked)
-        return ReferenceCommit(
-            name=found.commit,
-            words=found.words,
-            recorded=True,
-            unasked=not self._is_asked,
-        )
+    ) -> Reference:
+        if reference == RECORDED:
+            call, entry = candidate.call, candidate.entry
+            found = self._recording(repository, call, entry, hardware)
+            return replace(found, unasked=not self._is_asked)
+        named = committed(repository, reference)
+        if self.origin() == Origin(commit=str(named.commit)):
+            return Reference(commit=reference, words=named.label, why=SELF)
+        return Reference(commit=reference)
 
     def _recording(
         self, repository: Repository, call: str, entry: Entry | None, hardware: Hardware
-    ) -> RecordingCommit:
+    ) -> Reference:
         file = _real(path_of(self._settings.baselines, hardware))
         path = os.path.relpath(file, repository.top)
         return recording_of(repository, path, call, entry)
@@ -358,23 +332,13 @@ class GitReferenceCheck:
         """Name the tests by the paths that git would use, without links."""
         root = str(project.rootdir)
         real = os.path.realpath(root)
-        return Selection(
-            arguments=(
-                *CHILD_OPTIONS,
-                *(argument.replace(root, real) for argument in project.arguments),
-                f"--gpuperf-device={kind.value}",
-                *self._sides,
-            ),
-            tests=tuple(
-                replace(
-                    planned,
-                    argument=planned.argument.replace(root, real),
-                    module=planned.module.replace(root, real),
-                )
-                for planned in dict.fromkeys(
-                    candidate.planned for candidate in candidates
-                )
-            ),
+        planned = dict.fromkeys(candidate.planned for candidate in candidates)
+        named = Selection(arguments=project.arguments, tests=tuple(planned))
+        moved = named.moved(lambda text: text.replace(root, real))
+        options = (f"--gpuperf-device={kind.value}", *self._sides)
+        return replace(
+            moved,
+            arguments=(*CHILD_OPTIONS, *moved.arguments, *options),
             options=project.options,
         )
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from dataclasses import replace
 from functools import cache
 from functools import partial
@@ -16,15 +15,15 @@ from typing import Final
 
 from ..errors import UsageError
 from ..model.ab import Answer
-from ..model.ab import CallChange
+from ..model.ab import Comparison
 from ..model.environment import Capability
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..runner.evidence import MOST_TRACES
 from ..runner.git import Repository
-from .side import Side
-from .versions import Version
+from .side_server import SideServer
+from .sides import Side
 
 
 # Lines that are not as they were in a commit.
@@ -71,71 +70,60 @@ WATCHED: Final = (Capability.KERNELS, Capability.HOST_WORK)
 """What a device has, one of them, if the time of its lines can be seen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Blamed:
-    """Finds the lines of ``after`` that explain a change against ``before``.
+def with_lines(
+    calls: Mapping[str, Sequence[Comparison]],
+    repository: Repository,
+    before: Side,
+    after: SideServer,
+    scratch: Path,
+) -> tuple[Comparison, ...]:
+    """Return all *calls*, by test, those that became worse with their lines.
 
-    ``after`` runs once more for the time of its lines, with files in ``scratch``.
+    *after* runs once more for the time of its lines, with files in *scratch*.
     """
+    slower = [test for test, made in calls.items() if any(map(_is_slower, made))]
+    timed = _timed(after, slower[:MOST_TRACES], scratch)
+    changed = cache(
+        partial(repository.changed_lines, str(before.commit), until=after.side.commit)
+    )
 
-    repository: Repository
-    versions: tuple[Version, Version]
-    after: Side
-    scratch: Path
-    announce: Callable[[str], None]
+    def is_changed(at: Location) -> bool:
+        return at.line in changed(_path_in(after, at))
 
-    def located(
-        self, calls: Mapping[str, Sequence[CallChange]]
-    ) -> tuple[CallChange, ...]:
-        """Return all *calls*, by test, those that became worse with their lines."""
-        slower = [test for test, made in calls.items() if any(map(_is_slower, made))]
-        timed = self._timed(slower[:MOST_TRACES])
-        before, after = (version.commit for version in self.versions)
-        changed = cache(
-            partial(self.repository.changed_lines, str(before), until=after)
-        )
-        return tuple(
-            self._with_lines(call, timed.get(call.test, ()), changed)
-            if call.is_worse
-            else call
-            for made in calls.values()
-            for call in made
-        )
+    def located(call: Comparison) -> Comparison:
+        lines = (*call.findings, *timed.get(call.test, ()))
+        return replace(call, findings=with_changes(lines, is_changed, before.label))
 
-    def _timed(self, tests: Sequence[str]) -> dict[str, tuple[Finding, ...]]:
-        """Return by call the lines that take most of a step."""
-        kind = self.after.collected.environment.hardware.kind
-        if not tests or not any(map(kind.has, WATCHED)):
-            return {}
-        self.announce(f"the lines that take the time: {len(tests)} slower")
-        found: dict[str, tuple[Finding, ...]] = {}
-        for test in tests:
-            # A device that does not come free is no reason to lose what was compared.
-            with suppress(UsageError):
-                for result in self.after.trace(test, self.scratch):
-                    for call in result.calls:
-                        found[call.measurement.test] = call.measurement.findings
-        return found
-
-    def _with_lines(
-        self,
-        call: CallChange,
-        timed: Sequence[Finding],
-        changed: Callable[[str], frozenset[int]],
-    ) -> CallChange:
-        def is_changed(at: Location) -> bool:
-            return at.line in changed(self._path_of(at))
-
-        findings = with_changes(
-            (*call.findings, *timed), is_changed, self.versions[0].label
-        )
-        return replace(call, findings=findings)
-
-    def _path_of(self, at: Location) -> str:
-        """Return the path by which git knows the file of *at*."""
-        real = os.path.realpath(Path(self.after.collected.project.rootdir, at.file))
-        return os.path.relpath(real, self.after.relocation.root)
+    return tuple(
+        located(call) if call.is_worse else call
+        for made in calls.values()
+        for call in made
+    )
 
 
-def _is_slower(call: CallChange) -> bool:
+def _timed(
+    after: SideServer, tests: Sequence[str], scratch: Path
+) -> dict[str, tuple[Finding, ...]]:
+    """Return by call the lines that take most of a step."""
+    kind = after.collected.environment.hardware.kind
+    if not tests or not any(map(kind.has, WATCHED)):
+        return {}
+    after.announce(f"the lines that take the time: {len(tests)} slower")
+    found: dict[str, tuple[Finding, ...]] = {}
+    for test in tests:
+        # A device that does not come free is no reason to lose what was compared.
+        with suppress(UsageError):
+            for result in after.trace(test, scratch):
+                for call in result.calls:
+                    found[call.measurement.test] = call.measurement.findings
+    return found
+
+
+def _path_in(after: SideServer, at: Location) -> str:
+    """Return the path by which git knows the file of *at*."""
+    real = os.path.realpath(Path(after.collected.project.rootdir, at.file))
+    return os.path.relpath(real, after.side.relocation.root)
+
+
+def _is_slower(call: Comparison) -> bool:
     return call.time is not None and call.time.answer is Answer.SLOWER

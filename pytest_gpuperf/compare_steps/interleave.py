@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from functools import lru_cache
 from math import ceil
 from math import exp
@@ -21,9 +22,6 @@ from ..devices.base import MeasuringDevice
 from ..devices.preflight import no_garbage_collection
 from ..errors import ErrorId
 from ..errors import StepError
-from ..judge.ab import AbRule
-from ..judge.ab import Ruling
-from ..judge.ab import in_words
 from ..judge.interleaved import QUAD_LOOKS
 from ..judge.interleaved import TIE
 from ..judge.interleaved import Labels
@@ -32,7 +30,7 @@ from ..judge.interleaved import Quad
 from ..judge.interleaved import SwapCounts
 from ..judge.interleaved import decide_quads
 from ..judge.interleaved import judge_quads
-from ..judge.interleaved import quad_rule
+from ..judge.interleaved import quad_schedule
 from ..judge.interleaved import quartiles
 from ..measure.step import Deadline
 from ..measure.step import Follow
@@ -58,23 +56,18 @@ CHECK_EVERY: Final = 16
 """Blocks between two checks whether every draw has found its quartiles."""
 
 
-class TorchSwaps:
-    """Counts the draws of a label swap, all of them side by side."""
+def torch_swaps(quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
+    """Count the draws of a label swap, all of them side by side."""
+    import torch
 
-    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
-        """Count after taking *shift* from each logarithm of ``after``."""
-        import torch
-
-        pool = Pool.of(quads, shift)
-        before, after = _positions(torch, pool, _coins(labels))
-        values = torch.tensor(pool.values, dtype=torch.float64, device="cpu")
-        differences = values.index_select(0, after.int())
-        differences -= values.index_select(0, before.int())
-        # No swap at all is the draw of zeros: the observed difference.
-        gaps = differences - pool.difference(bytes(len(quads)))
-        return SwapCounts(
-            at_least=int((gaps >= -TIE).sum()), at_most=int((gaps <= TIE).sum())
-        )
+    pool = Pool.of(quads, shift)
+    before, after = _positions(torch, pool, _coins(labels))
+    values = torch.tensor(pool.values, dtype=torch.float64, device="cpu")
+    differences = values.index_select(0, after.int())
+    differences -= values.index_select(0, before.int())
+    # No swap at all is the draw of zeros: the observed difference.
+    gaps = differences - pool.difference(bytes(len(quads)))
+    return int((gaps >= -TIE).sum()), int((gaps <= TIE).sum())
 
 
 def _positions(torch: Any, pool: Pool, coins: Any) -> tuple[Any, Any]:
@@ -180,18 +173,6 @@ class _Contest:
         return blocks_ms + UNMEASURED * max(before_ms, after_ms)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Series:
-    """Clean quads, and why there are no more of them if the judge wanted more.
-
-    ``is_alone`` says that they are of what steps took of their core.
-    """
-
-    quads: Sequence[Quad]
-    cut: str | None = None
-    is_alone: bool = False
-
-
 MOST_WAITING: Final = 0.05
 """Share of blocks that may wait by themselves where the others are taken by their work.
 
@@ -227,9 +208,6 @@ class _Blocks:
         """What is compared: waiting for a core on a busy machine is no step's work."""
         return self.by_work if self.are_alone else self.by_wall
 
-    def series(self, cut: str | None = None) -> _Series:
-        return _Series(quads=self.quads, cut=cut, is_alone=self.are_alone)
-
 
 def compare_steps(  # noqa: PLR0913, each is a word of the question
     device: MeasuringDevice,
@@ -253,22 +231,30 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     turns of each side, *follow* with the progress. Raises ``UsageError`` for limits
     that allow no verdict, ``PreflightError``, ``StepError`` and whatever a step raises.
     """
-    rule = quad_rule(tolerance, detect)
+    schedule = quad_schedule(tolerance, detect)
     device.preflight()
-    swaps = TorchSwaps()
     deadline = Deadline.after(seconds, device.now_ns)
     contest = _warmed(device, (before, after), enter, block_ms, deadline)
-    series = _record(
+    blocks, cut = _record(
         contest,
         deadline,
         random.Random(seed),  # noqa: S311, a reproducible order
-        lambda quads: decide_quads(quads, rule, swaps, seed=seed).answer,
+        lambda quads: decide_quads(quads, schedule, torch_swaps, seed=seed)[0],
         follow,
     )
-    if not series.quads:
-        return AbResult(answer=Answer.INCONCLUSIVE, why=series.cut or "")
-    ruling = judge_quads(series.quads, rule, swaps, seed=seed, last=True)
-    return _comparison(contest, series, ruling, rule)
+    quads = blocks.quads
+    if not quads:
+        return AbResult.unknown(cut)
+    judged = judge_quads(quads, schedule, torch_swaps, seed=seed, last=True)
+    why = f"{judged.why}; {WITHOUT_WAITS}" if blocks.are_alone else judged.why
+    before_quartile, after_quartile = quartiles(quads)
+    return replace(
+        judged,
+        why=f"{cut}; {why}" if cut and judged.answer is Answer.INCONCLUSIVE else why,
+        before_ms=exp(before_quartile),
+        after_ms=exp(after_quartile),
+        steps=4 * judged.quads * contest.steps,
+    )
 
 
 def _warmed(
@@ -292,6 +278,8 @@ def _warmed(
         steps = _queued_steps(sides, deadline)
     else:
         steps = _steps_a_block(sides, block_ms)
+    for subject in reversed(subjects):
+        steps = subject.most_steps(steps)
     return _Contest(device=device, sides=sides, steps=steps)
 
 
@@ -318,8 +306,7 @@ def _steps_a_block(sides: tuple[_Side, _Side], block_ms: float) -> int:
     steps = ceil(block_ms / fast_ms) if fast_ms > 0 else 1
     if steps * slow_ms > MOST_BLOCK_MS:
         steps = int(MOST_BLOCK_MS / slow_ms)
-    before, after = (side.subject for side in sides)
-    return before.most_steps(after.most_steps(max(1, steps)))
+    return max(1, steps)
 
 
 def _queued_steps(sides: tuple[_Side, _Side], deadline: Deadline) -> int:
@@ -335,8 +322,7 @@ def _queued_steps(sides: tuple[_Side, _Side], deadline: Deadline) -> int:
         left_ms = (deadline.at_ns - deadline.now_ns()) / 1e6
         room = int((left_ms / BLAMING_QUADS / slow_ms - UNMEASURED) / 4)
         steps = max(2, min(steps, room))
-    before, after = (side.subject for side in sides)
-    return before.most_steps(after.most_steps(steps))
+    return steps
 
 
 def _record(
@@ -345,14 +331,15 @@ def _record(
     order: random.Random,
     answer: Callable[[Sequence[Quad]], Answer],
     follow: Follow,
-) -> _Series:
+) -> tuple[_Blocks, str]:
+    """Return clean quads, and why there are no more of them if the judge wanted more."""
     found = _Blocks()
     disturbed = 0
     contest.device.disturbance()  # what came before the first quad is no fault of it
     with no_garbage_collection():
         while not found.quads or answer(found.quads) is Answer.MORE:
             if not deadline.leaves(contest.quad_ms):
-                return found.series(_out_of_time(len(found.quads)))
+                return found, _out_of_time(len(found.quads))
             follow(f"quad {len(found.quads) + 1}")
             blocks = _time_quad(contest, before_first=order.random() < _EVEN)
             # Between quads, at the same place for both sides; the automatic collection
@@ -367,8 +354,8 @@ def _record(
             elif disturbed > MOST_REPEATS and unreal is not None:
                 raise StepError(unreal, ErrorId.GP303)
             elif disturbed > MOST_REPEATS:
-                return found.series(trouble)
-    return found.series()
+                return found, trouble or ""
+    return found, ""
 
 
 def _out_of_time(quads: int) -> str:
@@ -429,27 +416,3 @@ def _unreal_time(contest: _Contest, blocks: Sequence[TimedBlock]) -> str | None:
                 "clock: it stopped or was set back; compare without what replaces it"
             )
     return None
-
-
-def _comparison(
-    contest: _Contest, series: _Series, ruling: Ruling, rule: AbRule
-) -> AbResult:
-    why = in_words(ruling, rule)
-    if series.is_alone:
-        why = f"{why}; {WITHOUT_WAITS}"
-    if series.cut and ruling.answer is Answer.INCONCLUSIVE:
-        why = f"{series.cut}; {why}"
-    before, after = quartiles(series.quads)
-    return AbResult(
-        answer=ruling.answer,
-        why=why,
-        ratio=exp(ruling.change),
-        low=None if ruling.low is None else exp(ruling.low),
-        high=None if ruling.high is None else exp(ruling.high),
-        before_ms=exp(before),
-        after_ms=exp(after),
-        p_value=ruling.decision.p_value,
-        smallest=ruling.smallest,
-        quads=ruling.units,
-        steps=4 * ruling.units * contest.steps,
-    )

@@ -189,37 +189,23 @@ It misses writes through ``.data``.
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SharedTensor:
-    """A tensor that both sides reach, and its bytes when the comparison began."""
-
-    name: str
-    tensor: Any
-    content: Any
-
-    @property
-    def is_changed(self) -> bool:
-        import torch
-
-        return not torch.equal(self.content, _content(self.tensor))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SharedState:
-    """All of these tensors, before either side has run.
+    """The tensors that both sides reach, and their bytes before either has run.
 
     Python objects are not among them, nor tensors that ``tensors_of`` does not find.
     """
 
-    tensors: tuple[SharedTensor, ...]
-
-    @classmethod
-    def of(cls, before: Subject, after: Subject) -> SharedState:
-        return cls(tensors=tuple(_shared(before, after)))
+    def __init__(self, before: Subject, after: Subject) -> None:
+        self._tensors = [(n, t, _content(t)) for n, t in _shared(before, after)]
 
     def changed(self) -> str | None:
         """Name a tensor that differs now, if one does."""
-        return next((t.name or "a tensor" for t in self.tensors if t.is_changed), None)
+        import torch
+
+        for name, tensor, content in self._tensors:
+            if not torch.equal(content, _content(tensor)):
+                return name or "a tensor"
+        return None
 
     def refuse_change_by(self, side: str) -> None:
         """Raise ``StepError`` if a tensor differs now that *side* has run."""
@@ -235,12 +221,12 @@ class SharedState:
         raise StepError(msg, ErrorId.GP713)
 
 
-def _shared(before: Subject, after: Subject) -> Iterator[SharedTensor]:
+def _shared(before: Subject, after: Subject) -> Iterator[tuple[str, Any]]:
     keys = {_key(tensor) for tensor in tensors_of(before.step).values()}
     for name, tensor in tensors_of(after.step).items():
         key = _key(tensor)
         if key is not None and key in keys:
-            yield SharedTensor(name=name, tensor=tensor, content=_content(tensor))
+            yield name, tensor
 
 
 def _key(tensor: Any) -> object:
@@ -291,7 +277,7 @@ def begin(pair: Pair) -> str:
     Returns what agreed. Raises ``StepError`` if a side changes what the other uses
     or trains something else, and whatever a step raises.
     """
-    shared = SharedState.of(pair.before, pair.after)
+    shared = SharedState(pair.before, pair.after)
     if pair.training is not None:
         from .same_training import check_training
 

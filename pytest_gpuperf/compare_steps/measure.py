@@ -21,7 +21,7 @@ from ..measure.step import Subject
 from ..measure.step import nobody
 from ..measure.time_share import TimeShare
 from ..model.ab import AbResult
-from ..model.ab import Sides
+from ..model.ab import Comparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
 from ..model.metrics import PEAK_ALLOCATED
@@ -29,6 +29,7 @@ from ..model.metrics import PEAK_REQUESTED
 from ..model.metrics import PEAK_RESERVED
 from ..model.metrics import SPEEDUP
 from ..model.metrics import limited_by
+from ..model.run import ComparedCall
 from .interleave import compare_steps
 from .isolation import Pair
 from .isolation import addresses_of
@@ -86,17 +87,9 @@ class Question:
     detect: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedSides:
-    """What both showed, and ``after`` by itself."""
-
-    sides: Sides
-    after: Measurement
-
-
 def compare_sides(
     device: Device, question: Question, follow: Follow = nobody
-) -> ComparedSides:
+) -> ComparedCall:
     """Compare two steps in time and in all that is counted; *follow* gets the progress.
 
     Raises ``UsageError``, ``PreflightError``, ``StepError`` and whatever a step raises.
@@ -112,7 +105,8 @@ def _measured(
     device: MeasuringDevice, question: Question, follow: Follow
 ) -> tuple[AbResult, Measurement, Measurement]:
     """Time both sides in turns, then count what each does by itself."""
-    sides = _prepared(device, question)
+    own = question.pair.before, question.pair.after
+    before, after = sides = prepared(device, *own, question.test)
     deadline = Deadline.after(question.seconds, device.now_ns)
     time = compare_steps(
         device,
@@ -122,31 +116,20 @@ def _measured(
         detect=question.detect,
         follow=follow,
     )
-    names, pair = ("before", "after"), (question.pair.before, question.pair.after)
-    before, after = (
-        of_one_side(
-            device,
-            _counted(device, side, f"{question.test}#{name}", step_ms, deadline),
-            own,
-            other,
-        )
-        for side, name, step_ms, own, other in zip(
-            sides,
-            names,
-            (time.before_ms, time.after_ms),
-            pair,
-            reversed(pair),
-            strict=True,
-        )
-    )
-    return time, before, after
+    test = question.test
+    first = _counted(device, before, f"{test}#before", time.before_ms, deadline)
+    first = of_one_side(device, first, *own)
+    second = _counted(device, after, f"{test}#after", time.after_ms, deadline)
+    return time, first, of_one_side(device, second, *reversed(own))
 
 
-def _prepared(device: MeasuringDevice, question: Question) -> tuple[Subject, Subject]:
-    before, after = question.pair.before, question.pair.after
+def prepared(
+    device: MeasuringDevice, before: Subject, after: Subject, test: str
+) -> tuple[Subject, Subject]:
+    """Return both steps of *test* as *device* is to run them."""
     return (
-        replace(before, step=device.prepare(before.step, f"{question.test}#before")),
-        replace(after, step=device.prepare(after.step, f"{question.test}#after")),
+        replace(before, step=device.prepare(before.step, f"{test}#before")),
+        replace(after, step=device.prepare(after.step, f"{test}#after")),
     )
 
 
@@ -185,16 +168,16 @@ def _counted(
 
 def _compared(
     time: AbResult | None, before: Measurement, after: Measurement, trained: str
-) -> ComparedSides:
+) -> ComparedCall:
     unmeasured = _unmeasured(before, after)
-    sides = Sides(
+    sides = Comparison(
         time=None if SPEEDUP.name in unmeasured else time,
         before=before.exact,
         after=after.exact,
         unmeasured=unmeasured,
         training=trained,
     )
-    return ComparedSides(sides=sides, after=after)
+    return ComparedCall(sides=sides, after=after)
 
 
 def _unmeasured(before: Measurement, after: Measurement) -> Mapping[str, str]:

@@ -31,13 +31,13 @@ from ..model.verdict import TestVerdict
 from .budget import resolve
 from .context import Sentinels
 from .context import SuiteContext
+from .context import burst
 from .context import sentinel_shifts
 from .readings import StoredTimes
 from .readings import readings
 from .statistics import Prior
 from .statistics import fit_prior
 from .statistics import pooled_shift
-from .steadiness import burst
 from .stored_times import log_shift
 from .stored_times import log_shift_variance
 from .stored_times import log_variance

@@ -38,6 +38,17 @@ MOST_ASKED: Final = 10
 """Occasions beyond which nobody is asked to record more: other code tells sooner."""
 
 
+FAR: Final = 4.0
+"""Times the slowest stored run above which two runs are proof enough.
+
+No noise that was recorded does that to each of two runs, whatever the stored runs say of
+its scatter; so it applies to one or two stored runs as well.
+"""
+
+FAR_RUNS: Final = 2
+"""Runs that prove a slowdown so large: one alone may have been an accident."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunChange:
     """One fresh run against the typical stored one, in log time.
@@ -111,7 +122,7 @@ class TimeComparison:
     def can_blame(self) -> bool:
         """Whether there are, or may yet be, enough runs to leave PASS."""
         enough = len(self.clean) + self.remaining >= MAX_RUNS
-        return enough and self.reference.runs >= ENOUGH_RUNS
+        return enough and self._has_enough_stored
 
     @property
     def is_decided(self) -> bool:
@@ -122,14 +133,7 @@ class TimeComparison:
         """The slowdown that is proven of each run, disturbed or not."""
         return [change.least for change in self.seen]
 
-    def may_be_shift(self, moved: float, runs: int) -> bool:
-        """Whether another occasion may explain that the mean of *runs* moved so far."""
-        shift = self.reference.shift
-        if shift is None:
-            return False
-        return shift.p(moved, self.reference.spread, runs) >= SHIFT_RISK
-
-    def p_shifted(self, excess: float, runs: int) -> float:
+    def _p_shifted(self, excess: float, runs: int) -> float:
         """Chance of an *excess* over the tolerance for which the occasion is to blame."""
         shift = self.reference.shift
         return 0.0 if shift is None else shift.p(excess, self.reference.spread, runs)
@@ -184,16 +188,13 @@ class TimeComparison:
     @property
     def p_improved(self) -> float:
         """Chance of clean runs so fast if the speed-up were the tolerance."""
-        return self._p_faster(self.clean)
-
-    def _p_faster(self, changes: Sequence[RunChange]) -> float:
-        return self._p_beyond([-c.feared for c in changes])
+        return self._p_beyond([-c.feared for c in self.clean])
 
     def _p_beyond(self, moved: Sequence[float]) -> float:
         """Chance of runs that moved so far if the change were the tolerance."""
         excess, runs = mean(moved) - self.limits.ignored, len(moved)
         scattered = t_sf(excess / self.error(runs), self.reference.spread.nu)
-        return max(scattered, self.p_shifted(excess, runs))
+        return max(scattered, self._p_shifted(excess, runs))
 
     @property
     def all_slow(self) -> bool:
@@ -254,7 +255,7 @@ class TimeComparison:
         """Whether the runs that pass look fast enough to take more of them."""
         if not (self.remaining and self.can_blame and self.all_fast):
             return False
-        return self._p_faster(self.used) < PASS_RISK
+        return self._p_beyond([-c.feared for c in self.used]) < PASS_RISK
 
     @property
     def is_slowed(self) -> bool:
@@ -291,11 +292,8 @@ class TimeComparison:
     @property
     def is_regressed(self) -> bool:
         """Whether both tests prove a slowdown."""
-        if not (self.is_decided and self.all_slow):
-            return False
-        moved = mean([change.proven for change in self.used])
-        shifted = self.may_be_shift(moved, len(self.used))
-        return not shifted and self.p_regressed < self.suite_context.alpha
+        decided = self.is_decided and self.all_slow
+        return decided and self._proves([change.proven for change in self.used])
 
     @property
     def is_shifted_only(self) -> bool:
@@ -308,11 +306,13 @@ class TimeComparison:
     @property
     def is_improved(self) -> bool:
         """Whether both tests prove a speed-up."""
-        if not (self.is_decided and self.all_fast):
-            return False
-        moved = -mean([change.feared for change in self.clean])
-        shifted = self.may_be_shift(moved, len(self.clean))
-        return not shifted and self.p_improved < self.suite_context.alpha
+        decided = self.is_decided and self.all_fast
+        return decided and self._proves([-change.feared for change in self.clean])
+
+    def _proves(self, moved: Sequence[float]) -> bool:
+        """Whether neither another occasion nor scatter explains that runs *moved* so far."""
+        shifted = self._p_shifted(mean(moved), len(moved)) >= SHIFT_RISK
+        return not shifted and self._p_beyond(moved) < self.suite_context.alpha
 
     @property
     def blame(self) -> float:
@@ -338,6 +338,61 @@ class TimeComparison:
         seen = shift.smallest(self.reference.spread, runs) if shift else 0.0
         return max(self.limits.ignored + beyond, seen)
 
+    # Proof by bounds: what disturbed runs, or very few runs, already allow to say.
+
+    @property
+    def is_far(self) -> bool:
+        """Whether two runs proved it, as all are far beyond the slowest stored one."""
+        return self._looks_far and len(self.seen) >= FAR_RUNS
+
+    @property
+    def is_bounded(self) -> bool:
+        """Whether the t test and the rank test prove it of the bounds of enough runs."""
+        enough = 0 < self._proving_runs <= len(self.seen)
+        return enough and self._proves(self.bounds)
+
+    @property
+    def is_proof_coming(self) -> bool:
+        """Whether the runs to come may prove what every run so far shows."""
+        seen = len(self.seen)
+        return seen < self._proving_runs <= seen + self.remaining
+
+    @property
+    def p_bounded(self) -> float:
+        """Chance of bounds so high if the slowdown were the tolerance."""
+        return self._p_beyond(self.bounds)
+
+    @property
+    def limit(self) -> float:
+        """Slowdown, in log time, that is never blamed; large with few stored runs."""
+        return self.blame if self._has_enough_stored else self._far
+
+    @property
+    def _far(self) -> float:
+        return max(0.0, self.reference.slow) + log(FAR)
+
+    @property
+    def _looks_far(self) -> bool:
+        return min(self.bounds) > self._far
+
+    @property
+    def _proving_runs(self) -> int:
+        """How many runs like these prove a slowdown; 0 if no number of them does."""
+        if self._looks_far:
+            return FAR_RUNS
+        beyond = self._looks_beyond and self._has_enough_stored
+        return MAX_RUNS if beyond else 0
+
+    @property
+    def _looks_beyond(self) -> bool:
+        """Whether every run is slower than the stored ones, and by more than ``detect``."""
+        limits, slow = self.limits, self.reference.slow
+        return min(self.bounds) > max(slow + limits.ignored, limits.noticed, self.reach)
+
+    @property
+    def _has_enough_stored(self) -> bool:
+        return self.reference.runs >= ENOUGH_RUNS
+
 
 def _hidden(reference: StoredTimes, runs: int) -> float:
     """What a shift may hide; nothing where none is assumed or no time has passed."""
@@ -352,83 +407,3 @@ def _without_discount(change: RunChange) -> RunChange:
 
 def mean(values: Sequence[float]) -> float:
     return fsum(values) / len(values)
-
-
-# Proof by bounds: verdicts that disturbed runs, or very few runs, already allow.
-
-FAR: Final = 4.0
-"""Times the slowest stored run above which two runs are proof enough.
-
-No noise that was recorded does that to each of two runs, whatever the stored runs say of
-its scatter; so it applies to one or two stored runs as well.
-"""
-
-FAR_RUNS: Final = 2
-"""Runs that prove a slowdown so large: one alone may have been an accident."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proof:
-    """What the runs of *case* prove by the least that each was slowed by."""
-
-    case: TimeComparison
-
-    @property
-    def is_far(self) -> bool:
-        """Whether two runs proved it, as all are far beyond the slowest stored one."""
-        return self._looks_far and len(self.case.seen) >= FAR_RUNS
-
-    @property
-    def is_bounded(self) -> bool:
-        """Whether the t test and the rank test prove it of the bounds of enough runs."""
-        runs = len(self.case.seen)
-        if not 0 < self._runs <= runs:
-            return False
-        shifted = self.case.may_be_shift(mean(self.case.bounds), runs)
-        return not shifted and self.p_bounded < self.case.suite_context.alpha
-
-    @property
-    def is_coming(self) -> bool:
-        """Whether the runs to come may prove what every run so far shows."""
-        seen = len(self.case.seen)
-        return seen < self._runs <= seen + self.case.remaining
-
-    @property
-    def p_bounded(self) -> float:
-        """Chance of bounds so high if the slowdown were the tolerance."""
-        excess = mean(self.case.bounds) - self.case.limits.ignored
-        error, runs = self.case.error(len(self.case.seen)), len(self.case.seen)
-        scattered = t_sf(excess / error, self.case.reference.spread.nu)
-        return max(scattered, self.case.p_shifted(excess, runs))
-
-    @property
-    def limit(self) -> float:
-        """Slowdown, in log time, that is never blamed; large with few stored runs."""
-        return self.case.blame if self._has_enough_stored else self._far
-
-    @property
-    def _far(self) -> float:
-        return max(0.0, self.case.reference.slow) + log(FAR)
-
-    @property
-    def _looks_far(self) -> bool:
-        return min(self.case.bounds) > self._far
-
-    @property
-    def _runs(self) -> int:
-        """How many runs like these prove a slowdown; 0 if no number of them does."""
-        if self._looks_far:
-            return FAR_RUNS
-        beyond = self._looks_beyond and self._has_enough_stored
-        return MAX_RUNS if beyond else 0
-
-    @property
-    def _looks_beyond(self) -> bool:
-        """Whether every run is slower than the stored ones, and by more than ``detect``."""
-        limits, slow = self.case.limits, self.case.reference.slow
-        least = max(slow + limits.ignored, limits.noticed, self.case.reach)
-        return min(self.case.bounds) > least
-
-    @property
-    def _has_enough_stored(self) -> bool:
-        return self.case.reference.runs >= ENOUGH_RUNS

@@ -7,10 +7,12 @@ half jumps between them, and its standard deviation is the shift itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from itertools import product
@@ -19,16 +21,15 @@ from math import isfinite
 from math import log
 from random import Random
 from typing import Final
-from typing import Protocol
 
 from ..errors import ErrorId
 from ..errors import StepError
+from ..model.ab import AbResult
 from ..model.ab import Answer
 from .ab import AB_POWER
 from .ab import CONFIDENCE
-from .ab import AbRule
-from .ab import Decision
-from .ab import Ruling
+from .ab import Decided
+from .ab import Schedule
 from .readings import DISTURBANCE
 
 
@@ -87,19 +88,14 @@ class Labels:
         return count / self.draws if self.complete else (1 + count) / (1 + self.draws)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapCounts:
-    """Draws with a difference of at least, or at most, the observed one."""
+SwapCounts = tuple[int, int]
+"""Draws with a difference of at least, and of at most, the observed one."""
 
-    at_least: int
-    at_most: int
+Swaps = Callable[[Sequence[Quad], float, Labels], SwapCounts]
+"""Counts label swaps after taking a shift from each logarithm of ``after``.
 
-
-class Swaps(Protocol):
-    """Counts label swaps; every implementation gives the same counts."""
-
-    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
-        """Count after taking *shift* from each logarithm of ``after``."""
+Every implementation gives the same counts.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,10 +140,7 @@ class Pool:
 def counts(differences: Iterable[float], observed: float) -> SwapCounts:
     """Compare each of *differences* with the *observed* one; equal ones count twice."""
     gaps = [difference - observed for difference in differences]
-    return SwapCounts(
-        at_least=sum(gap >= -TIE for gap in gaps),
-        at_most=sum(gap <= TIE for gap in gaps),
-    )
+    return sum(gap >= -TIE for gap in gaps), sum(gap <= TIE for gap in gaps)
 
 
 def difference(quads: Sequence[Quad]) -> float:
@@ -190,7 +183,7 @@ blocks, which are of one side.
 """
 
 
-def is_beyond_doubt(quads: Sequence[Quad], rule: AbRule) -> bool:
+def is_beyond_doubt(quads: Sequence[Quad], schedule: Schedule) -> bool:
     """Whether every block of ``after`` is slower than a disturbance could make it.
 
     A step so slow that the time cap ends the comparison after some quads leaves the
@@ -198,16 +191,16 @@ def is_beyond_doubt(quads: Sequence[Quad], rule: AbRule) -> bool:
     """
     slowest = max(value for quad in quads for value in (quad[0], quad[3]))
     fastest = min(value for quad in quads for value in (quad[1], quad[2]))
-    return fastest - slowest > log(_doubt(quads)) + rule.tolerated
+    return fastest - slowest > log(_doubt(quads)) + schedule.tolerated
 
 
 def _doubt(quads: Sequence[Quad]) -> float:
     return MOST_DISTURBED ** (_ALONE if len(quads) == 1 else 1)
 
 
-def quad_rule(tolerance: float, detect: float) -> AbRule:
-    """Return the rule for quads; raise ``UsageError`` for limits that make none."""
-    return AbRule(
+def quad_schedule(tolerance: float, detect: float) -> Schedule:
+    """Return the schedule of quads; raise ``UsageError`` for limits that make none."""
+    return Schedule(
         tolerance=tolerance,
         detect=detect,
         alpha=QUAD_ALPHA,
@@ -230,65 +223,64 @@ class _SwapTest:
         Moving one side by x moves the observed difference by x and a relabelled one
         by at most as much, so each draw counts from some *slowdown* on.
         """
-        counted = self.swaps.count(self.quads, slowdown, self.labels)
-        return self.labels.share(counted.at_least)
+        at_least, _ = self.swaps(self.quads, slowdown, self.labels)
+        return self.labels.share(at_least)
 
     def at_least(self, slowdown: float) -> float:
         """P-value of "slower by *slowdown* at least"; it falls with *slowdown*."""
-        counted = self.swaps.count(self.quads, slowdown, self.labels)
-        return self.labels.share(counted.at_most)
+        _, at_most = self.swaps(self.quads, slowdown, self.labels)
+        return self.labels.share(at_most)
 
 
 def decide_quads(
     quads: Sequence[Quad],
-    rule: AbRule,
+    schedule: Schedule,
     swaps: Swaps,
     *,
     seed: int = 0,
     last: bool = False,
-) -> Decision:
+) -> Decided:
     """Decide after *quads*; ``last`` says that there will be no more.
 
     The same *seed* gives the same answer. Raises ``StepError`` if a quad is not
     finite or there is none.
     """
     _refuse_unusable(quads)
-    if not rule.looks_at(len(quads), last=last):
-        return Decision(answer=Answer.MORE)
-    return _decide(_swap_test(quads, swaps, seed), rule, last=last)
+    if not schedule.looks_at(len(quads), last=last):
+        return Answer.MORE, None
+    return _decide(_swap_test(quads, swaps, seed), schedule, last=last)
 
 
 def judge_quads(
     quads: Sequence[Quad],
-    rule: AbRule,
+    schedule: Schedule,
     swaps: Swaps,
     *,
     seed: int = 0,
     last: bool = False,
-) -> Ruling:
+) -> AbResult:
     """Decide as ``decide_quads`` does, with an interval and what could have been seen.
 
     The interval contains the slowdowns that the label-swap test does not reject.
     """
-    decision = decide_quads(quads, rule, swaps, seed=seed, last=last)
+    decided = decide_quads(quads, schedule, swaps, seed=seed, last=last)
     test = _swap_test(quads, swaps, seed)
     change = difference(quads)
     tail = (1 - CONFIDENCE) / 2
-    return Ruling(
-        decision=decision,
-        change=change,
-        low=_bound(test, change, -1, tail),
-        high=_bound(test, change, +1, tail),
-        smallest=_smallest(test, change, rule),
-        units=len(quads),
-        evidence=_evidence(decision, quads),
+    found = schedule.result(
+        decided,
+        change,
+        (_bound(test, change, -1, tail), _bound(test, change, +1, tail)),
+        _smallest(test, change, schedule),
+        _evidence(decided, quads),
     )
+    return replace(found, quads=len(quads))
 
 
-def _evidence(decision: Decision, quads: Sequence[Quad]) -> str:
+def _evidence(decided: Decided, quads: Sequence[Quad]) -> str:
     """Name what decided: without a p-value it is the distance of the blocks alone."""
     over = f"{len(quads)} quad{'s' if len(quads) != 1 else ''}"
-    if decision.answer is Answer.SLOWER and decision.p_value is None:
+    if decided == (Answer.SLOWER, None):
         return (
             f"each block of after takes over {_doubt(quads):g} times as long as any of "
             f"before in {over}, which no disturbance explains"
@@ -306,22 +298,22 @@ def _swap_test(quads: Sequence[Quad], swaps: Swaps, seed: int) -> _SwapTest:
     return _SwapTest(quads=quads, swaps=swaps, labels=labels)
 
 
-def _decide(test: _SwapTest, rule: AbRule, *, last: bool) -> Decision:
+def _decide(test: _SwapTest, schedule: Schedule, *, last: bool) -> Decided:
     change = difference(test.quads)
-    if last and is_beyond_doubt(test.quads, rule):
-        return Decision(answer=Answer.SLOWER)
-    if change > rule.tolerated:  # else its p-value is above a half
-        slower = test.at_most(rule.tolerated)
-        if slower < rule.alpha_a_look:
-            return Decision(answer=Answer.SLOWER, p_value=slower)
-    if change < -rule.tolerated:
-        faster = test.at_least(-rule.tolerated)
-        if faster < rule.alpha_a_look:
-            return Decision(answer=Answer.FASTER, p_value=faster)
-    far = max(test.at_least(rule.detected), test.at_most(-rule.detected))
-    if far < rule.beta:
-        return Decision(answer=Answer.SAME, p_value=far)
-    return Decision(answer=rule.undecided(len(test.quads), last=last))
+    if last and is_beyond_doubt(test.quads, schedule):
+        return Answer.SLOWER, None
+    if change > schedule.tolerated:  # else its p-value is above a half
+        slower = test.at_most(schedule.tolerated)
+        if slower < schedule.alpha_a_look:
+            return Answer.SLOWER, slower
+    if change < -schedule.tolerated:
+        faster = test.at_least(-schedule.tolerated)
+        if faster < schedule.alpha_a_look:
+            return Answer.FASTER, faster
+    far = max(test.at_least(schedule.detected), test.at_most(-schedule.detected))
+    if far < schedule.beta:
+        return Answer.SAME, far
+    return schedule.undecided(len(test.quads), last=last), None
 
 
 def _bound(test: _SwapTest, change: float, direction: int, risk: float) -> float | None:
@@ -349,17 +341,17 @@ def _rejects(test: _SwapTest, slowdown: float, direction: int, risk: float) -> b
     return p_value < risk
 
 
-def _smallest(test: _SwapTest, change: float, rule: AbRule) -> float | None:
+def _smallest(test: _SwapTest, change: float, schedule: Schedule) -> float | None:
     """Slowdown that this noise would have shown; it informs and decides nothing.
 
     To be called slower, a change must exceed the tolerance by as much as this one
     exceeds what one look rejects. The power comes from the other side of the interval.
     """
-    low = _bound(test, change, -1, rule.alpha_a_look)
+    low = _bound(test, change, -1, schedule.alpha_a_look)
     high = _bound(test, change, +1, 1 - AB_POWER)
     if low is None or high is None:
         return None
-    return expm1(rule.tolerated + high - low)
+    return expm1(schedule.tolerated + high - low)
 
 
 def _refuse_unusable(quads: Sequence[Quad]) -> None:

@@ -27,7 +27,7 @@ from ..errors import ErrorId
 from ..errors import RunError
 from ..model.ab import AbResult
 from ..model.ab import Answer
-from ..model.ab import CallChange
+from ..model.ab import Comparison
 from ..model.ab import ExactChange
 from ..model.ab import Turn
 from ..model.budget import Tolerance
@@ -39,14 +39,14 @@ from ..model.metrics import AUDITED
 from ..model.metrics import COMPILED
 from ..model.metrics import LAUNCHED
 from ..model.metrics import METRICS
+from ..model.metrics import SPEEDUP
 from ..model.metrics import STEP_MS
 from .ab import AB_POWER
 from .ab import CONFIDENCE
-from .ab import AbRule
-from .ab import Decision
-from .ab import Ruling
-from .ab import in_words
-from .ab import signed
+from .ab import SLOWER_OR_FASTER
+from .ab import Decided
+from .ab import Interval
+from .ab import Schedule
 from .exact import PROVING_RUNS
 from .exact import bytes_beneath
 from .exact import is_random
@@ -61,6 +61,7 @@ from .verdict import DETECT_ABOVE_TOLERANCE
 from .verdict import floored
 from .verdict import noticed
 from .verdict import tolerated
+from .wording import signed
 
 
 PAIR_LOOKS: Final = (3, 5, 8)
@@ -83,9 +84,9 @@ NULL_ALPHA: Final = 0.0005
 _LEAST_PAIRS: Final = 2
 
 
-def pair_rule(tolerance: float, detect: float) -> AbRule:
-    """Return the rule for pairs; raise ``UsageError`` for limits that make none."""
-    return AbRule(
+def pair_schedule(tolerance: float, detect: float) -> Schedule:
+    """Return the schedule of pairs; raise ``UsageError`` for limits that make none."""
+    return Schedule(
         tolerance=tolerance,
         detect=detect,
         alpha=PAIR_ALPHA,
@@ -96,11 +97,11 @@ def pair_rule(tolerance: float, detect: float) -> AbRule:
 
 def judge_pairs(
     differences: Sequence[float],
-    rule: AbRule,
+    schedule: Schedule,
     *,
     last: bool = False,
-) -> Ruling:
-    """Judge pairs of fresh processes, or what *rule* has as units, by Student's t.
+) -> AbResult:
+    """Judge pairs of fresh processes, or the units of *schedule*, by Student's t.
 
     Each difference is the logarithm of a step's lower quartile in ``after`` minus that
     in ``before``. ``last`` says that there will be no more pairs. Raises ``RunError``
@@ -108,65 +109,47 @@ def judge_pairs(
     """
     _refuse_unusable(differences)
     pairs, change = len(differences), fmean(differences)
-    if pairs < _LEAST_PAIRS:
-        answer = rule.undecided(pairs, last=last)
-        return _ruling(Decision(answer=answer), differences, rule)
-    # Three pairs may agree by luck, and Student's t would take that for precision.
-    error = max(stdev(differences) / sqrt(pairs), LEAST_ERROR)
-    decision = Decision(answer=Answer.MORE)
-    if rule.looks_at(pairs, last=last):
-        decision = _decide(change, error, pairs, rule, last=last)
-    reach = t_isf((1 - CONFIDENCE) / 2, pairs - 1) * error
-    smallest = _smallest(rule, error, pairs)
-    return _ruling(decision, differences, rule, reach=reach, smallest=smallest)
-
-
-def _ruling(
-    decision: Decision,
-    differences: Sequence[float],
-    rule: AbRule,
-    *,
-    reach: float | None = None,
-    smallest: float | None = None,
-) -> Ruling:
-    change, pairs = fmean(differences), len(differences)
-    units = rule.unit if pairs == 1 else rule.units
-    return Ruling(
-        decision=decision,
-        change=change,
-        low=None if reach is None else change - reach,
-        high=None if reach is None else change + reach,
-        smallest=smallest,
-        units=pairs,
-        evidence=f"t-test over {pairs} {units}",
-    )
+    decided: Decided = (schedule.undecided(pairs, last=last), None)
+    interval: Interval = (None, None)
+    smallest = None
+    if pairs >= _LEAST_PAIRS:
+        # Three pairs may agree by luck, and Student's t would take that for precision.
+        error = max(stdev(differences) / sqrt(pairs), LEAST_ERROR)
+        reach = t_isf((1 - CONFIDENCE) / 2, pairs - 1) * error
+        interval = (change - reach, change + reach)
+        smallest = _smallest(schedule, error, pairs)
+        decided = (Answer.MORE, None)
+        if schedule.looks_at(pairs, last=last):
+            decided = _decide(change, error, pairs, schedule, last=last)
+    units = schedule.unit if pairs == 1 else schedule.units
+    evidence = f"t-test over {pairs} {units}"
+    found = schedule.result(decided, change, interval, smallest, evidence)
+    return replace(found, pairs=pairs)
 
 
 def _decide(
-    change: float, error: float, pairs: int, rule: AbRule, *, last: bool
-) -> Decision:
-    beyond = t_sf((abs(change) - rule.tolerated) / error, pairs - 1)
+    change: float, error: float, pairs: int, schedule: Schedule, *, last: bool
+) -> Decided:
+    beyond = t_sf((abs(change) - schedule.tolerated) / error, pairs - 1)
     is_luck = (
         pairs < FEWEST_TO_BLAME or t_sf(abs(change) / error, pairs - 1) >= NULL_ALPHA
     )
-    if beyond < rule.alpha_a_look:
+    undecided = schedule.undecided(pairs, last=last)
+    if beyond < schedule.alpha_a_look:
         blamed = Answer.SLOWER if change > 0 else Answer.FASTER
-        answer = rule.undecided(pairs, last=last) if is_luck else blamed
-        return Decision(answer=answer, p_value=None if is_luck else beyond)
+        return (undecided, None) if is_luck else (blamed, beyond)
     # An equivalence test: `same` must be proven, as not rejecting a change proves
     # nothing.
-    far = t_sf((rule.detected - abs(change)) / error, pairs - 1)
-    if far < rule.beta:
-        return Decision(answer=Answer.SAME, p_value=far)
-    return Decision(answer=rule.undecided(pairs, last=last))
+    far = t_sf((schedule.detected - abs(change)) / error, pairs - 1)
+    return (Answer.SAME, far) if far < schedule.beta else (undecided, None)
 
 
-def _smallest(rule: AbRule, error: float, pairs: int) -> float:
+def _smallest(schedule: Schedule, error: float, pairs: int) -> float:
     """Slowdown that this spread would have shown; it informs and decides nothing.
 
     The power's quantile is the normal one: the spread is that of these pairs, known.
     """
-    needed = rule.tolerated + t_isf(rule.alpha_a_look, pairs - 1) * error
+    needed = schedule.tolerated + t_isf(schedule.alpha_a_look, pairs - 1) * error
     # Fewer pairs that show a change are followed by others.
     if pairs >= FEWEST_TO_BLAME:
         needed = max(needed, t_isf(NULL_ALPHA, pairs - 1) * error)
@@ -215,43 +198,59 @@ def judge_call(
     *,
     last: bool = False,
     together: AbResult | None = None,
-) -> CallChange:
+) -> Comparison:
     """Judge one call by its *pairs*, at least one, oldest first.
 
     ``last`` says that there will be no more. Where both were measured *together*, in
-    one process, the pairs count for what is exact alone. Raises ``UsageError`` for a
+    one process, the pairs count for what is exact alone; without numbers it says why they
+    were not. Raises ``UsageError`` for a
     tolerance that leaves no room for a verdict.
     """
     before, after = zip(*pairs, strict=True)
     newest = after[-1]
     why, lost = _why_no_time((*before, *after))
-    time = None if why else together or _judge_time(pairs, tolerance, last=last)
-    exact = tuple(_exact_changes(before, after, tolerance))
+    is_shared = together is not None and together.ratio is not None
+    time = together if is_shared and not why else None
+    if not (is_shared or why):
+        time = _judge_time(pairs, tolerance, last=last)
+    exact = tuple(
+        change
+        for metric in COMPARED
+        for change in _exact_change(metric, before, after, tolerance)
+    )
     more = any(c.gated and (c.proving or len(pairs) < CONFIRMED) for c in exact)
     undecided = time is not None and time.answer is Answer.MORE
-    return CallChange(
+    return Comparison(
         test=newest.test,
         pairs=len(pairs),
         time=time,
-        no_time=why,
+        unmeasured={SPEEDUP.name: why} if why else {},
         lost=lost,
         exact=exact,
         findings=compared(newest.findings, stored_lines(before[-1].findings)),
         settled=last or not (more or undecided),
+        apart="" if together is None or is_shared else together.why,
     )
 
 
-def limits_together(pair: Pair, tolerance: Tolerance) -> Limits | None:
-    """Return the limits of a comparison in one process; ``None`` if there is no time.
+def schedule_together(pair: Pair, tolerance: Tolerance) -> Schedule | None:
+    """Return the schedule of processes with both versions; ``None`` if there is no time.
 
     The *pair* says how long a step takes: an absolute floor counts in parts of that.
     """
     why, _ = _why_no_time(pair)
-    return None if why else _limits(_step_ms(pair[0]), tolerance)
+    if why:
+        return None
+    return replace(
+        _schedule(_step_ms(pair[0]), tolerance),
+        looks=INSTANCE_LOOKS,
+        unit="process with both versions",
+        units="processes with both versions",
+    )
 
 
 def judge_together(
-    found: Sequence[AbResult], limits: Limits, *, last: bool = False
+    found: Sequence[AbResult], schedule: Schedule, *, last: bool = False
 ) -> AbResult:
     """Judge comparisons of one call, each in a process of its own with both versions.
 
@@ -260,53 +259,27 @@ def judge_together(
     faster end that. Each has a ratio. ``last`` says that there will be no more.
     """
     newest = found[-1]
-    if len(found) == 1 and newest.answer not in {Answer.SLOWER, Answer.FASTER}:
+    if len(found) == 1 and newest.answer not in SLOWER_OR_FASTER:
         return newest
     changes = [log(each.ratio) for each in found if each.ratio is not None]
-    whole = replace(
-        newest,
+    if min(changes) < 0 < max(changes):
+        why = (
+            f"it varies from process to process: time {signed(expm1(min(changes)))} to "
+            f"{signed(expm1(max(changes)))} in {len(found)}"
+        )
+        ratio = exp(fmean(changes))
+        judged = AbResult(answer=Answer.INCONCLUSIVE, why=why, ratio=ratio)
+    else:
+        judged = judge_pairs(changes, schedule, last=last)
+    return replace(
+        judged,
         before_ms=median(each.before_ms or 0.0 for each in found),
         after_ms=median(each.after_ms or 0.0 for each in found),
+        pairs=newest.pairs,
         quads=sum(each.quads for each in found),
         steps=sum(each.steps for each in found),
         seconds=sum(each.seconds for each in found),
         processes=len(found),
-    )
-    if min(changes) < 0 < max(changes):
-        why = (
-            f"it varies from process to process: time {signed(min(changes))} to "
-            f"{signed(max(changes))} in {len(found)}"
-        )
-        return replace(
-            whole,
-            answer=Answer.INCONCLUSIVE,
-            why=why,
-            ratio=exp(fmean(changes)),
-            low=None,
-            high=None,
-            smallest=None,
-            p_value=None,
-        )
-    rule = replace(
-        pair_rule(limits.tolerance, limits.detect),
-        looks=INSTANCE_LOOKS,
-        unit="process with both versions",
-        units="processes with both versions",
-    )
-    return _as_result(whole, judge_pairs(changes, rule, last=last), rule)
-
-
-def _as_result(whole: AbResult, ruling: Ruling, rule: AbRule) -> AbResult:
-    """Return *whole* with what *ruling* says by *rule*."""
-    return replace(
-        whole,
-        answer=ruling.answer,
-        why=in_words(ruling, rule),
-        ratio=exp(ruling.change),
-        low=None if ruling.low is None else exp(ruling.low),
-        high=None if ruling.high is None else exp(ruling.high),
-        smallest=ruling.smallest,
-        p_value=ruling.decision.p_value,
     )
 
 
@@ -343,29 +316,18 @@ def _judge_time(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> A
 def _change(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> AbResult:
     times = [(_step_ms(before), _step_ms(after)) for before, after in pairs]
     before_ms = median(before for before, _ in times)
-    rule = _rule(before_ms, tolerance)
-    ruling = judge_pairs([log(b / a) for a, b in times], rule, last=last)
-    whole = AbResult(
-        answer=ruling.answer,
-        why="",
-        before_ms=before_ms,
-        after_ms=median(after for _, after in times),
-        pairs=len(pairs),
-    )
-    return _as_result(whole, ruling, rule)
+    schedule = _schedule(before_ms, tolerance)
+    judged = judge_pairs([log(b / a) for a, b in times], schedule, last=last)
+    after_ms = median(after for _, after in times)
+    return replace(judged, before_ms=before_ms, after_ms=after_ms)
 
 
 def _step_ms(run: Measurement) -> float:
     return run.times[STEP_MS.name].location(run.environment.hardware.kind)
 
 
-def _rule(typical_ms: float, tolerance: Tolerance) -> AbRule:
-    limits = _limits(typical_ms, tolerance)
-    return pair_rule(limits.tolerance, limits.detect)
-
-
-def _limits(typical_ms: float, tolerance: Tolerance) -> Limits:
-    """Return the limits of time; an absolute floor counts in parts of the time."""
+def _schedule(typical_ms: float, tolerance: Tolerance) -> Schedule:
+    """Return the schedule of pairs; an absolute floor counts in parts of the time."""
     limits = Limits.of(
         typical_ms,
         tolerance=tolerated(STEP_MS, tolerance),
@@ -374,17 +336,10 @@ def _limits(typical_ms: float, tolerance: Tolerance) -> Limits:
     )
     detect = limits.detect
     if detect <= limits.tolerance:
-        # A rule needs room between both limits, or no number of pairs could ever
+        # A schedule needs room between both limits, or no number of pairs could ever
         # decide.
         detect = limits.tolerance + DETECT_ABOVE_TOLERANCE
-    return replace(limits, detect=detect)
-
-
-def _exact_changes(
-    before: Sequence[Measurement], after: Sequence[Measurement], tolerance: Tolerance
-) -> Iterator[ExactChange]:
-    for metric in COMPARED:
-        yield from _exact_change(metric, before, after, tolerance)
+    return pair_schedule(limits.tolerance, detect)
 
 
 def _exact_change(

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from ..model.ab import AbResult
-from ..model.ab import Sides
+from ..model.ab import Comparison
 from ..model.budget import Tolerance
 from ..model.metrics import METRICS
 from ..model.metrics import SPEEDUP
@@ -47,20 +46,14 @@ def judge_comparison(calls: Sequence[ComparedCall]) -> TestVerdict:
         if METRICS[verdict.metric].budget in asked
         and verdict.outcome is not Outcome.NO_BASELINE
     ]
-    sides = [call.sides for call in calls]
-    verdicts = (*_on_speedup(sides, budget), *exact)
-    return replace(test, verdicts=verdicts, sides=sides[0])
-
-
-def _on_speedup(runs: Sequence[Sides], budget: ResolvedBudget) -> Iterator[Verdict]:
+    speedup = []
     if KEYWORD in budget.limits:
-        yield judge_speedup(runs, budget.limits[KEYWORD])
+        sides = [call.sides for call in calls]
+        speedup = [judge_speedup(sides, budget.limits[KEYWORD])]
     elif KEYWORD in budget.unbound:
-        yield Verdict(
-            metric=SPEEDUP.name,
-            outcome=Outcome.NOT_JUDGED,
-            because=budget.unbound[KEYWORD],
-        )
+        because, outcome = budget.unbound[KEYWORD], Outcome.NOT_JUDGED
+        speedup = [Verdict(metric=SPEEDUP.name, outcome=outcome, because=because)]
+    return replace(test, verdicts=(*speedup, *exact), sides=first.sides)
 
 
 def _without_times(budget: ResolvedBudget) -> ResolvedBudget:
@@ -80,7 +73,7 @@ def demands_speedup(calls: Sequence[StepCall]) -> bool:
     )
 
 
-def judge_speedup(runs: Sequence[Sides], least: float) -> Verdict:
+def judge_speedup(runs: Sequence[Comparison], least: float) -> Verdict:
     """Judge by the 95 % interval: met or missed only if all of it is on one side.
 
     The first of *runs* decides unless it misses: a process has luck, and sizes that it
@@ -99,7 +92,7 @@ def judge_speedup(runs: Sequence[Sides], least: float) -> Verdict:
     return replace(first, because=because, settled=is_proven, proving=not is_proven)
 
 
-def _judge_run(sides: Sides, least: float) -> Verdict:
+def _judge_run(sides: Comparison, least: float) -> Verdict:
     time = sides.time
     if time is None:
         outcome = Outcome.NOT_JUDGED
@@ -120,25 +113,14 @@ def _against(time: AbResult, least: float) -> tuple[Outcome, str]:
     low, high = time.least_speedup, time.most_speedup
     if time.speedup is None or low is None or high is None:
         return Outcome.INCONCLUSIVE, time.why
-    outcome = _outcome(low, high, least)
-    return outcome, _sentence(outcome, time.speedup, (low, high), least)
-
-
-def _outcome(low: float, high: float, least: float) -> Outcome:
-    if low >= least:
-        return Outcome.PASS
-    return Outcome.OVER_BUDGET if high < least else Outcome.INCONCLUSIVE
-
-
-def _sentence(
-    outcome: Outcome, speedup: float, interval: tuple[float, float], least: float
-) -> str:
-    low, high = map(plain, interval)
-    found = f"after is {plain(speedup)} times as fast as before (95 %: {low} to {high})"
-    if outcome is Outcome.PASS:
-        return f"{found}, and {plain(least)} was asked"
-    if outcome is Outcome.OVER_BUDGET:
-        return f"{found}, less than the {plain(least)} that was asked"
-    return (
-        f"{found}, which neither reaches nor misses the {plain(least)} that was asked"
+    found = (
+        f"after is {plain(time.speedup)} times as fast as before (95 %: {plain(low)} to "
+        f"{plain(high)})"
     )
+    if low >= least:
+        return Outcome.PASS, f"{found}, and {plain(least)} was asked"
+    if high < least:
+        missed = f"{found}, less than the {plain(least)} that was asked"
+        return Outcome.OVER_BUDGET, missed
+    unclear = f"which neither reaches nor misses the {plain(least)} that was asked"
+    return Outcome.INCONCLUSIVE, f"{found}, {unclear}"

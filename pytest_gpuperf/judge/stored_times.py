@@ -36,7 +36,6 @@ from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .comparison import FAR
 from .comparison import INTERVAL_RISK
-from .comparison import Proof
 from .comparison import RunChange
 from .comparison import TimeComparison
 from .comparison import mean
@@ -65,6 +64,7 @@ from .statistics import without_odd
 from .wording import change
 from .wording import figure
 from .wording import percent
+from .wording import signed
 from .wording import times
 
 
@@ -78,17 +78,12 @@ def grounds(
     metric: Metric, case: TimeComparison, outcome: Outcome, evidence: Evidence
 ) -> str:
     """Say what decided, or what kept every rule from deciding and what it would take."""
-    if evidence.rule is DecidedBy.FAR:
-        return _why_far(metric, case, evidence)
-    if evidence.rule is DecidedBy.BOUND:
-        return _why_bounded(metric, case, evidence)
-    if outcome is Outcome.REGRESSED:
-        return _why_regressed(metric, case, evidence)
-    if outcome is Outcome.IMPROVED:
-        return _why_improved(metric, case, evidence)
+    if outcome in {Outcome.REGRESSED, Outcome.IMPROVED}:
+        return _why_moved(metric, case, outcome, evidence)
     if outcome is Outcome.PASS:
         return _why_passed(metric, case, evidence)
-    why = _why_undecided(metric, case, evidence)
+    say = _UNDECIDED.get(evidence.rule)
+    why = say(case, evidence) if say else _noise(metric, case, evidence)
     # What is seen beyond noise needs no word on how little would be seen.
     is_seen = evidence.rule is DecidedBy.NOISE and evidence.low > 0
     return why if is_seen else f"{why}; {smallest_seen(evidence)}"
@@ -102,30 +97,29 @@ def smallest_seen(evidence: Evidence) -> str:
     )
 
 
-def _why_regressed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
-    beyond = _tolerated(metric, case)
-    granted = _taken_off(case)
-    return (
-        f"each of {evidence.runs} runs is more than {beyond} slower than "
-        f"{_edge(metric, case, slow=True)}; {_range(evidence)}{granted}"
-    )
+def _why_moved(
+    metric: Metric, case: TimeComparison, outcome: Outcome, evidence: Evidence
+) -> str:
+    """Say how far each run is from which stored one, and what the machine was granted."""
+    if outcome is Outcome.IMPROVED:
+        faster = f"{_tolerated(metric, case)} faster than"
+        each = _each(evidence, faster, _edge(metric, case, slow=False))
+        return f"{each}; {_range(evidence)}"
+    each = _each_slower(metric, case, evidence)
+    if evidence.rule is DecidedBy.T_AND_RANK:
+        return f"{each}; {_range(evidence)}{_taken_off(case)}"
+    return f"{times(1 + evidence.estimate)} the stored time; {each}{_despite(case)}"
 
 
-def _why_far(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
-    return (
-        f"{times(1 + evidence.estimate)} the stored time; each of {evidence.runs} runs "
-        f"is more than {times(FAR)} as slow as {_edge(metric, case, slow=True)}"
-        f"{_despite(case)}"
-    )
+def _each_slower(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
+    is_far = evidence.rule is DecidedBy.FAR
+    slower = f"{_tolerated(metric, case)} slower than"
+    moved = f"{times(FAR)} as slow as" if is_far else slower
+    return _each(evidence, moved, _edge(metric, case, slow=True))
 
 
-def _why_bounded(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
-    beyond = _tolerated(metric, case)
-    return (
-        f"{times(1 + evidence.estimate)} the stored time; each of {evidence.runs} runs "
-        f"is more than {beyond} slower than {_edge(metric, case, slow=True)}"
-        f"{_despite(case)}"
-    )
+def _each(evidence: Evidence, moved: str, edge: str) -> str:
+    return f"each of {evidence.runs} runs is more than {moved} {edge}"
 
 
 def _despite(case: TimeComparison) -> str:
@@ -139,14 +133,6 @@ def _taken_off(case: TimeComparison) -> str:
     return f", {_granted(case)} due to the machine" if _is_granted(case) else ""
 
 
-def _why_improved(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
-    beyond = _tolerated(metric, case)
-    return (
-        f"each of {evidence.runs} runs is more than {beyond} faster than "
-        f"{_edge(metric, case, slow=False)}; {_range(evidence)}"
-    )
-
-
 def _why_passed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
     typical = case.reference.typical
     now = typical * (1 + evidence.estimate)
@@ -154,11 +140,6 @@ def _why_passed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str
         f"{figure(metric, now)}, baseline {figure(metric, typical)}, "
         f"{change(now, typical)}"
     )
-
-
-def _why_undecided(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
-    why = _UNDECIDED.get(evidence.rule)
-    return why(case, evidence) if why else _noise(metric, case, evidence)
 
 
 def _too_early(case: TimeComparison, _evidence: Evidence) -> str:
@@ -184,7 +165,7 @@ def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
     others = f", as {_others(case)}" if case.suite_context.burst else ""
     return (
         "too noisy to tell: the real change is between "
-        f"{_signed(evidence.low)} and {_signed(evidence.high)}{others}"
+        f"{signed(evidence.low)} and {signed(evidence.high)}{others}"
     )
 
 
@@ -192,10 +173,7 @@ def _why_not_blamed(metric: Metric, case: TimeComparison, evidence: Evidence) ->
     """Say what keeps a slowdown that is seen from being one of the code."""
     tolerated = _tolerated(metric, case)
     if case.is_decided and case.p_regressed < case.suite_context.alpha:
-        return (
-            f"but not each of {evidence.runs} runs is more than {tolerated} slower than "
-            f"{_edge(metric, case, slow=True)}"
-        )
+        return f"but not {_each_slower(metric, case, evidence)}"
     if evidence.high <= evidence.tolerance:
         return f"within the tolerated {tolerated} if this machine is as fast as it was"
     if evidence.low < evidence.tolerance:
@@ -233,7 +211,7 @@ def _perhaps_hidden(case: TimeComparison, evidence: Evidence) -> str:
     """Say that a faster day may hide a slowdown, and what would tell."""
     hidden = f"{100 * ratio(case.hidden_by_shift):.1f} %"
     return (
-        f"{_range(evidence)}, not slower than {_detected(case)} if this machine is as "
+        f"{_range(evidence)}, not slower than {percent(case.limits.detect)} if this machine is as "
         f"fast today: the stored runs are of {_occasions(case)}, and a slowdown of "
         f"{hidden} may hide behind another; {_what_tells(case.occasions_to_pass)}"
     )
@@ -251,7 +229,7 @@ def _what_tells(more: int) -> str:
 
 def _suite_shifted(case: TimeComparison, _evidence: Evidence) -> str:
     shift = ratio(case.suite_context.shift)
-    tests = f"the tests of this run moved {_signed(shift)} together"
+    tests = f"the tests of this run moved {signed(shift)} together"
     if case.granted < case.suite_context.shift:
         part = f"of which {_granted(case)} is taken off before code is blamed"
         return f"suite-wide shift: {tests}, {part}"
@@ -292,11 +270,7 @@ def _granted(case: TimeComparison) -> str:
 
 
 def _range(evidence: Evidence) -> str:
-    return f"95 % range {_signed(evidence.low)} to {_signed(evidence.high)}"
-
-
-def _signed(change_ratio: float) -> str:
-    return f"{100 * change_ratio:+.1f} %"
+    return f"95 % range {signed(evidence.low)} to {signed(evidence.high)}"
 
 
 def _tolerated(metric: Metric, case: TimeComparison) -> str:
@@ -304,10 +278,6 @@ def _tolerated(metric: Metric, case: TimeComparison) -> str:
     if not case.limits.floored:
         return percent(tolerance)
     return f"{figure(metric, tolerance * case.reference.typical)} (the floor)"
-
-
-def _detected(case: TimeComparison) -> str:
-    return percent(case.limits.detect)
 
 
 def _edge(metric: Metric, case: TimeComparison, *, slow: bool) -> str:
@@ -468,19 +438,11 @@ def _ruling(case: TimeComparison) -> tuple[Outcome, DecidedBy]:
         return Outcome.IMPROVED, DecidedBy.T_AND_RANK
     if case.passes:
         return Outcome.PASS, DecidedBy.UPPER_BOUND
-    rule = _proof(case)
-    if rule is not None:
-        return Outcome.REGRESSED, rule
-    if case.may_pass or case.may_regress or Proof(case=case).is_coming:
+    if case.is_far or case.is_bounded:
+        return Outcome.REGRESSED, DecidedBy.FAR if case.is_far else DecidedBy.BOUND
+    if case.may_pass or case.may_regress or case.is_proof_coming:
         return Outcome.INCONCLUSIVE, DecidedBy.MORE_RUNS
     return Outcome.INCONCLUSIVE, _doubt(case)
-
-
-def _proof(case: TimeComparison) -> DecidedBy | None:
-    proof = Proof(case=case)
-    if proof.is_far:
-        return DecidedBy.FAR
-    return DecidedBy.BOUND if proof.is_bounded else None
 
 
 def _doubt(case: TimeComparison) -> DecidedBy:
@@ -496,7 +458,7 @@ def _doubt(case: TimeComparison) -> DecidedBy:
 def _verdict(
     metric: Metric, case: TimeComparison, outcome: Outcome, rule: DecidedBy
 ) -> Verdict:
-    counted, proof = _counted(case, outcome, rule), Proof(case=case)
+    counted = _counted(case, outcome, rule)
     evidence = _evidence(case, counted, rule)
     chased = outcome is Outcome.PASS and case.may_improve
     return Verdict(
@@ -505,9 +467,9 @@ def _verdict(
         because=grounds(metric, case, outcome, evidence),
         now=case.reference.typical * (1 + evidence.estimate),
         baseline=case.reference.typical,
-        limit=case.reference.typical * (1 + ratio(proof.limit)),
+        limit=case.reference.typical * (1 + ratio(case.limit)),
         settled=rule is not DecidedBy.MORE_RUNS and not chased,
-        proving=rule is DecidedBy.MORE_RUNS and proof.is_coming,
+        proving=rule is DecidedBy.MORE_RUNS and case.is_proof_coming,
         evidence=evidence,
     )
 
@@ -522,7 +484,7 @@ def _counted(
 
 def _p_regressed(case: TimeComparison, rule: DecidedBy) -> float | None:
     if rule is DecidedBy.BOUND:
-        return Proof(case=case).p_bounded
+        return case.p_bounded
     return case.p_regressed if case.is_decided and rule is not DecidedBy.FAR else None
 
 

@@ -25,6 +25,7 @@ from ..model.verdict import Verdict
 from .context import SENTINEL_NOISE
 from .statistics import FEWEST_TESTS
 from .statistics import ratio
+from .wording import signed
 
 
 MOST_SHARE: Final = 0.75
@@ -139,7 +140,7 @@ def _settled(
 def _not_among(outcome: Outcome, evidence: Evidence, tests: int) -> str:
     pace = "slower" if outcome is Outcome.REGRESSED else "faster"
     return (
-        f"{100 * evidence.estimate:+.1f} % would be {pace} for one test alone; among "
+        f"{signed(evidence.estimate)} would be {pace} for one test alone; among "
         f"{tests} tests that are judged together chance explains it"
     )
 
@@ -186,7 +187,7 @@ def _cause(shift: float, sentinels: float | None) -> ShiftCause:
 
 def _because(moved: int, tests: int, shift: float, cause: ShiftCause) -> str:
     who = f"all {tests}" if moved == tests else f"{moved} of {tests}"
-    return f"{who} tests {100 * ratio(shift):+.1f} %, {_WITNESS[cause]}"
+    return f"{who} tests {signed(ratio(shift))}, {_WITNESS[cause]}"
 
 
 _WITNESS: Final = {

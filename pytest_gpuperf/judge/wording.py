@@ -67,4 +67,9 @@ def times(ratio: float) -> str:
 
 def change(now: float, baseline: float) -> str:
     """Relative change with its sign: ``+0.8 %``."""
-    return f"{100 * (now / baseline - 1):+.1f} %"
+    return signed(now / baseline - 1)
+
+
+def signed(ratio: float) -> str:
+    """Write a change of 0.008 as ``+0.8 %``."""
+    return f"{100 * ratio:+.1f} %"

@@ -8,6 +8,7 @@ from dataclasses import field
 from enum import Enum
 
 from .finding import Finding
+from .metrics import SPEEDUP
 
 
 class Answer(Enum):
@@ -52,6 +53,11 @@ class AbResult:
     seconds: float = 0.0
     processes: int = 1
 
+    @classmethod
+    def unknown(cls, why: str) -> AbResult:
+        """Return that there is no answer, as there are no numbers, and *why*."""
+        return cls(answer=Answer.INCONCLUSIVE, why=why)
+
     @property
     def speedup(self) -> float | None:
         """How many times as fast ``after`` is."""
@@ -71,25 +77,6 @@ class AbResult:
 def inverse(ratio: float | None) -> float | None:
     """Return the speedup of a ratio of times, or the reverse."""
     return None if ratio is None else 1 / ratio
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
-    """What two steps showed side by side.
-
-    ``before`` and ``after`` are exact metrics by name. ``unmeasured`` says of every
-    metric that has no number on one side or on both why that is. ``training`` says
-    what agreed where the two were to do the same training, and is empty elsewhere.
-    """
-
-    time: AbResult | None = None
-    before: Mapping[str, int] = field(default_factory=dict)
-    after: Mapping[str, int] = field(default_factory=dict)
-    unmeasured: Mapping[str, str] = field(default_factory=dict)
-    training: str = ""
-
-
-# The comparison of two versions of a project, test by test.
 
 
 class Turn(Enum):
@@ -116,35 +103,49 @@ class ExactChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallChange:
-    """One call of ``gpuperf(step)`` on both sides.
+class Comparison:
+    """What both sides showed of one call: training, counts and bytes, and time.
 
-    ``no_time`` says why there is no ``time``; it was ``lost`` where the device has a
-    clock. ``findings`` are those of ``after``. ``settled`` is false while another pair
-    could change what is said. ``apart`` says why the time is not one of both versions in
-    one process, if it is not and that was tried.
+    ``before`` and ``after`` are exact metrics by name, ``exact`` those that differ as a
+    judge sees it. ``unmeasured`` says of every metric that has no number on one side or
+    on both why that is; the time was ``lost`` where the device has a clock. ``training``
+    says what agreed where the two were to do the same training, and is empty elsewhere.
+
+    Of two versions of a project: ``findings`` are those of ``after``. ``settled`` is
+    false while another of its ``pairs`` of processes could change what is said.
+    ``apart`` says why the time is not one of both in one process, if it is not and that
+    was tried. ``uncompared`` says why there is nothing else, if so, and ``broken`` that
+    ``after`` alone did not pass.
     """
 
-    test: str
-    pairs: int
+    test: str = ""
     time: AbResult | None = None
-    no_time: str = ""
-    lost: bool = False
+    before: Mapping[str, int] = field(default_factory=dict)
+    after: Mapping[str, int] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    training: str = ""
     exact: tuple[ExactChange, ...] = ()
     findings: tuple[Finding, ...] = ()
+    lost: bool = False
+    pairs: int = 0
     settled: bool = True
     apart: str = ""
+    uncompared: str = ""
+    broken: bool = False
+
+    @property
+    def no_time(self) -> str:
+        """Why there is no time."""
+        return self.unmeasured.get(SPEEDUP.name, "")
 
     @property
     def is_worse(self) -> bool:
         """Whether a regression is confirmed."""
-        slower = self.time is not None and self.time.answer is Answer.SLOWER
-        return slower or any(c.gated and c.turn is Turn.WORSE for c in self.exact)
+        return self.broken or self._has(Answer.SLOWER, Turn.WORSE)
 
     @property
     def is_better(self) -> bool:
-        faster = self.time is not None and self.time.answer is Answer.FASTER
-        return faster or any(c.gated and c.turn is Turn.BETTER for c in self.exact)
+        return self._has(Answer.FASTER, Turn.BETTER)
 
     @property
     def is_suspect(self) -> bool:
@@ -154,39 +155,29 @@ class CallChange:
 
     @property
     def is_undecided(self) -> bool:
-        unclear = self.time is not None and self.time.answer is Answer.INCONCLUSIVE
-        return (
-            self.lost
-            or unclear
-            or any(c.gated and c.turn is Turn.VARIES for c in self.exact)
-        )
+        return self.lost or self._has(Answer.INCONCLUSIVE, Turn.VARIES)
+
+    def _has(self, answer: Answer, turn: Turn) -> bool:
+        """Whether this is the answer in time, or the turn of what is gated."""
+        is_answer = self.time is not None and self.time.answer is answer
+        return is_answer or any(c.gated and c.turn is turn for c in self.exact)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uncompared:
-    """A test that could not be compared, and why; ``is_worse`` where ``after`` broke."""
-
-    test: str
-    why: str
-    is_worse: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommitComparison:
+class AbRun:
     """Everything that came of comparing ``before`` with ``after``, two names."""
 
     before: str
     after: str
     device: str
     engine: str
-    calls: tuple[CallChange, ...] = ()
-    uncompared: tuple[Uncompared, ...] = ()
+    calls: tuple[Comparison, ...] = ()
+    uncompared: tuple[Comparison, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def is_worse(self) -> bool:
-        worse = any(call.is_worse for call in self.calls)
-        return worse or any(found.is_worse for found in self.uncompared)
+        return any(found.is_worse for found in (*self.calls, *self.uncompared))
 
 
 # The result of a reference check for a time that failed against its baseline.

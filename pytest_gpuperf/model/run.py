@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from .ab import Sides
+from .ab import Comparison
 from .budget import Budget
 from .budget import Tolerance
 from .measurement import Measurement
@@ -78,7 +78,7 @@ class ComparedCall:
     as those of a ``StepCall``.
     """
 
-    sides: Sides
+    sides: Comparison
     after: Measurement
     budgets: tuple[Budget, ...] = ()
 

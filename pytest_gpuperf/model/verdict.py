@@ -9,8 +9,8 @@ from dataclasses import field
 from enum import Enum
 from typing import Final
 
+from .ab import Comparison
 from .ab import ReferenceResult
-from .ab import Sides
 from .finding import Diagnosis
 from .finding import Finding
 
@@ -220,7 +220,7 @@ class TestVerdict:
     remarks: tuple[str, ...] = ()
     snapshot: str = ""
     trace: str = ""
-    sides: Sides | None = None
+    sides: Comparison | None = None
     diagnosis: Diagnosis | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
 

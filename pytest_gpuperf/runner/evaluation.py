@@ -46,12 +46,12 @@ from .fork_server import EarlyServer
 from .outcome import refused
 from .plan import Planned
 from .plan import Project
-from .reference_check import ReferenceCheck
 from .reporting import Reporter
 from .rounds import Rounds
 from .screening import Case
 from .screening import first_runs
 from .screening import samples_of
+from .verdicts import ReferenceCheck
 from .verdicts import Verdicts
 from .verdicts import verdicts_of
 

@@ -18,8 +18,8 @@ from typing import Final
 
 from ..baselines.store import read
 from ..errors import GpuperfError
-from ..judge.ab_override import is_in_doubt
-from ..judge.ab_override import is_undecided
+from ..judge.ab import is_in_doubt
+from ..judge.ab import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
 from ..judge.calls import varies_by_run
@@ -55,8 +55,6 @@ from .plan import Project
 from .plan import groups_of
 from .pool import WorkerPool
 from .progress import Progress
-from .reference_check import ReferenceCheck
-from .reference_check import candidates_of
 from .run_estimates import RunEstimates
 from .screening import Case
 from .screening import Group
@@ -67,7 +65,9 @@ from .screening import complete
 from .screening import confirm
 from .screening import screen
 from .screening import with_counts_of
+from .verdicts import Candidate
 from .verdicts import Judge
+from .verdicts import ReferenceCheck
 from .verdicts import verdicts_of
 
 
@@ -343,11 +343,11 @@ class Rounds:
     def _refer_undecided(self, cases: Mapping[str, Case]) -> None:
         """Let other code settle the times that all runs have left undecided."""
         if self._settings.referred is Referred.UNDECIDED:
+            known = self.judge.reference_results
             self._settle_by_code(
                 cases,
                 lambda key, calls: (
-                    key not in self.judge.reference_results
-                    and is_undecided(self.judge.verdict(calls))
+                    key not in known and is_undecided(self.judge.verdict(calls))
                 ),
             )
 
@@ -358,9 +358,13 @@ class Rounds:
     ) -> None:
         if self._reference_check is None or self._settings.reference is None:
             return
-        candidates = candidates_of(
-            self._plan.values(), cases, self.baselines.entries, is_candidate
-        )
+        candidates = [
+            Candidate(call=key, planned=planned, entry=self.baselines.entries.get(key))
+            for planned in self._plan.values()
+            if planned.test in cases
+            for key, calls in cases[planned.test].calls.items()
+            if is_candidate(key, calls)
+        ]
         if candidates:
             self.judge.reference_results.update(
                 self._reference_check.settle(

@@ -11,13 +11,12 @@ from typing import NoReturn
 import pytest
 
 from ..model.ab import AbResult
-from ..model.ab import Sides
+from ..model.ab import Comparison
 from ..report.screen.comparison import both_sides
 from ..report.screen.comparison import comparison_lines
 from ..report.screen.comparison import count_in_words
 from ..report.screen.comparison import time_in_words
 from ..report.screen.comparison import why_unmeasured
-from ..report.screen.comparison import why_untimed
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -27,7 +26,7 @@ class TimeRatio:
     Reading a number that was not measured skips the test, with the reason.
     """
 
-    sides: Sides
+    sides: Comparison
 
     @property
     def speedup(self) -> float:
@@ -68,7 +67,7 @@ class TimeRatio:
     def _measured(self) -> AbResult:
         __tracebackhide__ = True
         if self.sides.time is None:
-            _skip("time", why_untimed(self.sides))
+            _skip("time", self.sides.no_time)
         return self.sides.time
 
 
@@ -79,7 +78,7 @@ class Difference:
     Reading one that was not measured skips the test, with the reason.
     """
 
-    sides: Sides
+    sides: Comparison
     name: str
 
     @property
@@ -115,7 +114,7 @@ class Difference:
 class Compared:
     """What ``gpuperf.compare(before, after)`` found: assert on it, or print it."""
 
-    sides: Sides
+    sides: Comparison
 
     @property
     def time(self) -> TimeRatio:

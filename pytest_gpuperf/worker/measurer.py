@@ -439,8 +439,8 @@ class Measuring:
         # The key is taken only after this: a comparison that raises leaves none behind.
         with self._alone():
             found = compare_sides(self._device, question, partial(self._follow, test))
-        comparisons[test] = ComparedCall(
-            sides=found.sides,
+        comparisons[test] = replace(
+            found,
             after=below(item.config.rootpath, replace(found.after, test=test)),
             budgets=(parse_budget(budget), *budgets_of(item)),
         )

@@ -18,7 +18,7 @@ from ..errors import ErrorId
 from ..errors import StepError
 from ..measure.forecast import FitQuestion
 from ..measure.step import Subject
-from ..model.ab import Sides
+from ..model.ab import Comparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
 from .compare_result import Compared
@@ -90,7 +90,7 @@ class PlainRun:
     ) -> Compared:
         training = begin(pair)
         reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
-        return Compared(Sides(unmeasured=reasons, training=training))
+        return Compared(Comparison(unmeasured=reasons, training=training))
 
     def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:  # noqa: ARG002
         msg = "memory is predicted by pytest --gpuperf, and not by plain pytest"

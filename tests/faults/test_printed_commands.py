@@ -1190,7 +1190,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("cli/refresh.py", "--gpuperf-device"): PASSED,
     ("cli/refresh.py", "--gpuperf-update"): PASSED,
     ("cli/compare_options.py", "--gpuperf-device"): PASSED,
-    ("compare_commits/side.py", "--gpuperf-device"): PASSED,
+    ("compare_commits/side_server.py", "--gpuperf-device"): PASSED,
     ("compare_commits/reference.py", "--gpuperf-device"): PASSED,
     (
         "report/screen/checkup.py",
@@ -1228,7 +1228,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
     ),
     ("cli/compare_options.py", "pytest --gpuperf"): DESCRIBED,
-    ("compare_commits/versions.py", "git -C {} fetch"): MACHINE,
+    ("compare_commits/sides.py", "git -C {} fetch"): MACHINE,
     ("compare_commits/commits.py", "gpuperf ab"): DESCRIBED,
     ("compare_commits/side_process.py", "pip install -e"): MACHINE,
     ("compare_commits/reference.py", "--gpuperf-ref"): (

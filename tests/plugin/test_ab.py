@@ -19,7 +19,7 @@ from witness import PATIENCE_SECONDS
 from witness import Witness
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.compare_commits import side
+from pytest_gpuperf.compare_commits import side_server
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import lock_folder
 
@@ -419,7 +419,7 @@ signal 9: it printed nothing [GP602]""",
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(side, "SIDE_PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(side_server, "SIDE_PATIENCE_SECONDS", 0.0)
         project.tests("import os\ndef test_step(gpuperf): os.read(os.pipe()[0], 1)\n")
 
         code = ab("HEAD", "--", "--gpuperf-seconds=2")

@@ -17,7 +17,7 @@ from witness import PATIENCE_SECONDS
 from witness import Witness
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.compare_commits import side
+from pytest_gpuperf.compare_commits import side_server
 
 
 pytest.importorskip("torch")
@@ -259,7 +259,7 @@ def test_a_version_that_hangs_beside_the_other_is_given_up(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(side, "SIDE_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(side_server, "SIDE_PATIENCE_SECONDS", 0.0)
     project.write("conftest.py", HANGS.format(fifo=witness.fifo))
     project.commit()
 

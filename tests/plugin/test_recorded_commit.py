@@ -13,7 +13,7 @@ from builders import an_entry
 from git_project import GitProject
 
 from pytest_gpuperf.compare_commits.reference import GitReferenceCheck
-from pytest_gpuperf.compare_commits.reference import RecordingCommit
+from pytest_gpuperf.compare_commits.reference import Reference
 from pytest_gpuperf.compare_commits.reference import recording_of
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.environment import DeviceKind
@@ -46,7 +46,7 @@ def store(project: GitProject, **tests: int) -> str:
 
 def recording(
     project: GitProject, test: str, origin: Origin | None = None
-) -> RecordingCommit:
+) -> Reference:
     repository = Repository.containing(project.path)
     entry = an_entry(None, origin=origin)
     return recording_of(repository, FILE, test, entry)
@@ -58,8 +58,8 @@ def test_it_is_the_one_that_the_baseline_names(project: GitProject) -> None:
 
     found = recording(project, "a", Origin(commit=commit))
 
-    assert found == RecordingCommit(
-        commit=commit, words=", where its baseline was recorded"
+    assert found == Reference(
+        commit=commit, words=", where its baseline was recorded", recorded=True
     )
 
 
@@ -69,8 +69,12 @@ def test_else_the_one_since_which_the_file_says_so(project: GitProject) -> None:
     third = store(project, a=2, b=2)
     store(project, a=2, b=2, c=1)
 
-    assert recording(project, "a") == RecordingCommit(commit=second, words=STORED)
-    assert recording(project, "b") == RecordingCommit(commit=third, words=STORED)
+    assert recording(project, "a") == Reference(
+        commit=second, words=STORED, recorded=True
+    )
+    assert recording(project, "b") == Reference(
+        commit=third, words=STORED, recorded=True
+    )
 
 
 def test_a_commit_with_changes_on_top_has_not_its_code(project: GitProject) -> None:
@@ -79,10 +83,11 @@ def test_a_commit_with_changes_on_top_has_not_its_code(project: GitProject) -> N
 
     found = recording(project, "a", origin)
 
-    assert found == RecordingCommit(
+    assert found == Reference(
         commit=stored,
         words=f"{STORED}, recorded from uncommitted changes on top of "
         f"{origin.commit[:7]}",
+        recorded=True,
     )
 
 
@@ -93,7 +98,7 @@ def test_a_branch_that_was_squashed_leaves_the_commit_that_stored_it(
 
     found = recording(project, "a", Origin(commit="f" * 40))
 
-    assert found == RecordingCommit(commit=stored, words=STORED)
+    assert found == Reference(commit=stored, words=STORED, recorded=True)
 
 
 def test_without_a_baseline_there_is_none(project: GitProject) -> None:
@@ -101,7 +106,7 @@ def test_without_a_baseline_there_is_none(project: GitProject) -> None:
 
     found = recording_of(repository, FILE, "a", None)
 
-    assert found == RecordingCommit(why="it has no baseline, so no commit recorded one")
+    assert found == Reference(why="it has no baseline, so no commit recorded one")
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,7 @@ def test_nor_is_there_one_of_a_file_that_is_not_committed(
     store(project, a=1)
     project.write(FILE, json.dumps({"tests": {"a": 2}}))
 
-    assert recording(project, "a", origin) == RecordingCommit(why=f"{why}: {WAY_OUT}")
+    assert recording(project, "a", origin) == Reference(why=f"{why}: {WAY_OUT}")
 
 
 def test_what_was_no_baseline_file_is_passed_over(project: GitProject) -> None:
@@ -135,7 +140,9 @@ def test_what_was_no_baseline_file_is_passed_over(project: GitProject) -> None:
     project.commit()
     stored = store(project, a=1)
 
-    assert recording(project, "a") == RecordingCommit(commit=stored, words=STORED)
+    assert recording(project, "a") == Reference(
+        commit=stored, words=STORED, recorded=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,7 +168,7 @@ def test_a_shallow_clone_is_told_how_to_be_deepened(
 
     found = recording_of(repository, FILE, "a", entry)
 
-    assert found == RecordingCommit(
+    assert found == Reference(
         why=f"{why}; this clone is shallow and its history is cut off: fetch the rest "
         "with `git fetch --unshallow`, or some with `git fetch --deepen=100`"
     )

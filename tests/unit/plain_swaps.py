@@ -11,11 +11,8 @@ from pytest_gpuperf.judge.interleaved import SwapCounts
 from pytest_gpuperf.judge.interleaved import counts
 
 
-class PlainSwaps:
-    """The reference: one draw after the other, in Python."""
-
-    def count(self, quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
-        """Count after taking *shift* from each logarithm of ``after``."""
-        pool = Pool.of(quads, shift)
-        differences = [pool.difference(coins) for coins in labels]
-        return counts(differences, pool.difference(bytes(len(quads))))
+def plain_swaps(quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:
+    """Count one draw after the other, in Python: the reference."""
+    pool = Pool.of(quads, shift)
+    differences = [pool.difference(coins) for coins in labels]
+    return counts(differences, pool.difference(bytes(len(quads))))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
-from ...model.ab import Sides
+from ...model.ab import Comparison
 from ...model.metric import Direction
 from ...model.metric import Metric
 from ...model.metrics import PEAK_ALLOCATED
@@ -26,8 +26,8 @@ from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import metric_named
-from ..screen.comparison import arrow
 from ..screen.comparison import speedup
+from ..screen.comparison import step_in_words
 from ..screen.explanation import decided_by
 from .contents import Contents
 from .contents import Section
@@ -191,12 +191,10 @@ def _step(verdict: TestVerdict) -> tuple[str, str]:
     return _now(verdict, STEP_MS), change
 
 
-def _compared(sides: Sides) -> tuple[str, str]:
+def _compared(sides: Comparison) -> tuple[str, str]:
     """Write both times of a comparison, and the speedup for the change."""
-    time = sides.time
-    if time is None or time.before_ms is None or time.after_ms is None:
-        return "", ""
-    return arrow(STEP_MS, time.before_ms, time.after_ms), speedup(time)
+    step = step_in_words(sides)
+    return step, speedup(sides.time) if step else ""
 
 
 def _now(verdict: TestVerdict, *metrics: Metric) -> str:

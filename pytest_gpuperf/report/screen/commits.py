@@ -8,12 +8,11 @@ from itertools import chain
 from typing import Final
 
 from ...model.ab import AbResult
+from ...model.ab import AbRun
 from ...model.ab import Answer
-from ...model.ab import CallChange
-from ...model.ab import CommitComparison
+from ...model.ab import Comparison
 from ...model.ab import ExactChange
 from ...model.ab import Turn
-from ...model.ab import Uncompared
 from ...model.metrics import STEP_MS
 from ..headline import answer_word
 from ..headline import title
@@ -40,7 +39,7 @@ MOST_FINDING_LINES: Final = 20
 NO_VALUE: Final = "-"
 
 
-def comparison_lines(comparison: CommitComparison) -> tuple[str, ...]:
+def comparison_lines(comparison: AbRun) -> tuple[str, ...]:
     """Return everything about *comparison* for a terminal, the sum in the last line."""
     return (
         *chain.from_iterable(map(wrapped, _heading(comparison))),
@@ -53,7 +52,7 @@ def comparison_lines(comparison: CommitComparison) -> tuple[str, ...]:
     )
 
 
-def markdown_lines(comparison: CommitComparison) -> tuple[str, ...]:
+def markdown_lines(comparison: AbRun) -> tuple[str, ...]:
     """Return the same as Markdown, for a comment on a pull request."""
     details = [f"    {line}" for line in _explanations(comparison)]
     return (
@@ -68,14 +67,14 @@ def markdown_lines(comparison: CommitComparison) -> tuple[str, ...]:
     )
 
 
-def _heading(comparison: CommitComparison) -> Iterator[str]:
+def _heading(comparison: AbRun) -> Iterator[str]:
     yield (
         f"before {comparison.before}, after {comparison.after}, on {comparison.device}"
     )
     yield f"engine: {comparison.engine}{_pairs(comparison.calls)}"
 
 
-def _pairs(calls: Sequence[CallChange]) -> str:
+def _pairs(calls: Sequence[Comparison]) -> str:
     counts = sorted({call.pairs for call in calls})
     if not counts:
         return ""
@@ -83,7 +82,7 @@ def _pairs(calls: Sequence[CallChange]) -> str:
     return f"; {several} pair{'' if several == '1' else 's'} a test"
 
 
-def _rows(comparison: CommitComparison) -> Iterator[tuple[str, ...]]:
+def _rows(comparison: AbRun) -> Iterator[tuple[str, ...]]:
     for call in sorted(comparison.calls, key=_severity):
         if call.time is not None:
             yield _time_row(call.time, call.test)
@@ -98,7 +97,7 @@ def _rows(comparison: CommitComparison) -> Iterator[tuple[str, ...]]:
         yield (verdict, *[NO_VALUE] * 6, found.test)
 
 
-def _severity(call: CallChange) -> int:
+def _severity(call: Comparison) -> int:
     """Sort key: what needs attention comes first; the rest keeps its order."""
     marks = (call.is_worse, call.is_undecided, call.is_better)
     return marks.index(True) if True in marks else len(marks)
@@ -130,7 +129,7 @@ def _exact_row(change: ExactChange, test: str) -> tuple[str, ...]:
     return (verdict, change.metric, before, after, moved, NO_VALUE, NO_VALUE, test)
 
 
-def _explanations(comparison: CommitComparison) -> Iterator[str]:
+def _explanations(comparison: AbRun) -> Iterator[str]:
     timed = any(call.time for call in comparison.calls)
     for call in sorted(comparison.calls, key=_severity):
         if timed and call.no_time:
@@ -140,7 +139,7 @@ def _explanations(comparison: CommitComparison) -> Iterator[str]:
         yield from _reason(found)
 
 
-def _explanation(call: CallChange) -> Iterator[str]:
+def _explanation(call: Comparison) -> Iterator[str]:
     """Why it is not simply the same, and which lines make it worse."""
     time = call.time
     if time is not None and time.answer is not Answer.SAME:
@@ -157,13 +156,13 @@ def _explanation(call: CallChange) -> Iterator[str]:
     yield from lines
 
 
-def _reason(found: Uncompared) -> Iterator[str]:
-    first, *rest = found.why.splitlines()
+def _reason(found: Comparison) -> Iterator[str]:
+    first, *rest = found.uncompared.splitlines()
     yield from wrapped(f"{found.test}: {first}")
     yield from (f"    {line}" for line in rest)
 
 
-def _sum(comparison: CommitComparison) -> str:
+def _sum(comparison: AbRun) -> str:
     calls = comparison.calls
     worse = sum(call.is_worse for call in calls)
     undecided = sum(call.is_undecided and not call.is_worse for call in calls)

@@ -8,7 +8,7 @@ from typing import Final
 
 from ...model.ab import AbResult
 from ...model.ab import Answer
-from ...model.ab import Sides
+from ...model.ab import Comparison
 from ...model.metric import Metric
 from ...model.metrics import LAUNCHES
 from ...model.metrics import OPS
@@ -38,6 +38,8 @@ from .summary import worst_first
 
 COMPARISON_INDENT: Final = 9
 
+_UNKNOWN: Final = "-"
+
 COUNTED_METRICS: Final = {
     "memory": limited_by(str(PEAK_ALLOCATED.budget)),
     "syncs": (SYNCS,),
@@ -47,7 +49,7 @@ COUNTED_METRICS: Final = {
 """What is reported of both sides, with its metrics; a device measures one of them."""
 
 
-def comparison_lines(sides: Sides) -> tuple[str, ...]:
+def comparison_lines(sides: Comparison) -> tuple[str, ...]:
     """Say how both sides compare, a line a number that both have, in 80 columns."""
     return tuple(
         line
@@ -58,11 +60,11 @@ def comparison_lines(sides: Sides) -> tuple[str, ...]:
     )
 
 
-def comparison_texts(sides: Sides) -> Iterator[tuple[str, str]]:
+def comparison_texts(sides: Comparison) -> Iterator[tuple[str, str]]:
     """Yield a label and a sentence for each number that both sides have."""
     yield "time", time_in_words(sides)
-    if sides.time is not None and sides.time.before_ms and sides.time.after_ms:
-        yield "step", arrow(STEP_MS, sides.time.before_ms, sides.time.after_ms)
+    if step_in_words(sides):
+        yield "step", step_in_words(sides)
     for name in COUNTED_METRICS:
         if both_sides(sides, name) is not None:
             yield name, count_in_words(sides, name)
@@ -72,33 +74,38 @@ def comparison_texts(sides: Sides) -> Iterator[tuple[str, str]]:
         yield "training", sides.training
 
 
-def time_in_words(sides: Sides) -> str:
+def time_in_words(sides: Comparison) -> str:
     """Write ``faster, speedup 1.300x (95 %: 1.290x to 1.310x)``."""
     if sides.time is None:
-        return f"not measured: {why_untimed(sides)}"
+        return f"not measured: {sides.no_time}"
     verdict = answer_word(sides.time.answer)
     return f"{verdict}, speedup {speedup(sides.time)} (95 %: {interval(sides.time)})"
 
 
-def why_untimed(sides: Sides) -> str:
-    """Return why the two have no times."""
-    return sides.unmeasured.get(SPEEDUP.name, "")
+def step_in_words(sides: Comparison) -> str:
+    """Write the times of both steps; nothing if they are not known."""
+    time = sides.time
+    if time is None or time.before_ms is None or time.after_ms is None:
+        return ""
+    return arrow(STEP_MS, time.before_ms, time.after_ms)
 
 
-def speedup(time: AbResult) -> str:
+def speedup(time: AbResult | None) -> str:
     """Write the ratio of both times, or a dash."""
-    return "-" if time.speedup is None else format_value(SPEEDUP, time.speedup)
+    if time is None or time.speedup is None:
+        return _UNKNOWN
+    return format_value(SPEEDUP, time.speedup)
 
 
-def interval(time: AbResult) -> str:
+def interval(time: AbResult | None) -> str:
     """Write ``1.290x to 1.310x``, with 95 % confidence, or a dash."""
+    if time is None or time.least_speedup is None or time.most_speedup is None:
+        return _UNKNOWN
     low, high = time.least_speedup, time.most_speedup
-    if low is None or high is None:
-        return "-"
     return f"{format_value(SPEEDUP, low)} to {format_value(SPEEDUP, high)}"
 
 
-def count_in_words(sides: Sides, name: str) -> str:
+def count_in_words(sides: Comparison, name: str) -> str:
     """Write both sides of *name*, a key of ``COUNTED_METRICS``, or why they are not known."""
     both = both_sides(sides, name)
     if both is None:
@@ -108,7 +115,7 @@ def count_in_words(sides: Sides, name: str) -> str:
     return f"{arrow(metric, before, after)} ({change})"
 
 
-def both_sides(sides: Sides, name: str) -> tuple[Metric, int, int] | None:
+def both_sides(sides: Comparison, name: str) -> tuple[Metric, int, int] | None:
     """Return what both sides have of *name*, a key of ``COUNTED_METRICS``."""
     for metric in COUNTED_METRICS[name]:
         if metric.name in sides.before and metric.name in sides.after:
@@ -116,7 +123,7 @@ def both_sides(sides: Sides, name: str) -> tuple[Metric, int, int] | None:
     return None
 
 
-def why_unmeasured(sides: Sides, name: str) -> str:
+def why_unmeasured(sides: Comparison, name: str) -> str:
     """Return why the two have no number of *name*, a key of ``COUNTED_METRICS``."""
     names = [metric.name for metric in reversed(COUNTED_METRICS[name])]
     return next((sides.unmeasured[n] for n in names if n in sides.unmeasured), "")
@@ -139,8 +146,6 @@ STEPS_HEADER: Final = (
     "test",
 )
 
-_UNKNOWN: Final = "-"
-
 
 def compared_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a comparison with the numbers of both sides, worst first."""
@@ -160,12 +165,11 @@ def compared_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
 
 
 def _cells(verdict: TestVerdict) -> tuple[str, ...]:
-    sides = verdict.sides or Sides()
-    time = sides.time
+    sides = verdict.sides or Comparison()
     return (
-        _UNKNOWN if time is None else speedup(time),
-        _UNKNOWN if time is None else interval(time),
-        _step(sides),
+        speedup(sides.time),
+        interval(sides.time),
+        step_in_words(sides) or _UNKNOWN,
         _both(sides, "memory"),
         _both(sides, "syncs"),
         _verdict(verdict, sides),
@@ -173,19 +177,12 @@ def _cells(verdict: TestVerdict) -> tuple[str, ...]:
     )
 
 
-def _step(sides: Sides) -> str:
-    time = sides.time
-    if time is None or time.before_ms is None or time.after_ms is None:
-        return _UNKNOWN
-    return arrow(STEP_MS, time.before_ms, time.after_ms)
-
-
-def _both(sides: Sides, name: str) -> str:
+def _both(sides: Comparison, name: str) -> str:
     both = both_sides(sides, name)
     return _UNKNOWN if both is None else arrow(*both)
 
 
-def _verdict(verdict: TestVerdict, sides: Sides) -> str:
+def _verdict(verdict: TestVerdict, sides: Comparison) -> str:
     if verdict.outcome.fails:
         return in_a_word(verdict)
     return _UNKNOWN if sides.time is None else answer_word(sides.time.answer)
@@ -197,13 +194,13 @@ def _role(verdict: TestVerdict) -> LineRole:
 
 def _remarks(verdict: TestVerdict) -> Iterator[str]:
     yield from remark(verdict)
-    for text in _said(verdict.sides or Sides(), verdict):
+    for text in _said(verdict.sides or Comparison(), verdict):
         yield from broken(text, first=SUMMARY_INDENT, rest=SUMMARY_INDENT)
 
 
-def _said(sides: Sides, verdict: TestVerdict) -> Iterator[str]:
+def _said(sides: Comparison, verdict: TestVerdict) -> Iterator[str]:
     if sides.time is None and not verdict.verdicts:
-        yield f"time was not measured: {why_untimed(sides)}"
+        yield f"time was not measured: {sides.no_time}"
     if sides.time is not None and sides.time.answer is Answer.INCONCLUSIVE:
         yield sides.time.why
     if sides.training:

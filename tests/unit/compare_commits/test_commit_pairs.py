@@ -12,10 +12,10 @@ from builders import a_measurement
 from builders import a_result
 
 from pytest_gpuperf.compare_commits.pairs import Both
-from pytest_gpuperf.compare_commits.pairs import TogetherTime
 from pytest_gpuperf.compare_commits.pairs import run_pairs
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Uncompared
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
@@ -43,7 +43,7 @@ class Runs:
         after: Mapping[str, object],
         *groups: Group,
         seconds: float = 60.0,
-        together: Callable[[Both], Mapping[str, TogetherTime]] | None = None,
+        together: Callable[[Both], Mapping[str, AbResult]] | None = None,
     ) -> list[Both]:
         return run_pairs(
             groups,
@@ -160,7 +160,7 @@ def test_a_test_that_does_not_pass_on_both_sides_is_given_up_at_once(
     (found,) = runs.pairs({"t": before}, {"t": after}, ("t",))
 
     assert runs.order == ["b0:t", "a0:t"]
-    assert found.uncompared() == [Uncompared(test="t", why=why, is_worse=is_worse)]
+    assert found.uncompared() == [Comparison(test="t", uncompared=why, broken=is_worse)]
 
 
 def test_a_result_that_is_lost_is_a_broken_side() -> None:
@@ -168,7 +168,7 @@ def test_a_result_that_is_lost_is_a_broken_side() -> None:
 
     (lost,) = found.uncompared()
     assert lost.is_worse
-    assert lost.why == (
+    assert lost.uncompared == (
         "could not be measured after: the measuring process gave no result for this test"
     )
 
@@ -181,7 +181,7 @@ def test_a_call_of_one_side_alone_is_listed() -> None:
     (found,) = runs.pairs({"t": (1.0,)}, {"t": more}, ("t",))
 
     assert [change.test for change in found.judged(last=True)] == ["t"]
-    assert found.uncompared() == [Uncompared(test="t#extra", why="after only")]
+    assert found.uncompared() == [Comparison(test="t#extra", uncompared="after only")]
 
 
 def test_a_step_that_nobody_measured_is_listed() -> None:
@@ -190,7 +190,7 @@ def test_a_step_that_nobody_measured_is_listed() -> None:
     (found,) = Runs().pairs({"t": passed}, {"t": passed}, ("t",))
 
     assert found.uncompared() == [
-        Uncompared(test="t", why="gpuperf(step) was called on neither side")
+        Comparison(test="t", uncompared="gpuperf(step) was called on neither side")
     ]
 
 
@@ -211,7 +211,10 @@ def test_what_one_process_has_timed_needs_one_pair_and_the_rest_as_many_as_ever(
     None
 ):
     runs = Runs()
-    told: dict[str, TogetherTime] = {"shared": SLOWER, "apart": "it cannot"}
+    told: dict[str, AbResult] = {
+        "shared": SLOWER,
+        "apart": AbResult.unknown("it cannot"),
+    }
     times = {"shared": (1.0,), "apart": (1.0,)}
 
     shared, apart = runs.pairs(

@@ -7,7 +7,7 @@ from builders import a_comparison
 from pytest_gpuperf.compare_commits.commits import apart_in_words
 from pytest_gpuperf.compare_commits.commits import engine_in_words
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import CallChange
+from pytest_gpuperf.model.ab import Comparison
 
 
 TIMES = (
@@ -23,7 +23,7 @@ PAIRS = (
 
 def call(
     test: str, *, steps: int = 0, seconds: float = 0.0, apart: str = ""
-) -> CallChange:
+) -> Comparison:
     time = a_comparison(
         Answer.SAME,
         1.0,
@@ -36,7 +36,7 @@ def call(
         steps=steps,
         seconds=seconds,
     )
-    return CallChange(test=test, pairs=1, time=time, apart=apart)
+    return Comparison(test=test, pairs=1, time=time, apart=apart)
 
 
 def test_one_process() -> None:
@@ -73,7 +73,7 @@ def test_pairs() -> None:
 
 
 def test_no_clock() -> None:
-    calls = [CallChange(test="a", pairs=2, no_time="it has no clock")]
+    calls = [Comparison(test="a", pairs=2, unmeasured={"speedup": "it has no clock"})]
 
     assert engine_in_words(calls) == (
         "pairs of fresh processes, for what is exact alone: it has no clock"

@@ -12,8 +12,11 @@ from types import ModuleType
 
 import pytest
 
-from pytest_gpuperf.compare_commits.module_view import Viewpoint
+from pytest_gpuperf.compare_commits.module_view import Guest
 from pytest_gpuperf.compare_commits.module_view import Views
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.runner.plan import Project
+from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.relocation import Relocation
 
 
@@ -41,15 +44,15 @@ def views(tmp_path: Path) -> Views:
             path = tmp_path / name / file
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"NAME = {name!r}\n")
-    return Views(viewpoint(tmp_path, "before"), viewpoint(tmp_path, "after"))
+    return Views(guest(tmp_path, "before"), guest(tmp_path, "after"))
 
 
-def viewpoint(folder: Path, name: str) -> Viewpoint:
+def guest(folder: Path, name: str) -> Guest:
     root = str(folder / name)
-    return Viewpoint(
+    project = Project(directory=root, search_path=(root, *sys.path))
+    return Guest(
+        run=RunRequest(tests=(), device=DeviceKind.CPU, project=project),
         relocation=Relocation(origin=str(folder / "after"), root=root),
-        directory=root,
-        search_path=(root, *sys.path),
         environment={"GPUPERF_MARK": name},
     )
 
@@ -159,7 +162,7 @@ def test_each_keeps_its_place_its_environment_and_its_random_numbers(
     random.seed(1)
     expected = [random.getrandbits(64) for _ in range(2)]
     random.seed(1)
-    views = Views(viewpoint(tmp_path, "before"), viewpoint(tmp_path, "after"))
+    views = Views(guest(tmp_path, "before"), guest(tmp_path, "after"))
     before, after = views.both
     drawn, stood = [], []
     for view in (before, after, before, after):
@@ -182,7 +185,7 @@ def test_what_the_process_had_imported_belongs_to_its_version(tmp_path: Path) ->
     sys.path.insert(0, str(root))
     early = importlib.import_module("pkg_early")
 
-    views = Views(viewpoint(tmp_path, "before"), viewpoint(tmp_path, "after"))
+    views = Views(guest(tmp_path, "before"), guest(tmp_path, "after"))
 
     assert "pkg_early" not in sys.modules
     assert [dict(view.modules) for view in views.both] == [{}, {"pkg_early": early}]
@@ -208,7 +211,7 @@ def test_a_package_that_the_process_had_before_both_stays_one_with_what_it_impor
         path.write_text("NAME = 'outer'\n")
     monkeypatch.syspath_prepend(str(tmp_path / "elsewhere"))
     importlib.import_module("pkg_outer")
-    both = Views(viewpoint(tmp_path, "before"), viewpoint(tmp_path, "after"))
+    both = Views(guest(tmp_path, "before"), guest(tmp_path, "after"))
 
     both.show(both.both[0])
     assert seen("pkg_outer.late") == "outer"

@@ -13,7 +13,6 @@ from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.compare_commits.one_process import Together
 from pytest_gpuperf.compare_commits.pairs import Both
-from pytest_gpuperf.compare_commits.pairs import TogetherTime
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.ab import AbResult
@@ -67,12 +66,12 @@ def both(seconds: float, step_ms: float | None = 10.0) -> Both:
     return Both(before=cases[0], after=cases[1], project=Tolerance())
 
 
-def told(before: Version, after: Version, pair: Both) -> dict[str, TogetherTime]:
+def told(before: Version, after: Version, pair: Both) -> dict[str, AbResult]:
     return dict(Together(before, after, 60.0)(pair))  # type: ignore[arg-type]
 
 
 def answered(**comparison: object) -> dict[str, object]:
-    return {"comparison": {**COMPARISON, **comparison}, "seconds": 2.0}
+    return {**COMPARISON, "seconds": 2.0, **comparison}
 
 
 def test_a_comparison_is_the_time_of_the_call() -> None:
@@ -81,7 +80,6 @@ def test_a_comparison_is_the_time_of_the_call() -> None:
     found = told(Version(), after, both(10.0))
 
     (change,) = found.values()
-    assert isinstance(change, AbResult)
     assert (change.ratio, change.steps, change.seconds) == (2.0, 56, 2.0)
     (asked,) = after.asked
     assert (asked["call"], asked["tolerance"], asked["detect"]) == ("t", 0.01, 0.03)
@@ -103,7 +101,7 @@ def test_what_the_pair_left_of_the_cap_is_spent_and_half_of_it_at_least(
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        ({"refused": "they cannot"}, "they cannot"),
+        (answered(why="they cannot"), "they cannot"),
         (
             answered(why="the time cap left room for no quad"),
             "the time cap left room for no quad",
@@ -119,7 +117,9 @@ def test_what_the_pair_left_of_the_cap_is_spent_and_half_of_it_at_least(
     ],
 )
 def test_without_a_comparison_there_is_a_reason(answer: object, why: str) -> None:
-    assert told(Version(), Version(answer), both(10.0)) == {"t": why}
+    (said,) = told(Version(), Version(answer), both(10.0)).values()
+
+    assert (said.ratio, said.why) == (None, why)
 
 
 def test_versions_that_set_torch_differently_are_not_brought_together() -> None:
@@ -127,7 +127,8 @@ def test_versions_that_set_torch_differently_are_not_brought_together() -> None:
 
     found = told(Version(threads="1"), after, both(10.0))
 
-    assert found == {"t": "threads is 1 before and 2 after, and a process has it once"}
+    why = "threads is 1 before and 2 after, and a process has it once"
+    assert found == {"t": AbResult.unknown(why)}
     assert after.asked == []
 
 
@@ -144,7 +145,6 @@ def test_a_change_is_confirmed_by_processes_of_both_servers_in_turn() -> None:
     assert all(r["after"]["run"]["number"] == r["number"] for r in asked)
     assert sorted(r["seconds"] for r in asked) == [*[50.0 / 6] * 5, 50.0]
     (change,) = found.values()
-    assert isinstance(change, AbResult)
     assert (change.answer, change.processes) == (Answer.SLOWER, 6)
 
 
@@ -154,17 +154,15 @@ def test_a_change_that_the_next_process_does_not_show_is_undecided() -> None:
     found = told(before, Version(answered(answer="slower", ratio=1.2)), both(10.0))
 
     (change,) = found.values()
-    assert isinstance(change, AbResult)
     assert (change.answer, change.processes) == (Answer.INCONCLUSIVE, 2)
 
 
 def test_a_change_that_cannot_be_confirmed_is_undecided() -> None:
-    before = Version({"refused": "they cannot"})
+    before = Version(answered(why="they cannot"))
 
     found = told(before, Version(answered(answer="slower", ratio=1.2)), both(10.0))
 
     (change,) = found.values()
-    assert isinstance(change, AbResult)
     assert change.answer is Answer.INCONCLUSIVE
     assert change.why.endswith("too few to blame; the next one: they cannot")
 

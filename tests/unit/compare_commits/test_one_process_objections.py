@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.compare_commits.module_view import Guest
 from pytest_gpuperf.compare_commits.module_view import View
 from pytest_gpuperf.compare_commits.one_process import Beginning
 from pytest_gpuperf.compare_commits.one_process import alone
@@ -19,6 +20,8 @@ from pytest_gpuperf.compare_commits.one_process import together
 from pytest_gpuperf.compare_commits.one_process import unlike
 from pytest_gpuperf.devices.torch_state import RandomState
 from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.relocation import Relocation
 
 
@@ -43,8 +46,11 @@ def function(file: str, body: str = "pass") -> Any:
 
 def view(folder: Path, name: str, **modules: ModuleType) -> View:
     root = str(folder / name)
+    relocation = Relocation(origin=str(folder / "after"), root=root)
+    request = RunRequest(tests=(), device=DeviceKind.CPU)
     return View(
-        relocation=Relocation(origin=str(folder / "after"), root=root),
+        name=name,
+        guest=Guest(run=request, relocation=relocation, environment={}),
         directory=root,
         path=[],
         finders=[],
@@ -71,13 +77,13 @@ class TestAlone:
     def test_pure_python_is_welcome(self, tmp_path: Path, beginning: Beginning) -> None:
         own = view(tmp_path, "before", pkg=module("pkg", f"{tmp_path}/before/pkg.py"))
 
-        assert alone("before", own, beginning) is None
+        assert alone(own, beginning) is None
 
     def test_compiled_code(self, tmp_path: Path, beginning: Beginning) -> None:
         fast = module("pkg.fast", f"{tmp_path}/before/fast.abi3.so")
         own = view(tmp_path, "before", **{"pkg": module("pkg"), "pkg.fast": fast})
 
-        assert alone("before", own, beginning) == (
+        assert alone(own, beginning) == (
             "before has its own compiled code, pkg.fast, and a process can load only one version"
         )
 
@@ -87,7 +93,7 @@ class TestAlone:
         inside = f"{SHARED}.inside"
         own = view(tmp_path, "after", **{inside: module(inside)})
 
-        assert alone("after", own, beginning) == (
+        assert alone(own, beginning) == (
             f"{inside} of after is inside of {SHARED}, which both share"
         )
 
@@ -101,7 +107,7 @@ class TestAlone:
         define(made)
         own = view(tmp_path, "before", ops=module("ops", file))
 
-        assert alone("before", own, beginning) == (
+        assert alone(own, beginning) == (
             "before registers the operation gpuperf_test::alone, and a process can register it only once"
         )
 
@@ -127,7 +133,7 @@ class TestAlone:
         own = view(tmp_path, "before")
 
         with context():
-            found = alone("before", own, beginning)
+            found = alone(own, beginning)
 
         assert found == (
             f"before calls gpuperf(step) inside {called}, where the other version "
@@ -145,7 +151,7 @@ class TestAlone:
 
     @pytest.mark.usefixtures("thread")
     def test_a_thread_at_work(self, tmp_path: Path, beginning: Beginning) -> None:
-        assert alone("after", view(tmp_path, "after"), beginning) == (
+        assert alone(view(tmp_path, "after"), beginning) == (
             "after keeps a thread running, prefetch, beside the other"
         )
 
@@ -166,15 +172,9 @@ class TestTogether:
     def said(
         self, both: tuple[View, View], beginning: Beginning, *steps: Any
     ) -> str | None:
-        before, after = steps or (int, int)
-        subjects = (Subject(step=before), Subject(step=after))
-        return together(
-            ("before", "after"),
-            both,
-            subjects,
-            {SHARED: sys.modules[SHARED]},
-            beginning,
-        )
+        for view_of_one, step in zip(both, steps or (int, int), strict=True):
+            view_of_one.subject = Subject(step=step)
+        return together(both, {SHARED: sys.modules[SHARED]}, beginning)
 
     def test_versions_that_leave_what_they_share_alone(
         self, both: tuple[View, View], beginning: Beginning, files: tuple[str, str]

@@ -13,11 +13,10 @@ from builders import a_measurement
 
 from pytest_gpuperf.judge.process_pairs import judge_call
 from pytest_gpuperf.judge.process_pairs import judge_together
-from pytest_gpuperf.judge.process_pairs import limits_together
-from pytest_gpuperf.judge.readings import Limits
+from pytest_gpuperf.judge.process_pairs import schedule_together
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import CallChange
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.budget import Tolerance
@@ -38,7 +37,7 @@ def run(
 
 def timed(
     *ratios: float, tolerance: Tolerance = WHOLE, last: bool = False
-) -> CallChange:
+) -> Comparison:
     return judge_call(
         [(run(10.0), run(10.0 * r)) for r in ratios], tolerance, last=last
     )
@@ -292,20 +291,22 @@ def test_a_comparison_in_one_process_is_the_time_and_pairs_are_for_the_rest() ->
     assert (second.time, second.settled) == (together, True)
 
 
-LIMITS = Limits(tolerance=0.01, detect=0.03, floored=False)
+PAIR = (run(10.0), run(20.0))
+SCHEDULE = schedule_together(PAIR, WHOLE)
+assert SCHEDULE is not None
 
 
 def test_one_process_that_found_no_change_is_believed() -> None:
     same = replace(TOGETHER, answer=Answer.SAME, ratio=1.001)
 
-    assert judge_together([same], LIMITS) is same
+    assert judge_together([same], SCHEDULE) is same
 
 
 def test_a_change_in_one_process_takes_others_that_agree() -> None:
     ratios = [1.25, 1.24, 1.26, 1.25, 1.27, 1.25]
     found = [replace(TOGETHER, ratio=ratio, seconds=2.0) for ratio in ratios]
 
-    said = [judge_together(found[:n], LIMITS) for n in range(1, 7)]
+    said = [judge_together(found[:n], SCHEDULE) for n in range(1, 7)]
 
     assert [each.answer for each in said] == [*[Answer.MORE] * 5, Answer.SLOWER]
     assert said[-1].why == (
@@ -318,7 +319,7 @@ def test_a_change_in_one_process_takes_others_that_agree() -> None:
 def test_processes_that_differ_in_what_is_faster_end_it() -> None:
     found = [replace(TOGETHER, ratio=ratio) for ratio in (1.738, 0.575)]
 
-    said = judge_together(found, LIMITS)
+    said = judge_together(found, SCHEDULE)
 
     assert said.answer is Answer.INCONCLUSIVE
     assert said.why == (
@@ -331,7 +332,7 @@ def test_processes_that_spread_are_no_proof_of_a_change() -> None:
     ratios = [1.8, 1.02, 1.5, 1.1, 1.3, 1.01, 1.9, 1.2, 1.1, 1.02]
     found = [replace(TOGETHER, ratio=ratio) for ratio in ratios]
 
-    said = [judge_together(found[:n], LIMITS).answer for n in (6, 10)]
+    said = [judge_together(found[:n], SCHEDULE).answer for n in (6, 10)]
 
     assert said == [Answer.MORE, Answer.INCONCLUSIVE]
 
@@ -339,7 +340,7 @@ def test_processes_that_spread_are_no_proof_of_a_change() -> None:
 def test_too_few_processes_prove_nothing() -> None:
     found = [TOGETHER] * 3
 
-    assert judge_together(found, LIMITS, last=True).answer is Answer.INCONCLUSIVE
+    assert judge_together(found, SCHEDULE, last=True).answer is Answer.INCONCLUSIVE
 
 
 @pytest.mark.parametrize("ratio", [1.25, 0.8])
@@ -355,20 +356,18 @@ def test_a_version_that_draws_from_the_system_is_seldom_blamed(ratio: float) -> 
             drawn *= exp(noise.gauss(0, 0.001))
             alone = Answer.SAME if abs(drawn - 1) < 0.05 else Answer.SLOWER
             found.append(replace(TOGETHER, answer=alone, ratio=drawn))
-            answer = judge_together(found, LIMITS).answer
+            answer = judge_together(found, SCHEDULE).answer
         changed += answer in {Answer.SLOWER, Answer.FASTER}
 
     assert changed <= 4
 
 
 def test_the_limits_of_one_process_count_a_floor_in_parts_of_the_time() -> None:
-    pair = (run(10.0), run(20.0))
-
-    usual = limits_together(pair, WHOLE)
-    wide = limits_together(pair, replace(WHOLE, floors={"ms": 0.5}))
+    usual = schedule_together(PAIR, WHOLE)
+    wide = schedule_together(PAIR, replace(WHOLE, floors={"ms": 0.5}))
 
     assert usual is not None
     assert (usual.tolerance, usual.detect) == (0.01, 0.03)
     assert wide is not None
     assert (wide.tolerance, round(wide.detect, 6)) == (0.05, 0.07)
-    assert limits_together((run(), run()), WHOLE) is None
+    assert schedule_together((run(), run()), WHOLE) is None

@@ -12,8 +12,8 @@ from builders import a_regression
 from builders import a_test
 from builders import a_verdict
 
-from pytest_gpuperf.judge.ab_override import is_in_doubt
-from pytest_gpuperf.judge.ab_override import referred
+from pytest_gpuperf.judge.ab import is_in_doubt
+from pytest_gpuperf.judge.ab import referred
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.verdict import Outcome

@@ -7,15 +7,15 @@ import pytest
 from pytest_gpuperf.judge.speedup import judge_speedup
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
 
 def sides(
     speedup: float | None, low: float | None = None, high: float | None = None
-) -> Sides:
-    return Sides(
+) -> Comparison:
+    return Comparison(
         time=AbResult(
             answer=Answer.FASTER,
             why="the time cap left room for 2 of at most 224 quads",
@@ -72,7 +72,7 @@ def test_a_speedup_is_missed_if_all_of_several_processes_miss_it() -> None:
 
 
 @pytest.mark.parametrize("other", [sides(1.4, 1.35, 1.5), sides(1.3, 1.2, 1.4)])
-def test_a_speedup_that_one_process_may_reach_is_not_missed(other: Sides) -> None:
+def test_a_speedup_that_one_process_may_reach_is_not_missed(other: Comparison) -> None:
     verdict = judge_speedup([MISSED, MISSED, other], 1.3)
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
@@ -96,7 +96,9 @@ def test_too_little_for_an_interval_is_inconclusive(speedup: float | None) -> No
 
 
 def test_without_a_clock_it_is_not_judged() -> None:
-    verdict = judge_speedup([Sides(unmeasured={"speedup": "there is no clock"})], 1.3)
+    verdict = judge_speedup(
+        [Comparison(unmeasured={"speedup": "there is no clock"})], 1.3
+    )
 
     assert (verdict.outcome, verdict.because) == (
         Outcome.NOT_JUDGED,

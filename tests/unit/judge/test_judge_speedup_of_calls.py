@@ -10,7 +10,7 @@ from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.speedup import demands_speedup
 from pytest_gpuperf.judge.speedup import judge_comparison
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import ComparedCall
@@ -26,7 +26,7 @@ def judged(
     *budgets: Budget, kind: DeviceKind = DeviceKind.CUDA, runs: int = 1
 ) -> TestVerdict:
     call = ComparedCall(
-        sides=Sides(time=TIME),
+        sides=Comparison(time=TIME),
         after=a_measurement(on=kind, exact={"peak_allocated_bytes": 2**20, "syncs": 1}),
         budgets=budgets,
     )
@@ -42,7 +42,7 @@ def test_without_a_budget_there_is_no_verdict_and_nothing_fails() -> None:
 
     assert verdict.verdicts == ()
     assert verdict.outcome is Outcome.PASS
-    assert verdict.sides == Sides(time=TIME)
+    assert verdict.sides == Comparison(time=TIME)
     assert verdict.settled
 
 

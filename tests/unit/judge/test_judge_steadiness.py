@@ -13,9 +13,9 @@ from builders import an_entry
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import settle_together
 from pytest_gpuperf.judge.calls import suite_context_of
+from pytest_gpuperf.judge.context import ADDED
+from pytest_gpuperf.judge.context import burst
 from pytest_gpuperf.judge.statistics import Prior
-from pytest_gpuperf.judge.steadiness import ADDED
-from pytest_gpuperf.judge.steadiness import burst
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall

@@ -17,7 +17,7 @@ from pytest_gpuperf.cli import main
 from pytest_gpuperf.history import document
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.codec import encode
@@ -114,7 +114,7 @@ def test_each_verdict_of_the_results_says_what_it_said(written: Path) -> None:
         assert time is None or says_the_same(verdict.sides, time)
 
 
-def says_the_same(sides: Sides | None, old: dict[str, Any]) -> bool:
+def says_the_same(sides: Comparison | None, old: dict[str, Any]) -> bool:
     """Whether the comparison of *sides* is the one that *old* gives as a speedup."""
     assert sides is not None
     new = sides.time

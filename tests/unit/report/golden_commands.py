@@ -32,13 +32,11 @@ from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.baselines.store import pending_path
 from pytest_gpuperf.cli import bisect
 from pytest_gpuperf.cli import main
+from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import CallChange
-from pytest_gpuperf.model.ab import CommitComparison
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.ab import Turn
-from pytest_gpuperf.model.ab import Uncompared
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Judged
@@ -77,29 +75,31 @@ MORE: Final = (
     exact("syncs", 0, 1, Turn.VARIES),
 )
 CALLS: Final = (
-    CallChange(test="t.py::same", pairs=3, time=a_comparison(Answer.SAME, 0.9996)),
-    CallChange(test="t.py::fast", pairs=3, time=a_comparison(Answer.FASTER, 0.8)),
-    CallChange(
+    Comparison(test="t.py::same", pairs=3, time=a_comparison(Answer.SAME, 0.9996)),
+    Comparison(test="t.py::fast", pairs=3, time=a_comparison(Answer.FASTER, 0.8)),
+    Comparison(
         test="t.py::slow[a|b]",
         pairs=4,
         time=a_comparison(Answer.SLOWER, 1.2),
         findings=(a_finding(source="total += loss.item()", blocked_ms=0.5),),
         apart="it was built anew in each process",
     ),
-    CallChange(test="t.py::unclear", pairs=1, time=UNCLEAR),
-    CallChange(test="t.py::lost", pairs=3, no_time="it had none", lost=True),
-    CallChange(test="t.py::more", pairs=8, time=a_comparison(), exact=MORE),
-    CallChange(test="t.py::exact", pairs=1, no_time="it has no clock"),
+    Comparison(test="t.py::unclear", pairs=1, time=UNCLEAR),
+    Comparison(
+        test="t.py::lost", pairs=3, unmeasured={"speedup": "it had none"}, lost=True
+    ),
+    Comparison(test="t.py::more", pairs=8, time=a_comparison(), exact=MORE),
+    Comparison(test="t.py::exact", pairs=1, unmeasured={"speedup": "it has no clock"}),
 )
-COMPARED: Final = CommitComparison(
+COMPARED: Final = AbRun(
     before="main (1234567)",
     after="working tree (89abcde)",
     device="cuda-nvidia-h200",
     engine="pairs",
     calls=CALLS,
     uncompared=(
-        Uncompared(test="t.py::broken", why="failed after: no", is_worse=True),
-        Uncompared(test="t.py::old", why="before only"),
+        Comparison(test="t.py::broken", uncompared="failed after: no", broken=True),
+        Comparison(test="t.py::old", uncompared="before only"),
     ),
     notes=("something to know",),
 )
@@ -107,7 +107,7 @@ COMPARED: Final = CommitComparison(
 
 def two_steps() -> str:
     """What ``gpuperf.compare`` prints of two steps, of one without a time as well."""
-    untimed = Sides(
+    untimed = Comparison(
         before={"syncs": 1}, after={"syncs": 0}, unmeasured={"speedup": "no clock"}
     )
     undecided = replace(SIDES, time=replace(UNCLEAR, ratio=None), training="")
@@ -119,6 +119,7 @@ def bisected(*found: str) -> str:
     """The end of a search that leaves these commits."""
     worse = replace(COMPARED, calls=CALLS[2:3], uncompared=(), notes=())
     repository: Any = SimpleNamespace(
+        top="/project",
         commit=lambda ref: ref,
         submodules=lambda _: (),
         is_ancestor=lambda *_: True,

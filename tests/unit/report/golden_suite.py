@@ -16,8 +16,8 @@ from pages import DIAGNOSIS
 from pages import PEAK
 
 from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ReferenceResult
-from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.verdict import DecidedBy
 from pytest_gpuperf.model.verdict import DetectableChange
@@ -35,7 +35,7 @@ SPEEDUP: Final = a_comparison(
     why="after is faster by more than 1 %: time -23.1 %, 95 % interval -24.0 % to "
     "-22.5 %; label-swap test over 14 quads",
 )
-SIDES: Final = Sides(
+SIDES: Final = Comparison(
     time=SPEEDUP,
     before={"peak_allocated_bytes": 90 * MIB, "syncs": 2, "ops": 7},
     after={"peak_allocated_bytes": 80 * MIB, "syncs": 0, "ops": 7},

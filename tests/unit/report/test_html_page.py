@@ -39,8 +39,8 @@ from pages import told
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ReferenceResult
-from pytest_gpuperf.model.ab import Sides
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Location
@@ -461,7 +461,7 @@ def test_a_comparison_shows_both_sides() -> None:
         before_ms=13.0,
         after_ms=10.0,
     )
-    found = page(TestVerdict(test="t.py::t", verdicts=(), sides=Sides(time=time)))
+    found = page(TestVerdict(test="t.py::t", verdicts=(), sides=Comparison(time=time)))
 
     assert "|13.00 ms -> 10.00 ms|1.300x|-|-|" in found.text
     assert "|time|faster, speedup 1.300x (95 %: 1.290x to 1.310x)|" in found.text

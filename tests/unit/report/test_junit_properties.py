@@ -6,14 +6,14 @@ import pytest
 from builders import a_test
 from builders import a_verdict
 
-from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.exchange.measured_calls import properties_of
 from pytest_gpuperf.report.json.results import to_json
 
 
-def judged(key: str, *verdicts: Verdict, sides: Sides | None = None) -> str:
+def judged(key: str, *verdicts: Verdict, sides: Comparison | None = None) -> str:
     return to_json(a_test(test=key, verdicts=verdicts, sides=sides))
 
 
@@ -36,7 +36,7 @@ def test_what_was_not_judged_has_an_outcome_and_no_number() -> None:
 
 
 def test_two_steps_that_were_only_shown_side_by_side_pass() -> None:
-    shown = judged("t#compare", sides=Sides())
+    shown = judged("t#compare", sides=Comparison())
 
     assert properties_of("t", [shown]) == [("gpuperf.outcome", "pass")]
 

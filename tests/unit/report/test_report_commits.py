@@ -5,12 +5,11 @@ from __future__ import annotations
 from builders import a_comparison
 
 from pytest_gpuperf.model.ab import AbResult
+from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import CallChange
-from pytest_gpuperf.model.ab import CommitComparison
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
-from pytest_gpuperf.model.ab import Uncompared
 from pytest_gpuperf.report.screen.commits import comparison_lines
 from pytest_gpuperf.report.screen.commits import markdown_lines
 
@@ -33,21 +32,23 @@ def exact(metric: str, before: float, after: float, turn: Turn) -> ExactChange:
     )
 
 
-EVERYTHING = CommitComparison(
+EVERYTHING = AbRun(
     before="main (1234567)",
     after="working tree (89abcde)",
     device="cuda-nvidia-h200",
     engine="pairs",
     calls=(
-        CallChange(test="t.py::same", pairs=3, time=timed(Answer.SAME, 0.9996)),
-        CallChange(test="t.py::fast", pairs=3, time=timed(Answer.FASTER, 0.8)),
-        CallChange(
+        Comparison(test="t.py::same", pairs=3, time=timed(Answer.SAME, 0.9996)),
+        Comparison(test="t.py::fast", pairs=3, time=timed(Answer.FASTER, 0.8)),
+        Comparison(
             test="t.py::unclear",
             pairs=1,
             time=timed(Answer.INCONCLUSIVE, 1.02, whole=False),
         ),
-        CallChange(test="t.py::lost", pairs=3, no_time="it had none", lost=True),
-        CallChange(
+        Comparison(
+            test="t.py::lost", pairs=3, unmeasured={"speedup": "it had none"}, lost=True
+        ),
+        Comparison(
             test="t.py::more",
             pairs=8,
             time=timed(Answer.SAME, 1.0),
@@ -59,10 +60,10 @@ EVERYTHING = CommitComparison(
         ),
     ),
     uncompared=(
-        Uncompared(
-            test="t.py::broken", why="failed after: no\nmore of it", is_worse=True
+        Comparison(
+            test="t.py::broken", uncompared="failed after: no\nmore of it", broken=True
         ),
-        Uncompared(test="t.py::old", why="before only"),
+        Comparison(test="t.py::old", uncompared="before only"),
     ),
     notes=("something to know",),
 )
@@ -97,8 +98,10 @@ gpuperf: 1 worse, 1 broken after, 1 better, 1 same, 2 undecided, 1 not compared"
 
 
 def test_a_name_with_a_bar_stays_in_its_cell() -> None:
-    call = CallChange(test="t.py::t[a|b]", pairs=1, no_time="it has no clock")
-    comparison = CommitComparison(
+    call = Comparison(
+        test="t.py::t[a|b]", pairs=1, unmeasured={"speedup": "it has no clock"}
+    )
+    comparison = AbRun(
         before="a", after="b", device="pretend-cuda", engine="pairs", calls=(call,)
     )
 

@@ -9,7 +9,7 @@ from builders import a_comparison
 from builders import a_verdict
 
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.verdict import Outcome
@@ -38,20 +38,20 @@ TIME = a_comparison(
     before_ms=13.0,
     after_ms=10.0,
 )
-SIDES = Sides(
+SIDES = Comparison(
     time=TIME,
     before={"peak_allocated_bytes": 90 * 2**20, "syncs": 2, "ops": 7},
     after={"peak_allocated_bytes": 80 * 2**20, "syncs": 0, "ops": 7},
     unmeasured={"pageable_copies": "nothing is copied"},
     training="the gradients of 4 tensors agree within 1 % over 3 steps",
 )
-UNTIMED = Sides(
+UNTIMED = Comparison(
     before={"syncs": 1}, after={"syncs": 0}, unmeasured={"speedup": "no clock"}
 )
 CPU = Hardware(kind=DeviceKind.CPU, name="x")
 
 
-def verdict_of(sides: Sides, *verdicts: Verdict) -> TestVerdict:
+def verdict_of(sides: Comparison, *verdicts: Verdict) -> TestVerdict:
     return TestVerdict(test="a.py::t#compare", verdicts=verdicts, sides=sides)
 
 
@@ -86,7 +86,7 @@ def test_without_a_clock_the_reason_stands_in_place_of_the_time() -> None:
 
 def test_too_little_for_a_number_leaves_dashes() -> None:
     untold = replace(TIME, ratio=None, low=None, high=None, before_ms=None)
-    sides = Sides(time=replace(untold, answer=Answer.INCONCLUSIVE, why="no room"))
+    sides = Comparison(time=replace(untold, answer=Answer.INCONCLUSIVE, why="no room"))
 
     assert comparison_lines(sides) == (
         "time     undecided, speedup - (95 %: -)",
@@ -137,14 +137,14 @@ def test_an_interval_that_nothing_bounds_has_no_ends() -> None:
         (SIDES, "copies.after", "copies was not measured: nothing is copied"),
         (SIDES, "copies.difference", "copies was not measured: nothing is copied"),
         (
-            Sides(time=replace(TIME, ratio=None, why="no room")),
+            Comparison(time=replace(TIME, ratio=None, why="no room")),
             "time.speedup",
             "time was not measured: no room",
         ),
     ],
 )
 def test_a_number_that_was_not_measured_skips_the_test(
-    sides: Sides, number: str, reason: str
+    sides: Comparison, number: str, reason: str
 ) -> None:
     group, name = number.split(".")
 
@@ -225,7 +225,7 @@ def test_an_explanation_gives_the_sentence_of_the_comparison() -> None:
 
 
 def test_on_a_gpu_the_launches_are_told_as_operations() -> None:
-    sides = Sides(
+    sides = Comparison(
         before={"launches": 9, "kernels": 12},
         after={"launches": 4, "kernels": 6},
         unmeasured={"ops": "counted on the simulated GPU only"},

@@ -10,7 +10,7 @@ from builders import a_verdict
 
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
@@ -45,7 +45,9 @@ def test_a_verdict_comes_back_as_it_went() -> None:
 
 def test_a_comparison_comes_back_as_it_went() -> None:
     time = a_comparison(Answer.FASTER, 0.75, why="faster")
-    sides = Sides(time=time, before={"syncs": 2}, after={"syncs": 0}, training="same")
+    sides = Comparison(
+        time=time, before={"syncs": 2}, after={"syncs": 0}, training="same"
+    )
     verdict = TestVerdict(test="t", verdicts=(), sides=sides)
 
     assert from_json(to_json(verdict)) == verdict

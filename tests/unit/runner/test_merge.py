@@ -14,7 +14,7 @@ from builders import a_verdict
 from builders import holding
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.ab import Sides
+from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import Hardware
@@ -108,7 +108,7 @@ def test_two_kinds_of_hardware_have_a_table_each() -> None:
 
 
 def test_the_line_counts_what_a_single_run_would() -> None:
-    bare = TestVerdict(test="c", verdicts=(), sides=Sides())
+    bare = TestVerdict(test="c", verdicts=(), sides=Comparison())
     tests = {
         "a": judged("a", a_verdict(), a_verdict("syncs", Outcome.NO_BASELINE, 1, None)),
         "b": Record(Ending.FAILED, headline="assert 0"),

@@ -1,15 +1,18 @@
-"""Commits in a temporary folder that is gone when we are, however we end."""
+"""The sides of a comparison, and commits in a folder that is gone when we are."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import asdict
 from dataclasses import dataclass
+from dataclasses import replace
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from pathlib import PurePosixPath
 from typing import Final
 
 from ..errors import ErrorId
@@ -17,28 +20,22 @@ from ..errors import QuotedError
 from ..errors import UsageError
 from ..runner.git import Repository
 from ..runner.git import git_environment
+from ..runner.git import run_git
 from ..runner.git import short
+from ..runner.relocation import Relocation
 from . import cleanup_process as guardian
+from .cleanup_process import Tree
 
 
 GUARDIAN: Final = str(Path(guardian.__file__))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tree:
-    """A commit of a repository, to be checked out at ``path`` in the folder."""
-
-    repository: str
-    commit: str
-    path: str
-
-
 def trees_of(repository: Repository, commit: str, path: str) -> Iterator[Tree]:
-    """Name *commit* and those of its submodules that are initialised here.
+    """Name *commit*, to be checked out at *path*, and its submodules that are here.
 
     Raises ``UsageError`` if the commit of such a submodule is not here.
     """
-    yield Tree(repository=repository.top, commit=commit, path=path)
+    yield {"repository": repository.top, "commit": commit, "path": path}
     for submodule in repository.submodules(commit):
         inner = repository.inside(submodule.path)
         if inner is None:
@@ -68,7 +65,7 @@ class Checkout:
     def __init__(self, trees: Sequence[Tree]) -> None:
         """Check *trees* out; raises ``UsageError`` if git cannot."""
         self._process = subprocess.Popen(  # noqa: S603 - our own script
-            [sys.executable, "-I", GUARDIAN, json.dumps([asdict(t) for t in trees])],
+            [sys.executable, "-I", GUARDIAN, json.dumps(trees)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=git_environment(),
@@ -97,15 +94,21 @@ class Checkout:
         self._process.communicate()
 
 
-# Two versions of a project: which commits they are, and what they are called.
+# The sides of a comparison: which code they are of, and what they are called.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Version:
-    """A version and its name; without a ``commit`` it is the current working tree."""
+class Side:
+    """One side of a comparison: its name, and where its code is.
+
+    ``relocation`` leads from the folder of the project to the one that is run. Without
+    a ``commit`` that is what is there already, such as the working tree; a commit has
+    none of its own before it is checked out.
+    """
 
     label: str
-    commit: str | None
+    relocation: Relocation
+    commit: str | None = None
     notes: tuple[str, ...] = ()
 
     def trees(self, repository: Repository, path: str) -> list[Tree]:
@@ -114,10 +117,30 @@ class Version:
             return []
         return list(trees_of(repository, self.commit, path))
 
+    def checked_out(self, at: Path) -> Side:
+        """Return where its code is, once its trees are *at* a folder."""
+        if self.commit is None:
+            return self
+        root = str(at.resolve())
+        return replace(self, relocation=replace(self.relocation, root=root))
+
+    def directory(self) -> Path:
+        """Return its folder that is the present one; raise ``UsageError`` without one."""
+        root = self.relocation.root
+        inside = Path.cwd().resolve().relative_to(self.relocation.origin)
+        found = Path(root, inside)
+        if not found.is_dir():
+            msg = (
+                f"{self.label}: has no folder {inside}; run gpuperf ab in a folder that "
+                "both versions have"
+            )
+            raise UsageError(msg, ErrorId.GP707)
+        return found
+
 
 def versions(
     repository: Repository, before: str | None, after: str | None
-) -> tuple[Version, Version]:
+) -> tuple[Side, Side]:
     """Return the two versions that are meant, the earlier first.
 
     Without *after* it is the working tree, without *before* the commit at which HEAD
@@ -133,22 +156,24 @@ def versions(
     return earlier, committed(repository, after)
 
 
-def committed(repository: Repository, ref: str) -> Version:
+def committed(repository: Repository, ref: str) -> Side:
     """Return the version that *ref* names; raise ``UsageError`` if it names none."""
     return _committed(repository, repository.commit(ref), ref)
 
 
-def _committed(repository: Repository, commit: str, name: str) -> Version:
+def _committed(repository: Repository, commit: str, name: str) -> Side:
     named = "" if commit.startswith(name) else f" ({short(commit)})"
     label = f"{short(commit) if not named else name}{named}"
     notes = tuple(
         f"submodule {path} is not initialised: {label} is measured without it"
         for path in uninitialised(repository, commit)
     )
-    return Version(label=label, commit=commit, notes=notes)
+    return Side(
+        label=label, relocation=_in_place(repository), commit=commit, notes=notes
+    )
 
 
-def _working_tree(repository: Repository) -> Version:
+def _working_tree(repository: Repository) -> Side:
     head, changes = repository.commit("HEAD"), repository.changes()
     state = ", uncommitted changes" if changes.anything else ""
     label = f"working tree ({short(head)}{state})"
@@ -157,4 +182,57 @@ def _working_tree(repository: Repository) -> Version:
         "what is changed in there"
         for path in changes.submodules
     )
-    return Version(label=label, commit=None, notes=notes)
+    return Side(label=label, relocation=_in_place(repository), notes=notes)
+
+
+def _in_place(repository: Repository) -> Relocation:
+    return Relocation(origin=repository.top, root=repository.top)
+
+
+# Compiled modules that are only in the working tree, as git does not track them.
+
+NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
+NO_NAME: Final = re.compile(
+    r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'"
+)
+NO_FILE: Final = re.compile(r"[\w./-]+\.(?:so|pyd|dylib)\b")
+
+SUFFIXES: Final = (*EXTENSION_SUFFIXES, ".so", ".pyd", ".dylib")
+
+
+def unbuilt(error: str, top: str) -> str:
+    """Say which compiled file of the repository at *top* a side lacks, if *error* does.
+
+    Nothing if it is about something else, or git knows of no such file there.
+    """
+    path = next((p for p in _untracked(top) if _is_meant(p, error)), None)
+    if path is None:
+        return ""
+    return (
+        f"; the working tree has {path}, which git does not track, so no other version "
+        "has it: build it on import, as torch.utils.cpp_extension.load does, or install "
+        "it as a separate package"
+    )
+
+
+def _untracked(top: str) -> Iterator[PurePosixPath]:
+    """Name the compiled files that git does not track or ignores."""
+    listed = run_git(top, "ls-files", "--others", "-z").stdout.split("\0")
+    return (PurePosixPath(name) for name in listed if name.endswith(SUFFIXES))
+
+
+def _is_meant(path: PurePosixPath, error: str) -> bool:
+    """Whether *error* misses the module, or the file, that is at *path*."""
+    if any(PurePosixPath(f).name == path.name for f in NO_FILE.findall(error)):
+        return True
+    # ``pkg/_C.cpython-311-x86_64.so`` is imported as ``pkg._C``, maybe from a folder
+    # above.
+    module = (*path.parent.parts, path.name.partition(".")[0])
+    return any(module[-len(name) :] == name for name in _missing_modules(error))
+
+
+def _missing_modules(error: str) -> Iterator[tuple[str, ...]]:
+    for name in NO_MODULE.findall(error):
+        yield tuple(name.split("."))
+    for name, package in NO_NAME.findall(error):
+        yield (*package.split("."), name)

@@ -1,4 +1,4 @@
-"""One side of a comparison: a fork server with processes of one version."""
+"""What runs one side of a comparison: a fork server with processes of its code."""
 
 from __future__ import annotations
 
@@ -29,17 +29,14 @@ from ..runner.fork_server import Job
 from ..runner.plan import Planned
 from ..runner.plan import Project
 from ..runner.plan import RunRequest
-from ..runner.relocation import Relocation
 from ..runner.reservation import Turns
 from ..runner.reservation import Unlocked
 from ..runner.reservation import alone
 from ..runner.reservation import turns_at
 from ..runner.screening import Group
 from ..settings import Settings
-from .compiled_files import unbuilt
-
-
-# The description of one side, known before anything is measured.
+from .sides import Side
+from .sides import unbuilt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,14 +51,25 @@ class Selection:
     tests: tuple[Planned, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
 
+    def moved(self, to: Callable[[str], str]) -> Selection:
+        """Name what is meant in another folder: each text as it is *to* be."""
+        return Selection(
+            arguments=tuple(map(to, self.arguments)),
+            tests=tuple(
+                replace(test, argument=to(test.argument), module=to(test.module))
+                for test in self.tests
+            ),
+            options={
+                name: to(value) if isinstance(value, str) else value
+                for name, value in self.options.items()
+            },
+        )
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CollectRequest:
-    """Asks for the tests of *selection* in *directory*."""
-
-    relocation: Relocation
-    directory: str
-    selection: Selection
+    @property
+    def preload(self) -> tuple[str, ...]:
+        """The modules that every process for these arguments of pytest needs."""
+        scripted = f"--gpuperf-device={DeviceKind.SCRIPTED.value}" in self.arguments
+        return () if scripted else HEAVY_MODULES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,15 +88,6 @@ class Collected:
     slot: DeviceSlot
 
 
-# Modules that the fork servers of a comparison import before they fork.
-
-
-def preload(given: Sequence[str]) -> tuple[str, ...]:
-    """Return the modules that every process for these arguments of pytest needs."""
-    scripted = f"--gpuperf-device={DeviceKind.SCRIPTED.value}" in given
-    return () if scripted else HEAVY_MODULES
-
-
 COLLECT_SECONDS: Final = 300.0
 
 PATIENCE: Final = 2
@@ -96,40 +95,34 @@ SIDE_PATIENCE_SECONDS = 60.0
 """Multiple of its cap, and what is added, after which a process is given up."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SidePlace:
-    """Where a side's code is, and what the side is called."""
-
-    label: str
-    relocation: Relocation
-    directory: str
-
-
-class Side:
-    """Collects and measures one version, each time in a fresh process.
+class SideServer:
+    """Collects and measures one side, each time in a fresh process.
 
     ``settings`` are those of torch at each call, by its name, in the newest run.
     """
 
     def __init__(
         self,
-        place: SidePlace,
-        preload: Sequence[str],
+        side: Side,
+        selection: Selection,
         announce: Callable[[str], None],
-        round_steps: dict[str, int] | None = None,
+        round_steps: dict[str, int],
     ) -> None:
         """Both sides of a comparison share *round_steps*: by call, the steps per round
         that the first run chose."""
-        self.label = place.label
-        self.relocation = place.relocation
+        self.side = side
+        self.relocation = side.relocation
         self.settings: dict[str, Mapping[str, str]] = {}
-        self._round_steps = {} if round_steps is None else round_steps
-        self._place = place
-        self._announce = announce
+        self.announce = announce
+        self._directory = side.directory()
+        self._selection = selection
+        self._round_steps = round_steps
         self._found: Collected | None = None
         self._turns: Turns = Unlocked()
         self._server = ForkServer(
-            preload, "pytest_gpuperf.worker.child:warm_pytest", place.relocation
+            selection.preload,
+            "pytest_gpuperf.worker.child:warm_pytest",
+            side.relocation,
         )
 
     def close(self) -> None:
@@ -137,36 +130,32 @@ class Side:
         self._server.close()
         self._turns.close()
 
-    def collect(self, selection: Selection) -> Collected:
+    def collect(self) -> Collected:
         """Return what pytest selects; raises ``UsageError`` if it cannot collect."""
-        relocation = self._place.relocation
-        request = CollectRequest(
-            relocation=relocation,
-            directory=self._place.directory,
-            selection=_moved(selection, relocation),
-        )
+        entry = "pytest_gpuperf.compare_commits.side_process:collect"
+        request = {
+            "relocation": encode(self.relocation),
+            "directory": str(self._directory),
+            "selection": encode(self._selection.moved(self.relocation.replaced)),
+        }
         try:
             self._server.wait_until_ready()
             answer = self._server.run(
-                Job(
-                    entry="pytest_gpuperf.compare_commits.side_process:collect",
-                    request=encode(request),
-                ),
-                COLLECT_SECONDS,
+                Job(entry=entry, request=request), COLLECT_SECONDS
             )
         except RunError as error:
             answer = {"error": str(error)}
         if "error" in answer:
             why = f"{answer['error']}{self._lacking(answer['error'])}"
-            msg = f"{self.label}: cannot collect its tests: {why}"
+            msg = f"{self.side.label}: cannot collect its tests: {why}"
             raise QuotedError(msg, ErrorId.GP708)
         self._found = found = decode(Collected, answer["collected"])
-        self._turns = turns_at(found.slot, found.settings.lock_seconds, self._announce)
+        self._turns = turns_at(found.slot, found.settings.lock_seconds, self.announce)
         return found
 
     def _lacking(self, error: str) -> str:
         """Say which file of the working tree this side lacks, if *error* misses it."""
-        relocation = self._place.relocation
+        relocation = self.relocation
         is_elsewhere = relocation.root != relocation.origin
         return unbuilt(error, relocation.origin) if is_elsewhere else ""
 
@@ -183,16 +172,16 @@ class Side:
         )
 
     def _answer(self, group: Group, run: RunRequest) -> Sequence[TestResult]:
+        entry = "pytest_gpuperf.compare_commits.side_process:measure"
         request = {"request": encode(run), "relocation": encode(self.relocation)}
-        job = Job(
-            entry="pytest_gpuperf.compare_commits.side_process:measure", request=request
-        )
+        seconds = len(group) * patience(run.settings.seconds)
         try:
-            answer = self.ask(job, len(group) * patience(run.settings.seconds))
+            answer = self.ask(Job(entry=entry, request=request), seconds)
         except RunError as error:
-            return [_died(test, str(error)) for test in group]
+            answer = {"error": str(error)}
         if "error" in answer:
-            return [_died(test, answer["error"]) for test in group]
+            died, why = Ending.DIED, answer["error"]
+            return [TestResult(test=test, ending=died, text=why) for test in group]
         self.settings.update(answer["settings"])
         results = [decode(TestResult, result) for result in answer["results"]]
         for result in results:
@@ -208,8 +197,15 @@ class Side:
 
     def request(self, group: Group, number: int) -> RunRequest:
         """Return how *group* is measured, once the side has been collected."""
-        return replace(
-            _request(self.collected, group, number),
+        found = self.collected
+        arguments = {planned.test: planned.argument for planned in found.plan}
+        return RunRequest(
+            tests=tuple(arguments[test] for test in group),
+            device=found.environment.hardware.kind,
+            project=found.project,
+            settings=found.settings,
+            visible=found.slot.visible,
+            number=number,
             round_steps=dict(self._round_steps),
         )
 
@@ -227,41 +223,6 @@ class Side:
             return self._server.run(job, seconds)
 
 
-def _moved(selection: Selection, relocation: Relocation) -> Selection:
-    """Name what is meant in the project of this side."""
-    return Selection(
-        arguments=tuple(relocation.replaced(a) for a in selection.arguments),
-        tests=tuple(
-            replace(
-                planned,
-                argument=relocation.replaced(planned.argument),
-                module=relocation.replaced(planned.module),
-            )
-            for planned in selection.tests
-        ),
-        options={
-            name: relocation.replaced(value) if isinstance(value, str) else value
-            for name, value in selection.options.items()
-        },
-    )
-
-
-def _request(collected: Collected, group: Group, number: int) -> RunRequest:
-    arguments = {planned.test: planned.argument for planned in collected.plan}
-    return RunRequest(
-        tests=tuple(arguments[test] for test in group),
-        device=collected.environment.hardware.kind,
-        project=collected.project,
-        settings=collected.settings,
-        visible=collected.slot.visible,
-        number=number,
-    )
-
-
 def patience(seconds: float) -> float:
     """Return how long a process may take for a test that is capped at *seconds*."""
     return PATIENCE * seconds + SIDE_PATIENCE_SECONDS
-
-
-def _died(test: str, text: str) -> TestResult:
-    return TestResult(test=test, ending=Ending.DIED, text=text)
