@@ -308,14 +308,14 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 536,  # the id of a page without jinja2
     "baselines": 1056,
-    "cli": 2315,
+    "cli": 2246,
     "compare_commits": 1659,  # signatures broken by longer names
     "compare_steps": 813,
     "devices": 2136,
     "devices.cpu": 799,
     "devices.cuda": 957,
     "devices.pretend": 7150,
-    "distributed": 1044,
+    "distributed": 1036,
     "history": 472,
     "judge": 3623,
     "measure": 4068,
@@ -327,15 +327,15 @@ MOST_CODE: Final = {
     "report.html": 1257,
     "report.json": 284,
     "report.screen": 2523,
-    "runner": 3051,  # signatures broken by longer names
-    "sharing": 229,
+    "runner": 3030,  # signatures broken by longer names
+    "sharing": 309,  # how every process is started, and signals; cli, runner less
     "trainers": 472,
-    "worker": 1600,
+    "worker": 1593,
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 300
+MOST_DATACLASSES: Final = 297
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

@@ -25,8 +25,8 @@ from ..errors import ErrorId
 from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import encode
-from ..sharing.exit_report import death
-from ..sharing.exit_report import last_words
+from ..sharing.processes import death
+from ..sharing.processes import last_words
 from .relocation import Relocation
 from .relocation import moved_path
 

@@ -3,5 +3,5 @@
 Begin with:
 
 - ``device_lock.DeviceLock``: one measuring process a device
-- ``exit_report.last_words``: what a dead process printed
+- ``processes.spawn``: a function in a process of its own
 """

@@ -24,8 +24,8 @@ from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Inherited
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.runner.fork_server import ProgressPipe
-from pytest_gpuperf.sharing.exit_report import EXIT_LAST_LINES
-from pytest_gpuperf.sharing.exit_report import FATAL_LINES
+from pytest_gpuperf.sharing.processes import EXIT_LAST_LINES
+from pytest_gpuperf.sharing.processes import FATAL_LINES
 
 
 pytestmark = pytest.mark.slow
