@@ -73,7 +73,7 @@ ADMITS: Final = {
         "timers",
     ),
     # What has no public name, and may be missing.
-    "_pytest": ("worker.plain_plugins",),
+    "_pytest": ("worker.pytest_start",),
     "coverage": ("worker.coverage",),
     "pynvml": ("devices.cuda.nvml",),
     "pytest_benchmark": ("plugin.benchmark_plugin",),

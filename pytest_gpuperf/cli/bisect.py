@@ -10,12 +10,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..compare_commits.bisect import Mark
-from ..compare_commits.bisect import first_bad
 from ..compare_commits.commits import compare_versions
 from ..compare_commits.side import Selection
 from ..compare_commits.side import preload
+from ..compare_commits.versions import Mark
 from ..compare_commits.versions import committed
+from ..compare_commits.versions import first_bad
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import CommitComparison

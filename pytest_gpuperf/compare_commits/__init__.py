@@ -3,7 +3,7 @@
 Begin with:
 
 - ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
-- ``bisect.first_bad``: ``gpuperf bisect``
+- ``versions.first_bad``: ``gpuperf bisect``
 - ``reference.GitReferenceCheck``: ``--gpuperf-ref``
 - ``versions.versions``: two commits as two checkouts
 - ``side.Selection``: what one side runs

@@ -31,7 +31,7 @@ from ..model.finding import Location
 from ..runner.git import Repository
 from ..runner.git import short
 from ..runner.plan import Project
-from ..runner.reference_check import Candidate
+from ..runner.verdicts import Candidate
 from ..settings import RECORDED
 from ..settings import Referred
 from ..settings import Settings

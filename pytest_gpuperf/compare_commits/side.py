@@ -36,7 +36,7 @@ from ..runner.reservation import alone
 from ..runner.reservation import turns_at
 from ..runner.screening import Group
 from ..settings import Settings
-from .compiled_files import unbuilt
+from .versions import unbuilt
 
 
 # The description of one side, known before anything is measured.

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict
 from dataclasses import dataclass
+from enum import Enum
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from pathlib import PurePosixPath
+from subprocess import CompletedProcess
 from typing import Final
 
 from ..errors import ErrorId
@@ -17,6 +24,7 @@ from ..errors import QuotedError
 from ..errors import UsageError
 from ..runner.git import Repository
 from ..runner.git import git_environment
+from ..runner.git import run_git
 from ..runner.git import short
 from . import cleanup_process as guardian
 
@@ -158,3 +166,104 @@ def _working_tree(repository: Repository) -> Version:
         for path in changes.submodules
     )
     return Version(label=label, commit=None, notes=notes)
+
+
+# Compiled modules that are only in the working tree because git does not track them.
+
+NO_MODULE: Final = re.compile(r"No module named '([\w.]+)'")
+NO_NAME: Final = re.compile(
+    r"cannot import name '(\w+)' from (?:partially initialized module )?'([\w.]+)'"
+)
+NO_FILE: Final = re.compile(r"[\w./-]+\.(?:so|pyd|dylib)\b")
+
+SUFFIXES: Final = (*EXTENSION_SUFFIXES, ".so", ".pyd", ".dylib")
+
+
+def unbuilt(error: str, top: str) -> str:
+    """Say which compiled file of the repository at *top* a side lacks, if *error* does.
+
+    Nothing if it is about something else, or git knows of no such file there.
+    """
+    path = next((p for p in _untracked(top) if _is_meant(p, error)), None)
+    if path is None:
+        return ""
+    return (
+        f"; the working tree has {path}, which git does not track, so no other version "
+        "has it: build it on import, as torch.utils.cpp_extension.load does, or install "
+        "it as a separate package"
+    )
+
+
+def _untracked(top: str) -> Iterator[PurePosixPath]:
+    """Name the compiled files that git does not track or ignores."""
+    listed = run_git(top, "ls-files", "--others", "-z").stdout.split("\0")
+    return (PurePosixPath(name) for name in listed if name.endswith(SUFFIXES))
+
+
+def _is_meant(path: PurePosixPath, error: str) -> bool:
+    """Whether *error* misses the module, or the file, that is at *path*."""
+    if any(PurePosixPath(f).name == path.name for f in NO_FILE.findall(error)):
+        return True
+    # ``pkg/_C.cpython-311-x86_64.so`` is imported as ``pkg._C``, maybe from a folder
+    # above.
+    module = (*path.parent.parts, path.name.partition(".")[0])
+    return any(module[-len(name) :] == name for name in _missing_modules(error))
+
+
+def _missing_modules(error: str) -> Iterator[tuple[str, ...]]:
+    for name in NO_MODULE.findall(error):
+        yield tuple(name.split("."))
+    for name, package in NO_NAME.findall(error):
+        yield (*package.split("."), name)
+
+
+# ``git bisect`` in a working tree of its own, apart from the user's bisect state.
+
+
+class Mark(Enum):
+    """The answer for git about a commit; one that cannot be judged is skipped."""
+
+    GOOD = "good"
+    BAD = "bad"
+    SKIP = "skip"
+
+
+PLACE: Final = "bisect"
+FOUND: Final = "is the first bad commit"
+CANDIDATES: Final = "The first bad commit could be any of:"
+LISTED_COMMIT: Final = re.compile(r"^[0-9a-f]{40,64}$", re.MULTILINE)
+
+JudgeCommit = Callable[[str], Mark]
+
+
+def first_bad(
+    repository: Repository, good: str, bad: str, judge: JudgeCommit
+) -> tuple[str, ...]:
+    """Return the first bad commit, or all candidates if some commits were skipped.
+
+    *judge* marks a commit between *good* and *bad*. Raises ``UsageError`` if git
+    cannot go on.
+    """
+    tree = Tree(repository=repository.top, commit=bad, path=PLACE)
+    with closing(Checkout([tree])) as checkout:
+        place = Path(checkout.folder, PLACE)
+        # Nothing is checked out here: each commit is measured in a checkout of its own.
+        said = _bisect(place, "start", "--no-checkout", bad, good)
+        while True:
+            if FOUND in said.stdout:
+                return (_commit(place, "refs/bisect/bad"),)
+            if CANDIDATES in said.stdout:
+                return tuple(LISTED_COMMIT.findall(said.stdout))
+            if said.returncode:
+                msg = f"git bisect cannot go on: {said.stderr.strip() or said.stdout}"
+                raise UsageError(msg, ErrorId.GP710)
+            mark = judge(_commit(place, "BISECT_HEAD"))
+            said = _bisect(place, mark.value)
+
+
+def _bisect(place: Path, *arguments: str) -> CompletedProcess[str]:
+    return run_git(place, "bisect", *arguments)
+
+
+def _commit(place: Path, ref: str) -> str:
+    return run_git(place, "rev-parse", "--verify", ref).stdout.strip()

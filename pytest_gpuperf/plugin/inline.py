@@ -48,7 +48,7 @@ from ..report.json.results import to_json
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.evaluation import RunResult
-from ..runner.reporting import Reporter
+from ..runner.outcome import Reporter
 from ..runner.screening import Case
 from ..runner.screening import samples_of
 from ..runner.verdicts import compared

@@ -35,7 +35,7 @@ from ..runner.evaluation import RunResult
 from ..runner.fork_server import EarlyServer
 from ..runner.plan import Planned
 from ..runner.plan import Project
-from ..runner.reference_check import ReferenceCheck
+from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
 from ..settings import SharedUse
 from ..settings import is_ci

@@ -32,7 +32,7 @@ from ..model.run import Report
 from ..runner.evaluation import RunEvaluator
 from ..runner.fork_server import EarlyServer
 from ..runner.plan import Planned
-from ..runner.reference_check import ReferenceCheck
+from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
 from ..worker.items import plan_of
 from .collection import SELECTION

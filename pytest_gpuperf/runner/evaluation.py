@@ -43,15 +43,15 @@ from .baseline_writer import interruption_of
 from .evidence import forget_traces
 from .evidence import with_traces
 from .fork_server import EarlyServer
+from .outcome import Reporter
 from .outcome import refused
 from .plan import Planned
 from .plan import Project
-from .reference_check import ReferenceCheck
-from .reporting import Reporter
 from .rounds import Rounds
 from .screening import Case
 from .screening import first_runs
 from .screening import samples_of
+from .verdicts import ReferenceCheck
 from .verdicts import Verdicts
 from .verdicts import verdicts_of
 

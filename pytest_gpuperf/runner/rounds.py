@@ -55,8 +55,6 @@ from .plan import Project
 from .plan import groups_of
 from .pool import WorkerPool
 from .progress import Progress
-from .reference_check import ReferenceCheck
-from .reference_check import candidates_of
 from .run_estimates import RunEstimates
 from .screening import Case
 from .screening import Group
@@ -68,6 +66,8 @@ from .screening import confirm
 from .screening import screen
 from .screening import with_counts_of
 from .verdicts import Judge
+from .verdicts import ReferenceCheck
+from .verdicts import candidates_of
 from .verdicts import verdicts_of
 
 
