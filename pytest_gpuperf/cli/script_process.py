@@ -45,7 +45,7 @@ from .script import run
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend.gpu import PretendGpu
+    from ..devices.pretend import PretendGpu
 
 
 # The program that a command runs, as its command line names it.
@@ -122,7 +122,7 @@ def run_tidily(loaded: Loaded) -> None:
 
 
 def _tidy(error: BaseException) -> None:
-    from ..devices.pretend.errors import without_own_frames
+    from ..devices.pretend import without_own_frames
 
     without_own_frames(error)
 
@@ -253,8 +253,7 @@ Found = Callable[[], ScriptAnswer]
 
 
 def _audited(_: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
-    from ..devices.pretend.program_audit import ProgramAudit
-    from ..devices.pretend.tensor_values import BACKING
+    from ..devices.pretend import ProgramAudit
 
     # What is there by now stays, and to look through it takes most of a collection.
     gc.freeze()
@@ -262,15 +261,14 @@ def _audited(_: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
     undo.callback(program.close)
 
     def found() -> ScriptAnswer:
-        switched = (BACKING.switched,) if BACKING.switched else ()
-        also = program.notes()
-        return ScriptAnswer(audit=program.audit(), notes=(*switched, *also))
+        notes = program.notes()
+        return ScriptAnswer(audit=program.audit(), notes=notes)
 
     return found
 
 
 def _remembered(request: ScriptRequest, _: PretendGpu, undo: ExitStack) -> Found:
-    from ..devices.pretend.memory_watch import watching_program
+    from ..devices.pretend import watching_program
 
     gc.freeze()
     memory = undo.enter_context(watching_program(request.root, request.steps))

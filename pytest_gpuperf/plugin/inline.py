@@ -22,7 +22,7 @@ from ..baselines.store import read
 from ..devices import default_kind
 from ..devices import open_device
 from ..devices.base import Device
-from ..devices.pretend.errors import NeedsGpuError
+from ..devices.pretend import NeedsGpuError
 from ..errors import GpuperfError
 from ..judge.calls import counted
 from ..judge.calls import judge_calls

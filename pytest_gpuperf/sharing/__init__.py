@@ -1,4 +1,4 @@
-"""Locks by which many processes share one device, or have it alone while timing.
+"""Processes of our own, and locks by which they share a device or have it alone.
 
 Begin with:
 

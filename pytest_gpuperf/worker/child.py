@@ -24,7 +24,7 @@ from ..devices import open_device
 from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
 from ..devices.host_clock import HostClock
-from ..devices.pretend.errors import NeedsGpuError
+from ..devices.pretend import NeedsGpuError
 from ..devices.slots import seeing
 from ..devices.slots import slots_of
 from ..errors import ErrorId
