@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -18,6 +17,8 @@ from typing import Final
 from ..judge.calls import prior_of
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import EXACT_RUNS
+from ..model.baseline import AcceptancePlan
+from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
 from ..model.baseline import Drift
 from ..model.baseline import Entry
@@ -34,7 +35,6 @@ from .drift import drifts
 from .drift import kept
 from .drift import strays
 from .refresh import CHANGED
-from .refresh import BaselineChange
 from .refresh import changes
 from .refresh import is_news
 from .refresh import takes
@@ -51,28 +51,6 @@ NO_RUN_JUDGED: Final = Judged()
 
 BELOW: Final = ("[", "::", "#", "/")
 """What follows the name of a file, class or test in the key of an entry below it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptancePlan:
-    """What is written, what is left alone and what is refused.
-
-    ``thin`` are entries that would replace one of enough runs by one of too few. Of
-    those in ``counted`` only counts and bytes are written, which two runs prove.
-    ``unfit`` are those whose runs are no evidence of the stored code.
-    """
-
-    entries: Mapping[str, Entry] = field(default_factory=dict)
-    kept: tuple[Kept, ...] = ()
-    drifts: tuple[Drift, ...] = ()
-    thin: tuple[str, ...] = ()
-    counted: tuple[str, ...] = ()
-    unfit: tuple[str, ...] = ()
-
-    @property
-    def drifted(self) -> tuple[str, ...]:
-        """The calls that are refused because of drift."""
-        return tuple(dict.fromkeys(drift.test for drift in self.drifts))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +168,9 @@ def _is_exact(name: str) -> bool:
     return name in METRICS and METRICS[name].kind is MetricKind.EXACT
 
 
-def missed(plan: AcceptancePlan, pending: Baselines, choice: Choice) -> tuple[str, ...]:
+def _missed(
+    plan: AcceptancePlan, pending: Baselines, choice: Choice
+) -> tuple[str, ...]:
     """Return what *plan* leaves out for its few runs although it was to be accepted.
 
     That is what changed, and what *choice* names. If nothing else is taken it is all.
@@ -204,23 +184,17 @@ def missed(plan: AcceptancePlan, pending: Baselines, choice: Choice) -> tuple[st
 
 def acceptance(pending: Baselines, old: Baselines, choice: Choice) -> AcceptancePlan:
     """Say what accepting the *choice* of *pending* would do to the *old* baselines."""
-    if Refresh.EVIDENCE in choice.kinds:
-        return with_evidence_of(
-            old.entries,
-            _measured(pending, old, choice),
-            accept_drift=choice.accept_drift,
-        )
-    return planned(
-        old.entries,
-        _measured(pending, old, choice),
-        accept_drift=choice.accept_drift,
-        enough=enough_runs(pending),
+    measured, adds = _measured(pending, old, choice), Refresh.EVIDENCE in choice.kinds
+    # Below so many runs an entry blames nothing.
+    enough = min(ENOUGH_RUNS, full_runs(pending.hardware.kind))
+    drifts = choice.accept_drift
+    plan = (
+        with_evidence_of(old.entries, measured, accept_drift=drifts)
+        if adds
+        else planned(old.entries, measured, accept_drift=drifts, enough=enough)
     )
-
-
-def enough_runs(baselines: Baselines) -> int:
-    """Return the number of runs below which an entry blames nothing."""
-    return min(ENOUGH_RUNS, full_runs(baselines.hardware.kind))
+    missed = _missed(plan, pending, choice)
+    return replace(plan, missed=missed, adds=adds, enough=enough)
 
 
 def stored_changes(

@@ -14,11 +14,11 @@ from ..compare_commits.sides import versions
 from ..report.screen.commits import comparison_lines
 from ..report.screen.commits import markdown_lines
 from ..runner.git import Repository
+from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .compare_options import add_device_argument
 from .compare_options import announce
 from .compare_options import pytest_arguments
-from .script import EXIT_INTERRUPTED
 
 
 REST: Final = "[REF [REF2]] [-- pytest arguments...]"

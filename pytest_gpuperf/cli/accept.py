@@ -11,16 +11,14 @@ from pathlib import Path
 from typing import Final
 
 from ..baselines import store
-from ..baselines.acceptance import AcceptancePlan
 from ..baselines.acceptance import acceptance
 from ..baselines.acceptance import chosen
 from ..baselines.acceptance import stored_changes
-from ..baselines.refresh import BaselineChange
+from ..model.baseline import AcceptancePlan
+from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
-from ..plugin.terminal import row_of
 from ..report.command import accept_command
 from ..report.command import measure_command
-from ..report.screen.acceptance import Acceptance
 from ..report.screen.acceptance import acceptance_lines
 from ..report.screen.acceptance import missed_lines
 from ..report.screen.acceptance import refused_lines
@@ -28,7 +26,6 @@ from ..report.screen.summary import refresh_lines
 from ..settings import refuse_in_ci
 from ..visible import printed
 from .files import add_baselines_argument
-from .pending import acceptance_of
 from .pending import add_choice_arguments
 from .pending import choice_of
 from .pending import files_in
@@ -79,26 +76,24 @@ def _accept(arguments: argparse.Namespace, pending: Baselines) -> int:
     changes = stored_changes(
         arguments.baselines, old, plan.entries, lock_folder=LOCK_FOLDER
     )
-    found = acceptance_of(plan, pending, choice)
-    lines = _lines(arguments, pending, plan, found, changes)
+    lines = _lines(arguments, pending, plan, changes)
     sys.stdout.write(printed(lines))
-    return EXIT_REFUSED if found.drifted or found.missed else 0
+    return EXIT_REFUSED if plan.drifted or plan.missed else 0
 
 
 def _lines(
     arguments: argparse.Namespace,
     pending: Baselines,
     plan: AcceptancePlan,
-    found: Acceptance,
     changes: Sequence[BaselineChange],
 ) -> Iterator[str]:
     if changes:
         path = store.path_of(arguments.baselines, pending.hardware)
         yield f"accepted into {path}:"
-        yield from (line.text for line in refresh_lines([row_of(c) for c in changes]))
+        yield from (line.text for line in refresh_lines(changes))
     insist = accept_command(
         str(arguments.pending), str(arguments.baselines), plan.drifted
     )
     yield from refused_lines(plan.drifts, insist)
-    yield from missed_lines(found, measure_command(found.missed, pending.hardware.kind))
-    yield from acceptance_lines(found)
+    yield from missed_lines(plan, measure_command(plan.missed, pending.hardware.kind))
+    yield from acceptance_lines(plan)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -19,23 +18,22 @@ from ..devices.audit_record import StepAudit
 from ..devices.preflight import own_version
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.codec import decode
 from ..model.finding import Location
 from ..report.ci.sarif import sarif
 from ..report.command import audit_command
 from ..report.json.audit import audit_document
 from ..report.screen.audit import AuditView
 from ..report.screen.audit import audit_lines
+from ..sharing.processes import SIGNALLED
 from ..visible import printed
-from .audit_process import START
-from .audit_process import Audited
-from .audit_process import AuditRequest
-from .script import SIGNALLED
 from .script import Program
 from .script import file_place
 from .script import notes_of
 from .script_process import REST
+from .script_process import Asked
 from .script_process import Output
+from .script_process import ScriptAnswer
+from .script_process import ScriptRequest
 from .script_process import add_program
 from .script_process import program_of
 from .script_process import root_of
@@ -85,7 +83,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     # Before it runs: until it ends, a notebook may be saved anew.
     in_file = file_place(program)
     code, audited = _audited(program, root, output)
-    if audited is None or audited.audit is None:
+    if audited.audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or AUDIT_FAILED
     limits = (arguments.max_syncs, arguments.max_syncs_per_step)
@@ -121,18 +119,11 @@ def _rate(text: str) -> float:
     return rate
 
 
-def _audited(
-    program: Program, root: Path, output: Output
-) -> tuple[int, Audited | None]:
+def _audited(program: Program, root: Path, output: Output) -> tuple[int, ScriptAnswer]:
     """Run *program* in a process of its own: its exit code and what was found."""
     notes = notes_of(program)
-    request = partial(AuditRequest, program=program, root=str(root))
-    code, report = run_program(START, request, output)
-    if report is None:
-        return code, None
-    audited = decode(Audited, report)
-    if audited.refusal is not None:
-        raise UsageError(audited.refusal, ErrorId.GP110)
+    request = ScriptRequest(program=program, root=str(root), asked=Asked.AUDIT)
+    code, audited = run_program(request, output)
     return code, replace(audited, notes=(*audited.notes, *_failed(code), *notes))
 
 
@@ -165,7 +156,7 @@ def _text(
 
 def _write_sarif(
     file: Path,
-    audited: Audited,
+    audited: ScriptAnswer,
     program: Program,
     in_file: Callable[[Location], Location],
 ) -> None:

@@ -21,11 +21,11 @@ from ..model.ab import AbRun
 from ..report.screen.commits import comparison_lines
 from ..report.wrapping import wrapped
 from ..runner.git import Repository
+from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .compare_options import add_device_argument
 from .compare_options import announce
 from .compare_options import pytest_arguments
-from .script import EXIT_INTERRUPTED
 
 
 REST: Final = "GOOD BAD TEST [-- pytest arguments...]"

@@ -36,7 +36,7 @@ from ..runner.fork_server import Job
 
 # The settings of the project that a command is given in.
 
-READ: Final = Job(entry="pytest_gpuperf.plugin.read_settings:read", request={})
+READ: Final = Job(entry="pytest_gpuperf.plugin.child_options:read_settings", request={})
 SECONDS: Final = 120.0
 """Conftest files may import what is heavy."""
 

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from ..baselines.acceptance import AcceptancePlan
 from ..baselines.acceptance import Choice
-from ..baselines.acceptance import enough_runs
-from ..baselines.acceptance import missed
 from ..baselines.store import pending_path
 from ..errors import BaselineError
 from ..errors import ErrorId
@@ -18,7 +15,6 @@ from ..errors import UsageError
 from ..model.baseline import Baselines
 from ..model.baseline import Refresh
 from ..report.numbers import join_fitting
-from ..report.screen.acceptance import Acceptance
 from ..report.wrapping import wrapped
 from .files import read_document
 
@@ -120,28 +116,6 @@ def nothing_chosen(pending: Baselines, choice: Choice) -> tuple[str, ...]:
     tests = "its test is not" if named == 1 else f"none of its {named} tests is"
     text = f"gpuperf: nothing to accept for {pending.hardware.key}: {tests} {kinds}"
     return wrapped(text if named else text.partition(": none")[0])
-
-
-def acceptance_of(
-    plan: AcceptancePlan, pending: Baselines, choice: Choice
-) -> Acceptance:
-    """Return what the report says of *plan*."""
-    enough = enough_runs(pending)
-    return Acceptance(
-        accepted=len(plan.entries),
-        kept=sum(kept.noise is not None for kept in plan.kept),
-        same=sum(kept.noise is None for kept in plan.kept),
-        drifted=plan.drifted,
-        thin=plan.thin,
-        missed=missed(plan, pending, choice),
-        weak=()
-        if Refresh.EVIDENCE in choice.kinds
-        else tuple(k for k, e in plan.entries.items() if len(e.runs) < enough),
-        counted=plan.counted,
-        unfit=plan.unfit,
-        adds=Refresh.EVIDENCE in choice.kinds,
-        enough=enough,
-    )
 
 
 def _kinds(text: str) -> tuple[Refresh, ...]:

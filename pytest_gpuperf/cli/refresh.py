@@ -14,9 +14,9 @@ from typing import Final
 
 from ..model.baseline import LEAST_GAP
 from ..model.baseline import Refresh
-from .script import EXIT_INTERRUPTED
-from .script import interrupts_left_to_child
-from .script import shell_code
+from ..sharing.processes import EXIT_INTERRUPTED
+from ..sharing.processes import interrupts_left_to_child
+from ..sharing.processes import shell_code
 
 
 REST: Final = "[pytest arguments...]"

@@ -6,16 +6,13 @@ import builtins
 import linecache
 import os
 import re
-import signal
 import sys
 import warnings
 from collections.abc import Callable
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.machinery import ModuleSpec
@@ -23,7 +20,6 @@ from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
-from subprocess import Popen
 from traceback import extract_tb
 from traceback import print_exception
 from types import CodeType
@@ -34,6 +30,7 @@ from typing import Final
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.finding import Location
+from ..sharing.processes import EXIT_INTERRUPTED
 from .notebook import Notebook
 from .notebook import codes_of
 from .notebook import in_file
@@ -41,41 +38,6 @@ from .notebook import is_notebook
 from .notebook import names_of_ipython
 from .notebook import note_on_magics
 from .notebook import notebook_of
-
-
-# Signals while another process works.
-
-SIGNALLED: Final = 128
-"""Added by a shell to the number of the signal that ended a process."""
-
-
-@contextmanager
-def interrupts_left_to_child() -> Iterator[None]:
-    """Outlive Ctrl-C, so that the child, which gets it too, can put things in order."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@contextmanager
-def terminations_passed_on(child: Popen[bytes]) -> Iterator[None]:
-    """Pass SIGTERM on to *child*, which ends by it, and outlive that."""
-    before = signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def shell_code(returncode: int) -> int:
-    """Exit code that a shell gives for *returncode* of ``subprocess``."""
-    return returncode if returncode >= 0 else SIGNALLED - returncode
-
-
-EXIT_INTERRUPTED = 130
-"""Exit code of a process that Ctrl-C ended, as a shell gives it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

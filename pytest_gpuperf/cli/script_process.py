@@ -3,32 +3,49 @@
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
+import atexit
+import gc
+import os
+import signal
 import threading
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from subprocess import DEVNULL
-from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 from typing import Any
 from typing import Final
 
+from ..devices.audit_record import StepAudit
 from ..devices.own_code import checkout_of
+from ..devices.pretend import pretend_gpu
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.codec import decode
 from ..model.codec import encode
+from ..model.forecast import Forecast
+from ..model.forecast import Saving
+from ..sharing.processes import Reply
+from ..sharing.processes import interrupts_left_to_child
+from ..sharing.processes import shell_code
+from ..sharing.processes import spawn
+from ..sharing.processes import terminations_passed_on
 from . import RANK_LAUNCHERS
 from .script import Loaded
 from .script import Program
 from .script import check_script
-from .script import interrupts_left_to_child
 from .script import launched
+from .script import load
 from .script import run
-from .script import shell_code
-from .script import terminations_passed_on
+
+
+if TYPE_CHECKING:
+    from ..devices.pretend import PretendGpu
 
 
 # The program that a command runs, as its command line names it.
@@ -105,7 +122,7 @@ def run_tidily(loaded: Loaded) -> None:
 
 
 def _tidy(error: BaseException) -> None:
-    from ..devices.pretend.errors import without_own_frames
+    from ..devices.pretend import without_own_frames
 
     without_own_frames(error)
 
@@ -126,8 +143,46 @@ def _tidied(
     return tidied
 
 
-OWN_PACKAGES: Final = Path(__file__).absolute().parents[2]
 STANDARD_ERROR: Final = 2
+
+
+# The process of the program: it becomes the program's, on the simulated GPU.
+
+
+class Asked(Enum):
+    """What is asked of a program."""
+
+    AUDIT = "audit"
+    MEMORY = "memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptRequest:
+    """A program to run, the folder of the lines to name, and what is asked of it.
+
+    Of its memory ``steps`` are as many as are run at most, ``saving`` is what is done about
+    memory in the program's place; ``values`` is that of ``pretend_gpu``.
+    """
+
+    program: Program
+    root: str
+    asked: Asked
+    steps: int = 0
+    values: bool | None = None
+    saving: Saving | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptAnswer:
+    """What was found, as far as it was asked, or why the program was not started.
+
+    ``notes`` say what else must be known to read what was found.
+    """
+
+    audit: StepAudit | None = None
+    forecast: Forecast | None = None
+    notes: tuple[str, ...] = ()
+    refusal: str | None = None
 
 
 class Output(Enum):
@@ -138,46 +193,124 @@ class Output(Enum):
     NOWHERE = DEVNULL
 
 
-def start_of(module: str) -> str:
-    """Code for ``python -c`` that runs ``main`` of *module*, for ``run_program``.
+def run_program(request: ScriptRequest, output: Output) -> tuple[int, ScriptAnswer]:
+    """Run the program in a process of its own: its exit code and what was found.
 
-    It is followed by the folder of this package and a request in JSON. No module of the
-    working directory may get in the way, as with ``python script.py``.
+    Raises ``UsageError`` if there is no such program.
     """
-    return (
-        "import sys; sys.path[:] = [sys.argv.pop(1), *filter(None, sys.path)]; "
-        f"from {module} import main; del sys.path[0]; main()"
-    )
-
-
-def run_program(
-    start: str, request: Callable[..., Any], output: Output
-) -> tuple[int, Any]:
-    """Run the code *start* on ``request(report=...)``: its exit code and its report.
-
-    The report is ``None`` if none was written.
-    """
-    with TemporaryDirectory(prefix="gpuperf-program-") as folder:
-        report = Path(folder, "report.json")
-        text = json.dumps(encode(request(report=str(report))))
-        # Ctrl-C reaches both processes: the child ends as its own code decides, and its
-        # exit code is passed on.
-        with interrupts_left_to_child():
-            child = subprocess.Popen(  # noqa: S603, the user's own script, no shell
-                [sys.executable, "-c", start, str(OWN_PACKAGES), text],
-                stdout=output.value,
-                stderr=DEVNULL if output is Output.NOWHERE else None,
-            )
-            with terminations_passed_on(child):
-                returncode = child.wait()
-        # A file, not standard output: that belongs to the program.
-        found = report.read_text(encoding="utf-8") if report.exists() else "null"
-    return shell_code(returncode), json.loads(found)
+    # Ctrl-C reaches both processes: the child ends as its own code decides, and its
+    # exit code is passed on.
+    with interrupts_left_to_child():
+        code, answer = spawn(
+            "pytest_gpuperf.cli.script_process:be_program",
+            request,
+            meanwhile=terminations_passed_on,
+            stdout=output.value,
+            stderr=DEVNULL if output is Output.NOWHERE else None,
+        )
+    found = decode(ScriptAnswer, answer or {})
+    if found.refusal is not None:
+        raise UsageError(found.refusal, ErrorId.GP110)
+    return shell_code(code), found
 
 
 def unfinished(program: Program, code: int) -> str:
-    """Say that *program* ended without a report."""
+    """Say that *program* ended without an answer."""
     return (
         f"{program.name} ended with exit status {code} in a way that left no findings, "
         "as os._exit and a killed process do; end it as a script ends"
     )
+
+
+def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
+    """Run the program of a ``ScriptRequest``, watched, until this process ends."""
+    request = decode(ScriptRequest, raw)
+    undo = ExitStack()
+    gpu = undo.enter_context(
+        pretend_gpu(request.root, values=request.values, whole_process=True)
+    )
+    found = WATCHES[request.asked](request, gpu, undo)
+    try:
+        loaded = load(request.program)
+    except UsageError as error:
+        reply(encode(ScriptAnswer(refusal=str(error))))
+        return
+    if request.saving is not None:
+        from ..measure.forecast_savings import applied
+
+        undo.enter_context(applied(request.saving))
+    end = _End(found, undo, reply)
+    # The functions registered by the program and its threads come first.
+    atexit.register(end.at_exit)
+    # One that is ignored, as a parent can ask for, stays so. A peak is that of all steps.
+    is_default = signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if is_default and request.asked is Asked.AUDIT:
+        signal.signal(signal.SIGTERM, end.by_signal)
+    run_tidily(loaded)
+
+
+Found = Callable[[], ScriptAnswer]
+
+
+def _audited(_: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
+    from ..devices.pretend import ProgramAudit
+
+    # What is there by now stays, and to look through it takes most of a collection.
+    gc.freeze()
+    program = ProgramAudit(gpu)
+    undo.callback(program.close)
+
+    def found() -> ScriptAnswer:
+        notes = program.notes()
+        return ScriptAnswer(audit=program.audit(), notes=notes)
+
+    return found
+
+
+def _remembered(request: ScriptRequest, _: PretendGpu, undo: ExitStack) -> Found:
+    from ..devices.pretend import watching_program
+
+    gc.freeze()
+    memory = undo.enter_context(watching_program(request.root, request.steps))
+
+    def found() -> ScriptAnswer:
+        from ..measure.forecast_savings import forecast_of_program
+
+        return ScriptAnswer(forecast=forecast_of_program(memory))
+
+    return found
+
+
+WATCHES: Final = {Asked.AUDIT: _audited, Asked.MEMORY: _remembered}
+
+
+class _End:
+    """Leaves what was *found* when the process ends, but not when a fork of it does."""
+
+    def __init__(self, found: Found, undo: ExitStack, reply: Reply) -> None:
+        self._found = found
+        self._undo = undo
+        self._reply = reply
+        # A fork, such as a DataLoader's worker, inherits exit handlers and signals.
+        self._process = os.getpid()
+
+    def at_exit(self) -> None:
+        """Leave it, and end the pretence."""
+        if os.getpid() != self._process:
+            return
+        self._reply(encode(self._found()))
+        try:
+            self._undo.close()
+        except LookupError:  # the saving has nothing to be applied to
+            self._reply(encode(ScriptAnswer()))
+
+    def by_signal(self, number: int, _: object) -> None:
+        """Leave what was found so far, and end by the signal *number* all the same."""
+        # Another one would cut off the answer: ``timeout`` sends two.
+        signal.signal(number, signal.SIG_IGN)
+        if os.getpid() == self._process:
+            name, found = signal.Signals(number).name, self._found()
+            note = f"{name} ended it: this is what it did before"
+            self._reply(encode(replace(found, notes=(*found.notes, note))))
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)

@@ -23,7 +23,7 @@ from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
 from .base import Device
 from .own_code import checkout_of
-from .pretend.device import PretendDevice
+from .pretend import PretendDevice
 
 
 def open_device(  # noqa: PLR0913  what the kinds take

@@ -36,7 +36,7 @@ from .memory_picture import Picture
 if TYPE_CHECKING:
     from .audit_record import AuditedStep
     from .audit_record import Unjudged
-    from .pretend.memory_watch import MemoryAudit
+    from .pretend import MemoryAudit
 
 
 # The time of fetching a batch, on the clock of this process.

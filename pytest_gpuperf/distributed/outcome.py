@@ -14,7 +14,7 @@ from typing import Final
 from ..model.codec import decode
 from ..model.run import Ending
 from ..model.run import TestResult
-from ..sharing.exit_report import death
+from ..sharing.processes import death
 from .processes import RankEnd
 
 

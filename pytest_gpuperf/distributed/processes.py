@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import json
 import os
@@ -26,14 +25,13 @@ from typing import Final
 from typing import NoReturn
 from typing import Protocol
 
-from ..sharing.exit_report import last_stack
-from ..sharing.exit_report import last_words
+from ..sharing.processes import die_with
+from ..sharing.processes import kill_group
+from ..sharing.processes import last_stack
+from ..sharing.processes import last_words
 
 
 # The process of a rank: it can be asked for its stack, and ends in time.
-
-PR_SET_PDEATHSIG: Final = 1
-"""prctl(2): the signal a process gets when its parent dies."""
 
 Say = Callable[[Mapping[str, Any]], None]
 """Sends JSON from a rank to its watcher."""
@@ -50,7 +48,7 @@ def be_rank(
     order, report = pipes
     try:
         os.setsid()
-        _end_with(parent, order)
+        die_with(parent)
         _write_to(folder, number)
         place = int(os.read(order, 100))
         _follow(order)
@@ -65,17 +63,6 @@ def be_rank(
         # Whatever happens, or there would be a second parent. No exit handler of the
         # parent may run here.
         os._exit(code)
-
-
-def _end_with(parent: int, order: int) -> None:
-    """Die when *parent* dies, also if it is dead already."""
-    # The signal is sent at the death of the parent and not if it died before this call,
-    # so the parent is checked after it, in this order.
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os.close(order)
-        os._exit(1)
 
 
 def _follow(order: int) -> None:
@@ -367,8 +354,7 @@ def _end(process: _Process) -> RankEnd:
 
 def _kill(process: _Process) -> None:
     """End a rank and all it started, if it has not ended; leave no zombie."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_group(process.pid)
     if not process.is_over:
         # It may be killed before ``setsid``, and then has no group of its own yet.
         os.kill(process.pid, signal.SIGKILL)

@@ -120,7 +120,7 @@ def _with_savings(
 def _forecast(
     make: Make, root: str, apply: Callable[[], AbstractContextManager[None]]
 ) -> Forecast:
-    from ..devices.pretend.memory_watch import watching_memory
+    from ..devices.pretend import watching_memory
     from .forecast_savings import forecast_of
 
     # What an earlier forecast left in cycles must not die while this one is watched.

@@ -28,10 +28,10 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.checkpoint import checkpoint
 
 from ..devices.memory_picture import Picture
-from ..devices.pretend.memory import LiveMemory
-from ..devices.pretend.memory import StepMemory
-from ..devices.pretend.memory_watch import ProgramMemory
-from ..devices.pretend.tensor_values import BACKING
+from ..devices.pretend import BACKING
+from ..devices.pretend import LiveMemory
+from ..devices.pretend import ProgramMemory
+from ..devices.pretend import StepMemory
 from ..model.finding import Location
 from ..model.forecast import Forecast
 from ..model.forecast import Saving

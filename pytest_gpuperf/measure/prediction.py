@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import Final
 
-from ..devices.pretend.allocator import settings_against_allocated
-from ..devices.pretend.allocator import settings_against_reserved
+from ..devices.pretend import settings_against_allocated
+from ..devices.pretend import settings_against_reserved
 from ..model.finding import Finding
 from ..model.measurement import Measurement
 from ..model.metrics import KEPT_GRAPHS
@@ -34,7 +34,7 @@ from .step import Subject
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend.memory_watch import MemoryAudit
+    from ..devices.pretend import MemoryAudit
 
 
 PREDICTED_STEPS: Final = 2

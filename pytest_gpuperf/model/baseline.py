@@ -344,3 +344,57 @@ class Baselines:
 
     hardware: Hardware
     entries: Mapping[str, Entry] = field(default_factory=dict)
+
+
+# What becomes of stored values when others are accepted.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineChange:
+    """A metric's typical value before and after, in its unit; ``None`` if it has none.
+
+    ``anchor`` is the value that its drift is counted from, if it was stored before.
+    """
+
+    test: str
+    metric: str
+    old: float | None
+    new: float | None
+    anchor: float | None = None
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether there is a way from the anchor to the new value."""
+        return None not in {self.anchor, self.new} and self.anchor != self.new
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptancePlan:
+    """What is written, what is left alone and what is refused, and why.
+
+    ``thin`` are entries that would replace one of ``enough`` runs by one of fewer,
+    ``missed`` those of them that were to be accepted. Of those in ``counted`` only counts
+    and bytes are written, which two runs prove. ``adds`` says that runs are only added, and
+    ``unfit`` are those that are none of the stored code, or disturbed.
+    """
+
+    entries: Mapping[str, Entry] = field(default_factory=dict)
+    kept: tuple[Kept, ...] = ()
+    drifts: tuple[Drift, ...] = ()
+    thin: tuple[str, ...] = ()
+    missed: tuple[str, ...] = ()
+    counted: tuple[str, ...] = ()
+    unfit: tuple[str, ...] = ()
+    adds: bool = False
+    enough: int = 1
+
+    @property
+    def drifted(self) -> tuple[str, ...]:
+        """The calls that are refused because of drift."""
+        return tuple(dict.fromkeys(drift.test for drift in self.drifts))
+
+    @property
+    def weak(self) -> tuple[str, ...]:
+        """The calls that are accepted from few runs."""
+        few = (k for k, e in self.entries.items() if len(e.runs) < self.enough)
+        return () if self.adds else tuple(few)

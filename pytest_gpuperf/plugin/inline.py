@@ -22,7 +22,7 @@ from ..baselines.store import read
 from ..devices import default_kind
 from ..devices import open_device
 from ..devices.base import Device
-from ..devices.pretend.errors import NeedsGpuError
+from ..devices.pretend import NeedsGpuError
 from ..errors import GpuperfError
 from ..judge.calls import counted
 from ..judge.calls import judge_calls
@@ -48,7 +48,7 @@ from ..report.json.results import to_json
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.evaluation import RunResult
-from ..runner.reporting import Reporter
+from ..runner.outcome import Reporter
 from ..runner.screening import Case
 from ..runner.screening import samples_of
 from ..runner.verdicts import compared

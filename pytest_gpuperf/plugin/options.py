@@ -266,31 +266,13 @@ def register(parser: pytest.Parser) -> None:
 
 
 def _add_option(group: pytest.OptionGroup, option: Option) -> None:
-    shown = option.help.replace("%", "%%")  # argparse formats it
+    how: dict[str, str | None] = {"metavar": option.metavar}
     if option.metavar is None:
-        group.addoption(
-            option.flag,
-            dest=option.name,
-            action="store_true",
-            default=None,
-            help=shown,
-        )
-    else:
-        group.addoption(
-            option.flag,
-            dest=option.name,
-            default=None,
-            metavar=option.metavar,
-            help=shown,
-            **_optional(option),
-        )
-
-
-def _optional(option: Option) -> dict[str, str]:
-    """Return what lets an option be typed without a value."""
-    if option.without_value is None:
-        return {}
-    return {"nargs": "?", "const": option.without_value}
+        how = {"action": "store_true"}
+    elif option.without_value is not None:
+        how |= {"nargs": "?", "const": option.without_value}
+    shown = option.help.replace("%", "%%")  # argparse formats it
+    group.addoption(option.flag, dest=option.name, default=None, help=shown, **how)
 
 
 SIDES_SHARE: Final = (

@@ -137,6 +137,10 @@ class MeasuringPlugin(Protocol):
     def run_result(self) -> RunResult | None:
         """What came of it, once it has measured."""
 
+    @property
+    def unseen(self) -> Unseen:
+        """What no verdict says."""
+
 
 class HistoryKeeper:
     """Writes the file of one run when it is over; reports it if that fails."""
@@ -389,23 +393,11 @@ def _unwritable(path: Path, error: OSError) -> str:
     return f"gpuperf: {path}: cannot be written, {cause}; the results are not affected"
 
 
-class ReportingPlugin(Protocol):
-    """The plugin that measures."""
-
-    @property
-    def run_result(self) -> RunResult | None:
-        """What came of it, once it has measured."""
-
-    @property
-    def unseen(self) -> Unseen:
-        """What no verdict says."""
-
-
 class ResultsFile:
     """Writes the file of one run: unfinished at first, whole when it is over."""
 
     def __init__(
-        self, config: pytest.Config, settings: Settings, run: ReportingPlugin
+        self, config: pytest.Config, settings: Settings, run: MeasuringPlugin
     ) -> None:
         self._config = config
         self._settings = settings

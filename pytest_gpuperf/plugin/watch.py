@@ -106,7 +106,7 @@ def watch(config: pytest.Config) -> None:
 def _watching(config: pytest.Config) -> AbstractContextManager[SuiteWatch]:
     root = str(checkout_of(config.rootpath))
     if config.stash[_kind_key].has(Capability.FORECAST):
-        from ..devices.pretend.suite_watch import watching_suite
+        from ..devices.pretend import watching_suite
 
         return watching_suite(root, _gib(config))
     from ..devices.cuda.suite_watch import watching_gpus

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ..baselines.refresh import BaselineChange
 from ..baselines.stale import Seen
 from ..baselines.stale import leftovers
 from ..judge.calls import suite_of
+from ..model.baseline import BaselineChange
 from ..model.baseline import Drift
 from ..model.baseline import Kept
 from ..model.baseline import Leftovers
@@ -43,10 +43,10 @@ from .baseline_writer import interruption_of
 from .evidence import forget_traces
 from .evidence import with_traces
 from .fork_server import EarlyServer
+from .outcome import Reporter
 from .outcome import refused
 from .plan import Planned
 from .plan import Project
-from .reporting import Reporter
 from .rounds import Rounds
 from .screening import Case
 from .screening import first_runs

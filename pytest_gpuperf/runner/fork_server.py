@@ -25,8 +25,8 @@ from ..errors import ErrorId
 from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import encode
-from ..sharing.exit_report import death
-from ..sharing.exit_report import last_words
+from ..sharing.processes import death
+from ..sharing.processes import last_words
 from .relocation import Relocation
 from .relocation import moved_path
 
@@ -458,19 +458,11 @@ def measuring_server(*, is_scripted: bool = False) -> ForkServer:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Inherited:
-    """What a process takes over from the one that starts it, and may change what it is."""
-
-    environment: Mapping[str, str]
-    directory: str
-    cores: frozenset[int]
-
-    @classmethod
-    def now(cls) -> Inherited:
-        """Return what a process would inherit that is started now."""
-        variables = {k: v for k, v in os.environ.items() if not _is_default(k, v)}
-        return cls(variables, str(Path.cwd()), _cores())
+def inherited() -> tuple[Mapping[str, str], str, frozenset[int]]:
+    """Return what a process takes over that is started now, and may change what it is:
+    the environment, the directory, the cores."""
+    variables = {k: v for k, v in os.environ.items() if not _is_default(k, v)}
+    return variables, str(Path.cwd()), _cores()
 
 
 def _is_default(variable: str, value: str) -> bool:
@@ -493,13 +485,13 @@ class EarlyServer:
 
     def __init__(self, *, is_scripted: bool) -> None:
         self._is_scripted = is_scripted
-        self._inherited = Inherited.now()
+        self._inherited = inherited()
         self._server: ForkServer | None = measuring_server(is_scripted=is_scripted)
 
     def take(self) -> ForkServer:
         """Return a server like one started now; the caller closes it."""
         early, self._server = self._server, None
-        if early is not None and self._inherited == Inherited.now():
+        if early is not None and self._inherited == inherited():
             return early
         if early is not None:
             early.close()

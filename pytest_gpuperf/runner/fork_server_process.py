@@ -7,7 +7,6 @@ The end of the input, which the death of the client is, ends every child.
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import importlib
 import json
@@ -15,9 +14,7 @@ import os
 import select
 import shutil
 import signal
-import sys
 import traceback
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -27,15 +24,17 @@ from typing import NoReturn
 from ..files import keep_below
 from ..model.codec import decode
 from ..sharing import head_start
+from ..sharing.processes import adopt_orphans
+from ..sharing.processes import die_with
+from ..sharing.processes import kill_group
+from ..sharing.processes import resolved
+from ..sharing.processes import when_parent_dies
+from ..sharing.processes import write_json
 from .fork_server import send_progress_to
-from .orphans import adopt_orphans
 from .orphans import end_orphans
 from .relocation import Relocation
 from .relocation import relocate
 
-
-PR_SET_PDEATHSIG: Final = 1
-"""prctl(2): the signal a process gets when its parent dies."""
 
 NO_SIGNAL: Final = 0
 
@@ -63,7 +62,7 @@ def main(
     if relocation:
         relocate(decode(Relocation, relocation))
     _prepare(preload, warm)
-    _when_parent_dies(NO_SIGNAL)  # the end of the input says it, and is obeyed in order
+    when_parent_dies(NO_SIGNAL)  # the end of the input says it, and is obeyed in order
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     adopt_orphans()
     try:
@@ -81,7 +80,7 @@ def _when_client_dies_remove(folder: str | None) -> None:
         os._exit(1)  # an exception could be caught by what is being imported
 
     signal.signal(signal.SIGTERM, end)
-    _when_parent_dies(signal.SIGTERM)
+    when_parent_dies(signal.SIGTERM)
 
 
 def _remove(folder: str | None) -> None:
@@ -93,17 +92,11 @@ def _prepare(preload: list[str], warm: str | None) -> None:
     gc.disable()  # or it would walk all that is imported again and again
     # First: pytest collects garbage at its end, which takes long once torch is there.
     if warm:
-        _resolve(warm)()
+        resolved(warm)()
     for name in preload:
         importlib.import_module(name)
     gc.freeze()  # or each child would walk, and so copy, every object of torch
     gc.enable()
-
-
-def _resolve(reference: str) -> Callable[..., Any]:
-    module, _, name = reference.partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    return function
 
 
 class _Server:
@@ -151,7 +144,7 @@ class _Server:
         if "kill" in order:
             for pid, job in self._workers.items():
                 if job == order["kill"]:
-                    _kill_group(pid)
+                    kill_group(pid)
         elif "release" in order:
             self._open_gate(order["release"])
         else:
@@ -203,7 +196,7 @@ class _Server:
 
     def _end_all(self) -> None:
         for pid in self._workers:
-            _kill_group(pid)
+            kill_group(pid)
         for pid in self._workers:
             os.waitpid(pid, 0)
         end_orphans((), self._wait)
@@ -216,13 +209,8 @@ def _next_ended() -> tuple[int, int] | None:
     except ChildProcessError:
         return None
     if pid:
-        _kill_group(pid)
+        kill_group(pid)
     return (pid, status) if pid else None
-
-
-def _kill_group(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
 
 
 def _close(descriptor: int | None) -> None:
@@ -236,8 +224,8 @@ def _run_child(order: dict[str, Any], server: int, gate: int | None) -> NoReturn
         _enter_child(order["output"], server)
         if order["line"] is not None:
             head_start.enter_line(Path(order["line"]), gate)
-        result = _resolve(order["entry"])(order["request"])
-        _write_result(Path(order["result"]), result)
+        result = resolved(order["entry"])(order["request"])
+        write_json(Path(order["result"]), result)
         code = 0
     except BaseException:  # noqa: BLE001 - its traceback is in the output file
         traceback.print_exc()
@@ -251,11 +239,7 @@ def _enter_child(output: str, server: int) -> None:
     # A group of its own lets a kill reach what the test has started as well.
     os.setpgid(0, 0)
     adopt_orphans()
-    _when_parent_dies(signal.SIGKILL)
-    # prctl reports only deaths after the call; the server may have died between it and
-    # the fork.
-    if os.getppid() != server:
-        os._exit(1)  # it died before it could be heard
+    die_with(server)
     # The pipe is shared with the server since the fork: a child's signals would wake
     # it.
     signal.set_wakeup_fd(-1)
@@ -266,16 +250,3 @@ def _enter_child(output: str, server: int) -> None:
     os.dup2(nothing, 0)
     os.dup2(written, 1)
     os.dup2(written, 2)
-
-
-def _when_parent_dies(number: int) -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number)
-
-
-def _write_result(path: Path, result: object) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(result), encoding="utf-8")
-    # Renamed when complete: a child that is killed while it writes leaves no half
-    # result.
-    part.replace(path)

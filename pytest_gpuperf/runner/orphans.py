@@ -7,10 +7,8 @@ has ended, even if other jobs run side by side.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable
 from collections.abc import Collection
@@ -18,9 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-
-PR_SET_CHILD_SUBREAPER: Final = 36
-"""prctl(2): orphans among a process's descendants become its children."""
 
 ALONE_SECONDS: Final = 0.2
 """Time for processes that end by themselves, such as cleaners of shared memory."""
@@ -32,12 +27,6 @@ MOST_ORPHAN_SECONDS: Final = 2.0
 """After which a process that survives even SIGKILL is no longer waited for."""
 
 PROC: Final = Path("/proc")
-
-
-def adopt_orphans() -> None:
-    """Become the parent of what loses its own below this process."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_orphans(jobs: Collection[int], wait: Callable[[float], object]) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isfinite
 from typing import Any
 from typing import Final
 
+from ..baselines.format import LARGEST
 from ..errors import ErrorId
 from ..errors import QuotedError
 from ..errors import RunError
@@ -22,15 +25,16 @@ from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
 from ..model.environment import Environment
 from ..model.known_calls import KnownCalls
+from ..model.measurement import Measurement
 from ..model.ranks import Launch
 from ..model.ranks import Ranks
+from ..model.run import Ending
 from ..model.run import RunMode
 from ..model.run import StoredStep
 from ..model.run import TestResult
 from ..settings import Settings
 from ..sharing.device_lock import identity_of
 from ..sharing.device_lock import lock_folder
-from .answers import results_of
 from .fork_server import EarlyServer
 from .fork_server import Job
 from .plan import Planned
@@ -43,6 +47,62 @@ from .screening import Group
 from .side_by_side import SideBySide
 from .side_by_side import SlotJob
 from .side_by_side import assigned
+
+
+# What a measuring process answers, validated. Tests run there and may have replaced what
+# the answer is made with. What one of them spoils is its own verdict, and never
+# arithmetic on the numbers of all.
+
+
+def results_of(group: Group, answer: Any) -> Sequence[TestResult]:
+    """Return the results in *answer*; if it is none, each test of *group* has died."""
+    if isinstance(answer, RunError):
+        return _died(group, str(answer))
+    try:
+        return [_believed(decode(TestResult, result)) for result in answer]
+    # All that `decode` raises for JSON of another shape.
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        msg = (
+            f"the measuring process left a result of another shape ({error}); does the "
+            "test replace what json, dataclasses or pytest are made of?"
+        )
+        return _died(group, str(RunError(msg, ErrorId.GP603)))
+
+
+def _died(group: Group, text: str) -> Sequence[TestResult]:
+    return [TestResult(test=test, ending=Ending.DIED, text=text) for test in group]
+
+
+def _believed(result: TestResult) -> TestResult:
+    """Return *result*, failed where it has a number that no step can show."""
+    wrong = next((w for m in _measurements(result) for w in _wrong(m)), None)
+    if wrong is None:
+        return result
+    text = (
+        f"{wrong}, which no step shows: does the test replace the clock or what counts?"
+    )
+    if result.ending is Ending.PASSED:
+        result = replace(result, ending=Ending.FAILED, text=text)
+    return replace(result, calls=(), comparisons=())
+
+
+def _measurements(result: TestResult) -> Iterator[Measurement]:
+    yield from (call.measurement for call in result.calls)
+    yield from (compared.after for compared in result.comparisons)
+
+
+def _wrong(measurement: Measurement) -> Iterator[str]:
+    for name, count in measurement.exact.items():
+        if not 0 <= count <= LARGEST:
+            yield f"{name} is {_short(count)}"
+    for name, times in measurement.times.items():
+        for number in (times.q10, times.q25, times.q50, times.mean):
+            if not isfinite(number):
+                yield f"{name} is {number}"
+
+
+def _short(count: int) -> str:
+    return str(count) if abs(count) < LARGEST else f"about 2**{count.bit_length()}"
 
 
 ON_ITS_OWN: Final = "pytest_gpuperf.worker.child:measure"

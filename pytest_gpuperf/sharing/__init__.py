@@ -1,7 +1,7 @@
-"""Locks by which many processes share one device, or have it alone while timing.
+"""Processes of our own, and locks by which they share a device or have it alone.
 
 Begin with:
 
 - ``device_lock.DeviceLock``: one measuring process a device
-- ``exit_report.last_words``: what a dead process printed
+- ``processes.spawn``: a function in a process of its own
 """

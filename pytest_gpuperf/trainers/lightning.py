@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from importlib import import_module
 from typing import Any
 
-from .batches import StepBatches
 from .training import EndStep
+from .training import StepBatches
 from .training import changed
 
 

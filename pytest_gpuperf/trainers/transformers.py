@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import Any
 from typing import Final
 
-from .batches import StepBatches
 from .training import ENDLESS_STEPS
 from .training import EndStep
+from .training import StepBatches
 from .training import changed
 
 

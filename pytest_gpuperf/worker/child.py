@@ -24,7 +24,7 @@ from ..devices import open_device
 from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
 from ..devices.host_clock import HostClock
-from ..devices.pretend.errors import NeedsGpuError
+from ..devices.pretend import NeedsGpuError
 from ..devices.slots import seeing
 from ..devices.slots import slots_of
 from ..errors import ErrorId
@@ -52,13 +52,13 @@ from .compile_again import CompileFolders
 from .compile_again import compiled_again
 from .fixture import Measurer
 from .fixture import measurer_key
-from .installed import KnownPackages
-from .installed import installed
 from .items import asks
 from .items import recorded
 from .measurer import Measuring
-from .plain_plugins import plain_plugins_seen
-from .plain_plugins import skip_plain_plugins
+from .pytest_start import KnownPackages
+from .pytest_start import installed
+from .pytest_start import plain_plugins_seen
+from .pytest_start import skip_plain_plugins
 
 
 CHILD_OPTIONS: Final = (

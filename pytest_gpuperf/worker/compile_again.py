@@ -9,22 +9,22 @@ is not needed twice.
 from __future__ import annotations
 
 import hashlib
-import json
-import subprocess
 import sys
 from collections.abc import Collection
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from subprocess import DEVNULL
+from subprocess import TimeoutExpired
 from tempfile import TemporaryDirectory
+from typing import Any
 from typing import Final
 
 from ..devices.compile_caches import release_unused_memory
 from ..files import scratch_folder
 from ..measure.time_share import longest_run
 from ..model.codec import decode
-from ..model.codec import encode
 from ..model.compile_metrics import COMPILE_S
 from ..model.compile_metrics import COMPILE_TIMES
 from ..model.compile_metrics import COMPILE_WARM_S
@@ -36,8 +36,10 @@ from ..model.run import RunMode
 from ..model.run import StepCall
 from ..model.run import TestResult
 from ..runner.plan import RunRequest
-from ..sharing.exit_report import death
-from ..sharing.exit_report import last_words
+from ..sharing.processes import Reply
+from ..sharing.processes import death
+from ..sharing.processes import last_words
+from ..sharing.processes import spawn
 
 
 # Folders of what each call compiles.
@@ -108,15 +110,6 @@ class CompileFolders:
 ENDING_SECONDS: Final = 10.0
 """What this process has left to report, before it would be killed itself."""
 
-_START: Final = (
-    # As in the fork server: a project with a `json.py` of its own is no library.
-    "import sys; sys.path = [place for place in sys.path if place]; "
-    "import json; _, asked, answer = sys.argv; request = json.load(open(asked)); "
-    "sys.path[:] = request['project']['search_path']; "
-    "from pytest_gpuperf.worker.child import measure; "
-    "results = measure(request); json.dump(results, open(answer, 'w'))"
-)
-
 
 def compiled_again(
     request: RunRequest,
@@ -164,26 +157,32 @@ def _in_second_process(
     request: RunRequest, folder: Path, left_s: float
 ) -> list[TestResult] | str:
     """Return the results of *request*, or why there are none after *left_s* seconds."""
-    asked, answer = folder / "request.json", folder / "results.json"
     output = folder / "output.txt"
-    asked.write_text(json.dumps(encode(request)), encoding="utf-8")
     try:
         with output.open("wb") as written:
-            ended = subprocess.run(  # noqa: S603 - our own interpreter
-                [sys.executable, "-c", _START, str(asked), str(answer)],
-                stdin=subprocess.DEVNULL,
+            code, answers = spawn(
+                "pytest_gpuperf.worker.compile_again:be_second_process",
+                request,
+                seconds=max(0.0, left_s),
+                stdin=DEVNULL,
                 stdout=written,
                 stderr=written,
-                timeout=max(0.0, left_s),
-                check=False,
             )
-    except subprocess.TimeoutExpired:
+    except TimeoutExpired:
         return "no time was left to compile it again: raise --gpuperf-seconds"
-    if ended.returncode or not answer.exists():
+    if code or answers is None:
         words = last_words(output)
-        return f"the process to compile it again {death(ended.returncode)}: {words}"
-    answers = json.loads(answer.read_text(encoding="utf-8"))
+        return f"the process to compile it again {death(code)}: {words}"
     return [decode(TestResult, one) for one in answers]
+
+
+def be_second_process(request: Mapping[str, Any], reply: Reply) -> None:
+    """Measure what a ``RunRequest`` names, where the project finds its modules."""
+    sys.path[:] = request["project"]["search_path"]
+    # Late: it imports this module.
+    from .child import measure
+
+    reply(measure(request))
 
 
 def _seen(found: TestResult | None) -> tuple[Mapping[str, Measurement], str]:

@@ -9,11 +9,11 @@ import pytest
 from _pytest.fixtures import FixtureManager
 from scripted_project import ScriptedProject
 
-from pytest_gpuperf.worker import plain_plugins
-from pytest_gpuperf.worker.plain_plugins import LOOK
-from pytest_gpuperf.worker.plain_plugins import REGISTER
-from pytest_gpuperf.worker.plain_plugins import plain_plugins_seen
-from pytest_gpuperf.worker.plain_plugins import skip_plain_plugins
+from pytest_gpuperf.worker import pytest_start
+from pytest_gpuperf.worker.pytest_start import LOOK
+from pytest_gpuperf.worker.pytest_start import REGISTER
+from pytest_gpuperf.worker.pytest_start import plain_plugins_seen
+from pytest_gpuperf.worker.pytest_start import skip_plain_plugins
 
 
 FIXTURE = "import pytest\n\n@pytest.fixture\ndef seven(): return 7\n"
@@ -22,7 +22,7 @@ FIXTURE = "import pytest\n\n@pytest.fixture\ndef seven(): return 7\n"
 @pytest.fixture(autouse=True)
 def as_before(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget what is known, and put pytest's method back after each test."""
-    monkeypatch.setattr(plain_plugins, "_plain", {})
+    monkeypatch.setattr(pytest_start, "_plain", {})
     monkeypatch.setattr(FixtureManager, LOOK, getattr(FixtureManager, LOOK))
 
 

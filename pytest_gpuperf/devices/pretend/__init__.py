@@ -10,6 +10,9 @@ a wrapper on a device of its own, and inside is a real tensor on the CPU, so val
 control flow are real. Every operation on ghosts passes ``dispatch``, where the table of
 ``sync_rules`` says whether it would make the host wait on CUDA.
 
+The modules of this folder know each other well, and nobody else knows them: what others
+may import is what this one offers, beside ``pretend_gpu`` the names of ``BEHIND``.
+
 Begin with:
 
 - ``gpu.PretendGpu``: the simulated GPU of one process
@@ -21,11 +24,60 @@ Begin with:
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
+from importlib import import_module
 from typing import TYPE_CHECKING
+from typing import Final
 
 
 if TYPE_CHECKING:
-    from .gpu import PretendGpu
+    from .allocator import settings_against_allocated as settings_against_allocated
+    from .allocator import settings_against_reserved as settings_against_reserved
+    from .device import PretendDevice as PretendDevice
+    from .errors import NeedsGpuError as NeedsGpuError
+    from .errors import without_own_frames as without_own_frames
+    from .gpu import PretendGpu as PretendGpu
+    from .memory import LiveMemory as LiveMemory
+    from .memory import StepMemory as StepMemory
+    from .memory_watch import MemoryAudit as MemoryAudit
+    from .memory_watch import ProgramMemory as ProgramMemory
+    from .memory_watch import watching_memory as watching_memory
+    from .memory_watch import watching_program as watching_program
+    from .program_audit import ProgramAudit as ProgramAudit
+    from .suite_watch import watching_suite as watching_suite
+    from .tensor_values import BACKING as BACKING
+
+
+BEHIND: Final = {
+    # The device of a run.
+    "PretendDevice": "device",
+    "NeedsGpuError": "errors",
+    "without_own_frames": "errors",
+    # The waits of a program.
+    "PretendGpu": "gpu",
+    "ProgramAudit": "program_audit",
+    # The memory of a program, and of a step.
+    "ProgramMemory": "memory_watch",
+    "watching_program": "memory_watch",
+    "MemoryAudit": "memory_watch",
+    "watching_memory": "memory_watch",
+    "LiveMemory": "memory",
+    "StepMemory": "memory",
+    "settings_against_allocated": "allocator",
+    "settings_against_reserved": "allocator",
+    "BACKING": "tensor_values",
+    # Both, of a suite.
+    "watching_suite": "suite_watch",
+}
+"""What others may import from here, and its module, which is imported when it is asked for:
+most of them import torch, which is not everywhere."""
+
+if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name not in BEHIND:
+            msg = f"module {__name__!r} has no attribute {name!r}"
+            raise AttributeError(msg)
+        return getattr(import_module(f".{BEHIND[name]}", __name__), name)
 
 
 def pretend_gpu(

@@ -40,6 +40,7 @@ from .modules import REPLICAS
 from .patches import Patch
 from .patches import patched
 from .program_steps import ProgramSteps
+from .tensor_values import BACKING
 
 
 class ProgramAudit:
@@ -71,8 +72,9 @@ class ProgramAudit:
         self._first.close()
 
     def notes(self) -> tuple[str, ...]:
-        """Say what else makes the steps slow, though it waits for no GPU."""
-        return tuple(self._collections.notes(self._counted()[1]))
+        """Say what else makes the steps slow, and if values were given up."""
+        also = self._collections.notes(self._counted()[1])
+        return tuple(filter(None, (BACKING.switched, *also)))
 
     def audit(self) -> StepAudit:
         """Return all findings; those not seen again after the first step are ``once``."""

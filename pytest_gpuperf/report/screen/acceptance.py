@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...model.baseline import AcceptancePlan
 from ...model.baseline import Drift
 from ...model.baseline import Leftovers
 from ..command import Invocation
@@ -82,30 +82,6 @@ def _warned(text: str) -> tuple[Line, ...]:
     return tuple(Line(text=line, role=LineRole.WARN) for line in wrapped(text))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acceptance:
-    """How many entries are accepted and kept, and which are not, and why.
-
-    ``same`` are as they were, in what is exact. ``drifted`` are too far from the last accepted values; ``thin`` would replace an entry of
-    ``enough`` runs by one of fewer, ``missed`` are those of them that were to be
-    accepted; ``weak`` are accepted and have fewer; of ``counted`` only counts and bytes are.
-    ``adds`` says that runs are only added, and ``unfit`` are those that are none of the
-    stored code, or disturbed.
-    """
-
-    accepted: int
-    kept: int
-    same: int = 0
-    drifted: tuple[str, ...] = ()
-    thin: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
-    weak: tuple[str, ...] = ()
-    counted: tuple[str, ...] = ()
-    unfit: tuple[str, ...] = ()
-    adds: bool = False
-    enough: int
-
-
 def refused_lines(drifts: Sequence[Drift], insist: str) -> Iterator[str]:
     """List what drifted too far, and the command that accepts it all the same."""
     if drifts:
@@ -115,7 +91,7 @@ def refused_lines(drifts: Sequence[Drift], insist: str) -> Iterator[str]:
         yield f"    {insist}"
 
 
-def missed_lines(found: Acceptance, command: str) -> Iterator[str]:
+def missed_lines(found: AcceptancePlan, command: str) -> Iterator[str]:
     """Say what was to be accepted and was measured too seldom, and how to measure it."""
     if found.missed:
         count = f"{found.enough} runs, which a baseline of times needs"
@@ -126,31 +102,32 @@ def missed_lines(found: Acceptance, command: str) -> Iterator[str]:
         yield f"    {command}"
 
 
-def acceptance_lines(found: Acceptance) -> tuple[str, ...]:
+def acceptance_lines(found: AcceptancePlan) -> tuple[str, ...]:
     """Count what is and what is not accepted, and name the latter."""
     accepted = "added to, as another occasion" if found.adds else "accepted"
-    parts = (f"{found.accepted} {accepted}", *_parts(found))
+    parts = (f"{len(found.entries)} {accepted}", *_parts(found))
     return wrapped("; ".join(parts), first="gpuperf: ")
 
 
-def outlook_lines(found: Acceptance) -> tuple[str, ...]:
+def outlook_lines(found: AcceptancePlan) -> tuple[str, ...]:
     """Count what would be accepted of what was only looked at."""
-    parts = (f"`gpuperf accept` would accept {found.accepted}", *_parts(found))
+    parts = (f"`gpuperf accept` would accept {len(found.entries)}", *_parts(found))
     if found.drifted:
         parts = (*parts, "with --accept-drift it would accept these as well")
     return wrapped("; ".join(parts), first="gpuperf: nothing was written; ")
 
 
-def _parts(found: Acceptance) -> Iterator[str]:
+def _parts(found: AcceptancePlan) -> Iterator[str]:
     few = f"fewer than {found.enough} runs"
     yield from named(
         found.counted, f"of them with its counts and bytes alone, as {few} say no time"
     )
     yield from named(found.weak, f"of them from {few}, too few to know how it varies")
-    if found.same:
-        yield f"{found.same} unchanged"
-    if found.kept:
-        yield f"{found.kept} kept, moved less than the noise"
+    same = sum(kept.noise is None for kept in found.kept)
+    if same:
+        yield f"{same} unchanged"
+    if len(found.kept) > same:
+        yield f"{len(found.kept) - same} kept, moved less than the noise"
     yield from named(
         found.drifted, "NOT ACCEPTED, too far from the last accepted value"
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from ...model.baseline import BaselineChange
 from ...model.metric import Direction
 from ...model.metric import Metric
 from ...model.metrics import PEAK_ALLOCATED
@@ -27,7 +28,6 @@ from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import metric_named
 from ..numbers import rates_in_words
-from ..table import Row
 from ..table import align
 from ..wrapping import broken
 from .findings import maybe_remark
@@ -221,7 +221,7 @@ def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
 
 
 def refresh_lines(
-    rows: Sequence[Row], disturbed: Collection[Row] = ()
+    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange] = ()
 ) -> tuple[Line, ...]:
     """A row for each value that changed, and one for each new test that has several.
 
@@ -233,10 +233,10 @@ def refresh_lines(
 
 
 def _new_tests(
-    rows: Sequence[Row], disturbed: Collection[Row]
+    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange]
 ) -> dict[str, dict[str, float]]:
     """Return the values by metric of each test that has several, all of them new."""
-    by_test: dict[str, list[Row]] = {}
+    by_test: dict[str, list[BaselineChange]] = {}
     for row in rows:
         by_test.setdefault(row.test, []).append(row)
     return {
@@ -265,7 +265,9 @@ def _new_cells(test: str, values: Mapping[str, float]) -> tuple[str, ...]:
     return *(format_value(m, values[m.name]) if m else "" for m in found), test
 
 
-def _changed_lines(rows: Sequence[Row], disturbed: Collection[Row]) -> tuple[Line, ...]:
+def _changed_lines(
+    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange]
+) -> tuple[Line, ...]:
     """Old and new values; if any drifted from its anchor, a column says how far."""
     if not rows:
         return ()
@@ -285,7 +287,7 @@ def _changed_lines(rows: Sequence[Row], disturbed: Collection[Row]) -> tuple[Lin
     )
 
 
-def _refresh_cells(row: Row, mark: str) -> tuple[str, ...]:
+def _refresh_cells(row: BaselineChange, mark: str) -> tuple[str, ...]:
     metric = metric_named(row.metric)
     if row.old is None or row.new is None:
         old, new = _cell(metric, row.old), _cell(metric, row.new)
@@ -297,7 +299,7 @@ def _refresh_cells(row: Row, mark: str) -> tuple[str, ...]:
     return old, new, f"{mark}{change}", drift, row.metric, row.test
 
 
-def _refresh_role(row: Row) -> LineRole:
+def _refresh_role(row: BaselineChange) -> LineRole:
     if row.old is None or row.new is None or row.old == row.new:
         return LineRole.PLAIN
     higher_is_better = metric_named(row.metric).direction is Direction.HIGHER

@@ -10,14 +10,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli import script_process
 from pytest_gpuperf.cli.script import Program
 from pytest_gpuperf.cli.script import load
+from pytest_gpuperf.cli.script_process import ScriptRequest
 from pytest_gpuperf.errors import UsageError
 
 
@@ -369,8 +370,7 @@ def test_a_process_that_leaves_no_findings_is_no_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write("train.py", "")
-    ended = SimpleNamespace(wait=lambda: returncode)
-    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: ended)
+    monkeypatch.setattr(script_process, "spawn", lambda *_, **__: (returncode, None))
 
     assert main(["audit", "train.py"]) == code
     assert capsys.readouterr() == (
@@ -443,11 +443,11 @@ def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
     (here / "outside").symlink_to(tmp_path / "outside")
     asked: list[str] = []
 
-    def start(command: list[str], **_: object) -> SimpleNamespace:
-        asked.append(json.loads(command[-1])["root"])
-        return SimpleNamespace(wait=lambda: 0)
+    def start(_: str, request: ScriptRequest, **__: object) -> tuple[int, None]:
+        asked.append(request.root)
+        return 0, None
 
-    monkeypatch.setattr(subprocess, "Popen", start)
+    monkeypatch.setattr(script_process, "spawn", start)
     main(["audit", *arguments])
 
     assert asked == [str((here / root).resolve())]

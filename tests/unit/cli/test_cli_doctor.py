@@ -83,7 +83,7 @@ class Server:
     def close(self) -> None: ...
 
     def run(self, job: Job, seconds: float) -> Any:
-        if job.entry == "pytest_gpuperf.plugin.read_settings:read":
+        if job.entry == "pytest_gpuperf.plugin.child_options:read_settings":
             return {"settings": encode(self.project)}
         self.jobs.append(job)
         self.watch(job)

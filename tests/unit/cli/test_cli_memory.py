@@ -12,6 +12,7 @@ import pytest
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli import memory
+from pytest_gpuperf.cli.script_process import ScriptRequest
 from pytest_gpuperf.model.forecast import Saving
 
 
@@ -272,9 +273,9 @@ def repeating(
     """Answer with the first run's report for savings that are *alike*: processes are slow."""
     first: list[tuple[int, object]] = []
 
-    def run_program(start: str, request: Any, output: object) -> tuple[int, object]:
-        if request.keywords["saving"] not in alike:
-            first.append(run(start, request, output))
+    def run_program(request: ScriptRequest, output: object) -> tuple[int, object]:
+        if request.saving not in alike:
+            first.append(run(request, output))
             return first[-1]
         return first[0]
 

@@ -21,11 +21,11 @@ from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import EarlyServer
 from pytest_gpuperf.runner.fork_server import Ended
 from pytest_gpuperf.runner.fork_server import ForkServer
-from pytest_gpuperf.runner.fork_server import Inherited
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.runner.fork_server import ProgressPipe
-from pytest_gpuperf.sharing.exit_report import EXIT_LAST_LINES
-from pytest_gpuperf.sharing.exit_report import FATAL_LINES
+from pytest_gpuperf.runner.fork_server import inherited
+from pytest_gpuperf.sharing.processes import EXIT_LAST_LINES
+from pytest_gpuperf.sharing.processes import FATAL_LINES
 
 
 pytestmark = pytest.mark.slow
@@ -516,11 +516,11 @@ def test_a_cache_that_torch_named_itself_needs_no_other_server(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
-    before = Inherited.now()
+    before = inherited()
     default = str(Path(tempfile.gettempdir(), "torchinductor_somebody"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", default)
 
-    assert Inherited.now() == before
+    assert inherited() == before
 
 
 def test_an_early_server_that_nobody_took_ends_and_leaves_no_folder(
