@@ -324,7 +324,7 @@ MUTATIONS: Final = (
         tests=("tests/laws/test_peak_laws.py",),
     ),
     Mutation(
-        file="devices/cuda/peaks.py",
+        file="devices/cuda/flops.py",
         old="count / (peaks[p] * 1e12)",
         new="count / (peaks[p] * 1e9)",
         broken="TFLOP/s are read as GFLOP/s",

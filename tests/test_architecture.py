@@ -74,13 +74,13 @@ ADMITS: Final = {
     ),
     # What has no public name, and may be missing.
     "_pytest": ("worker.plain_plugins",),
-    "coverage": ("worker.coverage",),
+    "coverage": ("worker.unmeasured",),
     "pynvml": ("devices.cuda.nvml",),
     "pytest_benchmark": ("plugin.benchmark_plugin",),
     "filelock": ("baselines", "sharing"),
     "fsspec": ("history.place",),
     "jinja2": ("report.html",),
-    "transformers": ("trainers.transformers",),
+    "transformers": ("trainers.frameworks",),
 }
 """Modules and rooms that may import a foreign package; all others may not."""
 
@@ -329,7 +329,7 @@ MOST_CODE: Final = {
     "report.screen": 2523,
     "runner": 3051,  # signatures broken by longer names
     "sharing": 229,
-    "trainers": 472,
+    "trainers": 469,
     "worker": 1600,
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,

@@ -41,8 +41,8 @@ from ..model.run import ComparedCall
 from ..model.run import Ending
 from ..model.run import StepCall
 from ..worker import child
-from ..worker.compare_result import Compared
-from ..worker.fit_result import Prospect
+from ..worker.call_result import Compared
+from ..worker.call_result import Prospect
 from ..worker.measurer import call_key
 from ..worker.unmeasured import PlainRun
 from .module_view import View

@@ -5,19 +5,78 @@ PYTEST_DONT_REWRITE: it runs in timed code.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from typing import Final
 from typing import Protocol
 
-from .batches import StepBatches
+from ..devices.base import Fetch
+from ..devices.base import TimedFetch
+from ..devices.host_clock import HostClock
+from ..measure.step import MOST_TOGETHER
+from ..measure.step import Fetched
 from .handover import Handover
 from .handover import LoopMeasured
 from .handover import Measure
 from .handover import ended_early
 from .handover import is_measured
+
+
+# How long a loop waits for its batches, by what its framework says of them.
+
+
+class StepBatches:
+    """Counts the waits for a loop's batches: one wait per step, however many batches.
+
+    The framework says when it begins to fetch, and when it has what it fetched. What is
+    between the end of an epoch and the first step of the next counts as an opening.
+    """
+
+    def __init__(self, now_ns: Callable[[], int] = HostClock.wall_ns) -> None:
+        self.fetched = Fetched()
+        self.openings_ns: list[int] = []
+        self.together = 1
+        self._now_ns = now_ns
+        self._since_ns = now_ns()
+        self._waited_ns = 0
+        self._is_opening = True
+
+    def has_workers(self, number: object) -> None:
+        """Batches arrive in bursts of *number*, as that many workers load them."""
+        if isinstance(number, int):
+            self.together = max(1, min(number, MOST_TOGETHER))
+
+    def epoch(self) -> None:
+        """An epoch begins: workers start, and its first batch is waited for."""
+        self._is_opening = True
+
+    def fetch(self) -> None:
+        """The loop asks for a batch from now on."""
+        self._since_ns = self._now_ns()
+
+    def came(self) -> None:
+        """The batch is there."""
+        self._waited_ns += self._now_ns() - self._since_ns
+
+    def step(self) -> None:
+        """A step ends: count what it waited."""
+        batches, waited_ns, opening_ns = self.fetched
+        if self._is_opening:
+            self.openings_ns.append(self._waited_ns)
+            self.fetched = Fetched(batches, waited_ns, opening_ns + self._waited_ns)
+        else:
+            self.fetched = Fetched(batches + 1, waited_ns + self._waited_ns, opening_ns)
+        self._waited_ns, self._is_opening = 0, False
+
+    def time_with(self, timed: Callable[[Fetch], TimedFetch]) -> None:
+        """Leave *timed* alone: the framework fetches, so the host's clock is read."""
+
+    def close(self) -> None:
+        """Do nothing: the loader is the framework's."""
 
 
 EndStep = Callable[[], bool]
@@ -94,3 +153,78 @@ def changed(thing: object, **values: object) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(thing, name, value)
+
+
+# Loops of which nothing is known but that torch's optimizers make their steps.
+#
+# Their steps end where the first optimizer has made a step, which torch itself tells
+# those that ask for it (``register_optimizer_step_post_hook``). So accelerate's loops are
+# measured, which their users write, and trainers such as torchtitan's.
+
+
+class OptimizerLoop:
+    """Calls *train*, again when it returns if it *repeats*, until all is measured."""
+
+    batches = None
+
+    def __init__(
+        self, name: str, train: Callable[[], object], *, repeats: bool
+    ) -> None:
+        self.name = name
+        self._train = train
+        self._repeats = repeats
+
+    @property
+    def remedy(self) -> str:
+        """What to do if it ends before all is measured."""
+        if self._repeats:
+            return (
+                "when it was called again no optimizer of torch made a step; let it "
+                f"train at each call, or {BY_HAND}"
+            )
+        return f"set a larger number of steps in its configuration, or {BY_HAND}"
+
+    def run(self, end_step: EndStep) -> None:
+        """Train until *end_step* says that it is enough."""
+        over = LoopMeasured()
+        try:
+            while self._stepped(end_step, over) and self._repeats:
+                pass
+        except LoopMeasured as error:
+            if error is not over:
+                raise
+
+    def _stepped(self, end_step: EndStep, over: LoopMeasured) -> bool:
+        """Call the loop once; return whether it made a step."""
+        optimizers: list[object] = []
+
+        def stepped(optimizer: object, *_: object) -> None:
+            if not optimizers:
+                optimizers.append(optimizer)
+            # A step of several optimizers ends with that of the first.
+            if optimizer is optimizers[0] and not end_step():
+                raise over
+
+        with each_step(stepped):
+            self._train()
+        return bool(optimizers)
+
+
+BY_HAND = (
+    "say where its steps end: `with gpuperf.steps() as step:`, and a call of step() at "
+    "the end of each"
+)
+
+
+@contextmanager
+def each_step(stepped: Callable[..., None]) -> Iterator[None]:
+    """Call *stepped* whenever an optimizer of torch has made a step."""
+    optimizer: Any = sys.modules.get("torch.optim.optimizer")
+    if optimizer is None:
+        yield
+        return
+    hook = optimizer.register_optimizer_step_post_hook(stepped)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -52,11 +52,11 @@ from .compile_again import CompileFolders
 from .compile_again import compiled_again
 from .fixture import Measurer
 from .fixture import measurer_key
-from .installed import KnownPackages
-from .installed import installed
 from .items import asks
 from .items import recorded
 from .measurer import Measuring
+from .plain_plugins import KnownPackages
+from .plain_plugins import installed
 from .plain_plugins import plain_plugins_seen
 from .plain_plugins import skip_plain_plugins
 

@@ -37,8 +37,8 @@ from ..model.measurement import Measurement
 from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import TOKENS_PER_S
 from ..trainers.handover import Steps
-from .compare_result import Compared
-from .fit_result import Prospect
+from .call_result import Compared
+from .call_result import Prospect
 
 
 T = TypeVar("T")

@@ -61,11 +61,11 @@ from ..model.run import StepCall
 from ..model.run import StoredStep
 from ..settings import Settings
 from . import draws
-from .compare_result import Compared
+from .call_result import Compared
+from .call_result import Prospect
 from .compile_again import CompileFolders
-from .fit_result import Prospect
 from .fixture import WORK
-from .project_files import below
+from .items import below
 
 
 if TYPE_CHECKING:

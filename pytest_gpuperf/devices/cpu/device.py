@@ -44,11 +44,11 @@ from ..compile import remember_compilations
 from ..host_clock import HostClock
 from ..memory_picture import Garbage
 from ..memory_picture import Held
+from .contention import CorePace
 from .contention import family_wait_ns
 from .contention import others_ns
 from .contention import run_queue_wait_ns
 from .contention import work_so_far
-from .core_pace import CorePace
 
 
 CPUINFO: Final = Path("/proc/cpuinfo")

@@ -266,8 +266,8 @@ class CudaDevice(MeasuringDevice):
     def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
         """Count the operations of one step, which runs as eager code for it."""
         # Imported late, as it imports torch at its top.
+        from .flops import at_peak
         from .flops import flops_of_step
-        from .peaks import at_peak
 
         cudnn, matmul = self.torch.backends.cudnn, self.torch.backends.cuda.matmul
         tf32 = {

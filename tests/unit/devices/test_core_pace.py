@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.devices.cpu import core_pace
-from pytest_gpuperf.devices.cpu.core_pace import CorePace
+from pytest_gpuperf.devices.cpu import contention
+from pytest_gpuperf.devices.cpu.contention import CorePace
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.measure.phases import core_slowdown
 from pytest_gpuperf.measure.phases import measure
@@ -62,9 +62,9 @@ def test_the_loop_does_as_many_turns_as_it_says(
             return iter(range(self.stop))
 
     counted: list[int] = []
-    monkeypatch.setattr(core_pace, "range", Turns, raising=False)
-    assert core_pace.loop_ns() > 0
-    assert counted == [core_pace.TURNS]
+    monkeypatch.setattr(contention, "range", Turns, raising=False)
+    assert contention.loop_ns() > 0
+    assert counted == [contention.TURNS]
 
 
 class SharedCore(Clockwork):

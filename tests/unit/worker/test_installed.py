@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.worker.installed import Installed
-from pytest_gpuperf.worker.installed import KnownPackages
+from pytest_gpuperf.worker.plain_plugins import Installed
+from pytest_gpuperf.worker.plain_plugins import KnownPackages
 
 
 def package(place: Path, name: str) -> Path:
