@@ -316,9 +316,9 @@ MUTATIONS: Final = (
         tests=(STEPS, "-k", "outlasts_the"),
     ),
     Mutation(
-        file="measure/later_phases.py",
-        old="    reached = Distribution.of([100 * at_peak.ms / ms])\n",
-        new="    reached = Distribution.of([at_peak.ms / ms])\n",
+        file="measure/phases.py",
+        old="Distribution.of([100 * at_peak.ms / _judged_ms(",
+        new="Distribution.of([at_peak.ms / _judged_ms(",
         broken="a share of the peak is a ratio and not a percentage",
         part=LAWS,
         tests=("tests/laws/test_peak_laws.py",),

@@ -311,14 +311,14 @@ MOST_CODE: Final = {
     "cli": 2315,
     "compare_commits": 1659,  # signatures broken by longer names
     "compare_steps": 813,
-    "devices": 2136,
-    "devices.cpu": 799,
-    "devices.cuda": 957,
+    "devices": 2125,
+    "devices.cpu": 797,
+    "devices.cuda": 955,
     "devices.pretend": 7150,
-    "distributed": 1044,
+    "distributed": 1040,
     "history": 472,
     "judge": 3623,
-    "measure": 4068,
+    "measure": 4052,
     "model": 1929,
     "plugin": 2997,
     "report": 1341,
@@ -330,12 +330,12 @@ MOST_CODE: Final = {
     "runner": 3051,  # signatures broken by longer names
     "sharing": 229,
     "trainers": 469,
-    "worker": 1600,
+    "worker": 1494,
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 300
+MOST_DATACLASSES: Final = 298
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

@@ -13,8 +13,8 @@ from typing import Final
 from ..errors import ErrorId
 from ..errors import QuotedError
 from ..errors import RunError
-from ..measure.time_share import MOST_CAPS
-from ..measure.time_share import longest_run
+from ..measure.plan import MOST_CAPS
+from ..measure.plan import longest_run
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import Capability

@@ -33,14 +33,11 @@ from ...model.metrics import OPS
 from ...model.metrics import PERIOD_COPIES
 from ..base import AllocatedBlock
 from ..base import AtPeak
-from ..base import Fetch
 from ..base import Kernel
 from ..base import MeasuringDevice
 from ..base import MemoryReading
 from ..base import Step
-from ..base import TimedFetch
 from ..base import TraceEvent
-from ..base import timed_by_the_host
 from ..compile import CompiledCode
 from ..compile import compile_counters
 from ..compile import compiled_code
@@ -201,9 +198,6 @@ class CudaDevice(MeasuringDevice):
     def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002
         remember_compilations()
         return step
-
-    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
-        return timed_by_the_host(fetch)
 
     def synchronize(self) -> None:
         wait_for_gpus(self.torch)
