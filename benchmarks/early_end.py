@@ -26,7 +26,7 @@ from pytest_gpuperf.judge.early_end import news_ms
 from pytest_gpuperf.judge.early_end import stored_steps
 from pytest_gpuperf.judge.statistics import PASS_RISK
 from pytest_gpuperf.judge.verdict import noticed
-from pytest_gpuperf.measure.timing import LEAST_ROUNDS
+from pytest_gpuperf.measure.plan import LEAST_ROUNDS
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance

@@ -42,6 +42,7 @@ from pytest_gpuperf.devices.base import Kernel
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.baseline import Entry
@@ -185,7 +186,7 @@ def result(
 ) -> TestResult:
     device = BusyMachine(work_ms, burners, noise)
     subject = Subject(step=int)
-    found = measure(device, subject, test="t", seconds=seconds).measurement
+    found = measure(device, subject, MeasurePlan(test="t", seconds=seconds)).measurement
     return TestResult(
         test="t",
         ending=Ending.PASSED,

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from .marks import budget
     from .marks import ranks
     from .marks import tolerance
-    from .worker.compare_result import Compared
-    from .worker.fit_result import Prospect
+    from .worker.call_result import Compared
+    from .worker.call_result import Prospect
     from .worker.fixture import Gpuperf
 
 __all__ = [
@@ -43,11 +43,11 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
 
             return Gpuperf
         if name == "Compared":
-            from .worker.compare_result import Compared
+            from .worker.call_result import Compared
 
             return Compared
         if name == "Prospect":
-            from .worker.fit_result import Prospect
+            from .worker.call_result import Prospect
 
             return Prospect
         if name == "allow_sync":

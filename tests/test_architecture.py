@@ -80,7 +80,7 @@ ADMITS: Final = {
     "filelock": ("baselines", "sharing"),
     "fsspec": ("history.place",),
     "jinja2": ("report.html",),
-    "transformers": ("trainers.transformers",),
+    "transformers": ("trainers.frameworks",),
 }
 """Modules and rooms that may import a foreign package; all others may not."""
 
@@ -398,14 +398,14 @@ MOST_CODE: Final = {
     "cli": 2222,
     "compare_commits": 1537,  # signatures broken by longer names
     "compare_steps": 766,
-    "devices": 2136,
-    "devices.cpu": 799,
-    "devices.cuda": 957,
+    "devices": 2125,
+    "devices.cpu": 797,
+    "devices.cuda": 955,
     "devices.pretend": 7174,  # its door: what others may import
-    "distributed": 1036,
+    "distributed": 1032,
     "history": 472,
     "judge": 3519,  # what chooses by a clock is blamed after eight runs
-    "measure": 4068,
+    "measure": 4052,
     "model": 1951,
     "plugin": 2970,
     "report": 1331,
@@ -416,13 +416,13 @@ MOST_CODE: Final = {
     "report.screen": 2512,
     "runner": 3015,  # signatures broken by longer names
     "sharing": 309,
-    "trainers": 472,
-    "worker": 1610,  # the user's own code that names a clock
+    "trainers": 469,
+    "worker": 1504,  # the user's own code that names a clock
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 276
+MOST_DATACLASSES: Final = 274
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

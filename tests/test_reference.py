@@ -48,9 +48,9 @@ from pytest_gpuperf.report.remedies import GARBAGE_REMEDIES
 from pytest_gpuperf.report.remedies import KIND_REMEDIES
 from pytest_gpuperf.report.remedies import SAVING_REMEDIES
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES
-from pytest_gpuperf.worker.compare_result import Compared
-from pytest_gpuperf.worker.compare_result import Difference
-from pytest_gpuperf.worker.compare_result import TimeRatio
+from pytest_gpuperf.worker.call_result import Compared
+from pytest_gpuperf.worker.call_result import Difference
+from pytest_gpuperf.worker.call_result import TimeRatio
 
 
 REFERENCE = "docs/reference"

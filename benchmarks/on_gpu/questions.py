@@ -191,7 +191,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     ),
     "`devices/pretend`": waits_agree,
     "SM clock on CUDA": left_open,
-    "`devices/cuda/peaks.py`": left_open,
+    "`devices/cuda/flops.py`": left_open,
     "energy on CUDA": energy_is_counted,
     "`gpuperf(step, period=...)` on CUDA": left_open,
     "`trainers/` on CUDA": left_open,

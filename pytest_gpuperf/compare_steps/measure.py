@@ -12,14 +12,16 @@ from ..devices.base import EmulatingDevice
 from ..devices.base import MeasuringDevice
 from ..devices.base import with_clock
 from ..measure.emulated import audit
-from ..measure.later_phases import cut_short
-from ..measure.later_phases import disturbing_phases
+from ..measure.phases import later_phases
+from ..measure.plan import MeasurePlan
+from ..measure.plan import PhaseContext
+from ..measure.plan import TimeShare
+from ..measure.plan import cut_short
 from ..measure.profile import PROFILED_STEPS
 from ..measure.step import Deadline
 from ..measure.step import Follow
 from ..measure.step import Subject
 from ..measure.step import nobody
-from ..measure.time_share import TimeShare
 from ..model.ab import AbResult
 from ..model.ab import Comparison
 from ..model.measurement import Measurement
@@ -140,7 +142,9 @@ def _audited(
         # Only the measurement is kept: the result of a side must be freed before the
         # memory of the other one is watched.
         audit(
-            device, side, test=f"{question.test}#{name}", seconds=question.seconds / 2
+            device,
+            side,
+            MeasurePlan(test=f"{question.test}#{name}", seconds=question.seconds / 2),
         ).measurement
         for name, side in (
             ("before", question.pair.before),
@@ -157,13 +161,11 @@ def _counted(
     step_ms: float | None,
     deadline: Deadline,
 ) -> Measurement:
-    measurement = Measurement(
-        test=test, environment=device.environment(), unmeasured=device.unmeasurable
-    )
-    if step_ms is None or not deadline.leaves(step_ms * PROFILED_STEPS):
-        return cut_short(measurement)
     share = TimeShare(cap=deadline, limit=deadline)
-    return disturbing_phases(device, side, share, measurement, step_ms)
+    at = PhaseContext.of(device, side, test, share, step_ms or 0.0)
+    if step_ms is None or not deadline.leaves(step_ms * PROFILED_STEPS):
+        return cut_short(at.measurement)
+    return later_phases(at)
 
 
 def _compared(

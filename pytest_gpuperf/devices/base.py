@@ -1,6 +1,6 @@
 """The protocol that every device implements, and what more some of them can do.
 
-A device inherits one of ``MeasuringDevice``, ``RankedDevice`` and ``EmulatingDevice``.
+A device inherits ``MeasuringDevice`` or ``EmulatingDevice``.
 Code that was given any device asks for one of them by a property, never by its class.
 
 PYTEST_DONT_REWRITE: it runs in timed code.
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from typing import Any
 from typing import Final
 from typing import Protocol
-from typing import TypeVar
 
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
+from ..model.measurement import Measurement
 from .compile import CompiledCode
 from .host_clock import HostClock
 from .memory_picture import Collecting
@@ -200,9 +200,9 @@ class Device(Protocol):
         return None
 
     @property
-    def ranked(self) -> RankedDevice | None:
-        """This device, if several ranks measure on it together; else ``None``."""
-        return None
+    def is_ranked(self) -> bool:
+        """Whether several ranks measure on it together."""
+        return False
 
     @property
     def emulating(self) -> EmulatingDevice | None:
@@ -223,6 +223,7 @@ class MeasuringDevice(Device, Protocol):
 
     def timed_fetch(self, fetch: Fetch) -> TimedFetch:
         """Let each *fetch* of a batch say how long this process was in there."""
+        return timed_by_the_host(fetch)
 
     def synchronize(self) -> None:
         """Wait for everything enqueued on the device, on all streams."""
@@ -364,6 +365,17 @@ class MeasuringDevice(Device, Protocol):
         """Do what ``profile`` does, without lines where they take time."""
         return self.profile(step, batches)
 
+    def any_rank(self, answer: bool) -> bool:  # noqa: FBT001
+        """Whether *answer* is yes on any of the ranks that measure together."""
+        return answer
+
+    def together(self, own: Measurement, run: Callable[[], object]) -> Measurement:
+        """Return what all ranks measured; *run* makes another step of them.
+
+        Where no others measure, that is this rank's *own*.
+        """
+        return own
+
 
 def with_clock(device: Device) -> MeasuringDevice:
     """Return *device* as one that times steps; raise ``UsageError`` if it does not."""
@@ -371,48 +383,6 @@ def with_clock(device: Device) -> MeasuringDevice:
         msg = f"the device {device.kind.value} has no clock"
         raise UsageError(msg, ErrorId.GP413)
     return device.measuring
-
-
-# Several ranks that measure one test together, each in a process of its own.
-
-T = TypeVar("T")
-
-
-class Peers(Protocol):
-    """All ranks, with this one. Each must ask the same question at the same time."""
-
-    @property
-    def count(self) -> int:
-        """How many they are."""
-
-    def integers(self, values: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Return what each rank gave, by rank: as many as this one gives."""
-
-    def objects(self, value: T) -> tuple[T, ...]:
-        """Return what each rank gave, by rank."""
-
-
-class RankedDevice(MeasuringDevice, Protocol):
-    """The device of a rank, with readings that all its ``peers`` agree on.
-
-    ``trace`` is what the profiler of this rank recorded last.
-    """
-
-    peers: Peers
-    trace: Sequence[TraceEvent]
-
-    @property
-    def ranked(self) -> RankedDevice:
-        """This device."""
-        return self
-
-    @property
-    def rounds_ns(self) -> tuple[tuple[int, ...], ...]:
-        """Nanoseconds of the last timed rounds, by rank."""
-
-    @property
-    def peak_bytes(self) -> tuple[int, ...]:
-        """Most memory of a step, by rank."""
 
 
 # A device that runs steps to see what a GPU would do.

@@ -4,7 +4,7 @@ Begin with:
 
 - ``processes.run_ranks``: one process a rank, ended together
 - ``group.membership``: how a rank joins the others
-- ``measure.measure_ranked``: what a rank measures
-- ``measure.joined``: the ranks as one measurement
+- ``device.AgreedDevice``: what a rank measures on, in step with the others
+- ``joined.joined``: the ranks as one measurement
 - ``torchrun.launch_of``: ranks that ``torchrun`` started
 """

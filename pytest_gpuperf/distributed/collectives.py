@@ -8,6 +8,7 @@ all-reduce. torch's own CommDebugMode hooks every module for the sake of its nam
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -21,7 +22,6 @@ from ..devices.dispatch import Watching
 from ..devices.dispatch import eager
 from ..devices.host_clock import HostClock
 from ..devices.memory_owners import tensors_in
-from ..measure.step import Subject
 from ..model.ranks import Collective
 
 
@@ -55,11 +55,11 @@ NOT_COLLECTIVES: Final = frozenset({"wait_tensor", "_wrap_tensor_autograd"})
 BARRIER: Final = "barrier"
 
 
-def count_collectives(subject: Subject) -> tuple[Collective, ...]:
-    """Run one step of *subject*, compiled code as eager one, and count; most first."""
+def count_collectives(run: Callable[[], object]) -> tuple[Collective, ...]:
+    """Let *run* make one step, compiled code as eager one, and count; most first."""
     counter = _Counter()
     with eager(), counter:
-        subject.step(*subject.arguments())
+        run()
     kinds = sorted(counter.calls, key=lambda kind: (-counter.calls[kind], kind))
     return tuple(
         Collective(

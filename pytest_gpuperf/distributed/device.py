@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from typing import Final
+from typing import Protocol
 from typing import TypeVar
 
 from ..devices.base import AllocatedBlock
@@ -29,23 +29,39 @@ from ..devices.base import Fetch
 from ..devices.base import Kernel
 from ..devices.base import MeasuringDevice
 from ..devices.base import MemoryReading
-from ..devices.base import Peers
-from ..devices.base import RankedDevice
 from ..devices.base import Step
 from ..devices.base import TimedFetch
 from ..devices.base import TraceEvent
 from ..devices.compile import CompiledCode
+from ..measure.gpu_activity import find_communication
+from ..measure.profile import PEAKS
 from ..measure.timing import ROUNDS
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
-from ..model.metrics import PEAK_ALLOCATED
-from ..model.metrics import limited_by
+from ..model.measurement import Measurement
+from ..model.metrics import SYNCS
+from .joined import RankShare
+from .joined import joined
 
 
 # Messages between ranks that measure together.
 
 T = TypeVar("T")
+
+
+class Peers(Protocol):
+    """All ranks, with this one. Each must ask the same question at the same time."""
+
+    @property
+    def count(self) -> int:
+        """How many they are."""
+
+    def integers(self, values: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Return what each rank gave, by rank: as many as this one gives."""
+
+    def objects(self, value: T) -> tuple[T, ...]:
+        """Return what each rank gave, by rank."""
 
 
 class TorchPeers:
@@ -79,10 +95,7 @@ class TorchPeers:
         return tuple(seen)
 
 
-PEAK_NAMES: Final = frozenset(m.name for m in limited_by(str(PEAK_ALLOCATED.budget)))
-
-
-class AgreedDevice(RankedDevice):
+class AgreedDevice(MeasuringDevice):
     """*device* as all *peers* see it together: each method is called by all of them.
 
     Its clock is that of the slowest rank, and stops while they agree: a round begins
@@ -94,7 +107,7 @@ class AgreedDevice(RankedDevice):
         self, device: MeasuringDevice, peers: Peers, machines: int = 1
     ) -> None:
         self._device = device
-        self.peers = peers
+        self._peers = peers
         self._machines = machines
         self._now_ns = 0
         self._agreeing_process_ns = 0
@@ -117,6 +130,10 @@ class AgreedDevice(RankedDevice):
         return self._device.unmeasurable
 
     @property
+    def is_ranked(self) -> bool:
+        return True
+
+    @property
     def rounds_ns(self) -> tuple[tuple[int, ...], ...]:
         """Nanoseconds of the last timed rounds, by rank."""
         return tuple(self._rounds_ns[-ROUNDS:])
@@ -130,7 +147,7 @@ class AgreedDevice(RankedDevice):
         """Add the numbers of ranks and of machines: other ones make other numbers."""
         alone = self._device.environment()
         several = {"machines": str(self._machines)} if self._machines > 1 else {}
-        ranks = {"ranks": str(self.peers.count), **several}
+        ranks = {"ranks": str(self._peers.count), **several}
         return replace(alone, software={**alone.software, **ranks})
 
     def preflight(self) -> None:
@@ -151,7 +168,7 @@ class AgreedDevice(RankedDevice):
         """Add the longest that any rank took since the last question."""
         elapsed_ns = self._device.now_ns() - self._since_ns
         process_ns = self._device.process_ns()
-        self._elapsed_ns = tuple(ns for (ns,) in self.peers.integers((elapsed_ns,)))
+        self._elapsed_ns = tuple(ns for (ns,) in self._peers.integers((elapsed_ns,)))
         self._now_ns += max(self._elapsed_ns)
         # The agreement costs CPU time of its own, which is subtracted from what the
         # steps took.
@@ -176,7 +193,7 @@ class AgreedDevice(RankedDevice):
 
     def settling(self) -> tuple[int, ...]:
         """Add up the counters of all ranks: they only ever grow."""
-        counters = self.peers.integers(self._device.settling())
+        counters = self._peers.integers(self._device.settling())
         return tuple(sum(values) for values in zip(*counters, strict=True))
 
     def compiled(self, run: Callable[[], object] | None) -> CompiledCode | None:  # noqa: ARG002
@@ -192,9 +209,9 @@ class AgreedDevice(RankedDevice):
         # Mostly nothing does: one integer is far cheaper to exchange than objects,
         # which are pickled and take two collectives.
         own = self._device.disturbance()
-        if not any(any(seen) for seen in self.peers.integers((own is not None,))):
+        if not any(any(seen) for seen in self._peers.integers((own is not None,))):
             return None
-        everyone = enumerate(self.peers.objects(own))
+        everyone = enumerate(self._peers.objects(own))
         return next(f"rank {rank}: {why}" for rank, why in everyone if why is not None)
 
     def remarks(self) -> Sequence[str]:
@@ -217,7 +234,7 @@ class AgreedDevice(RankedDevice):
         """Lend kernels that run on all ranks: if one cannot, the others would wait."""
         with ExitStack() as lent:
             tried = self._tried(lent)
-            answers = self.peers.integers((bool(tried),))
+            answers = self._peers.integers((bool(tried),))
             able = all(is_able for (is_able,) in answers)
             kernels = {n: _forgiving(k) for n, k in tried.items() if able}
             try:
@@ -260,11 +277,9 @@ class AgreedDevice(RankedDevice):
         replayed = -1 if reading.graph_bytes is None else reading.graph_bytes
         garbage = -1 if reading.garbage_bytes is None else reading.garbage_bytes
         own = (*(reading.exact[n] for n in names), end_bytes, graphs, replayed, garbage)
-        *sizes, ends, kept, pools, freed = zip(*self.peers.integers(own), strict=True)
+        *sizes, ends, kept, pools, freed = zip(*self._peers.integers(own), strict=True)
         exact = dict(zip(names, sizes, strict=True))
-        self._peaks += [
-            by_rank for name, by_rank in exact.items() if name in PEAK_NAMES
-        ]
+        self._peaks += [by_rank for name, by_rank in exact.items() if name in PEAKS]
         return MemoryReading(
             exact={name: max(by_rank) for name, by_rank in exact.items()},
             end_bytes=None if min(ends) < 0 else sum(ends),
@@ -294,6 +309,24 @@ class AgreedDevice(RankedDevice):
     ) -> Sequence[TraceEvent]:
         self.trace = self._device.plain_profile(step, batches)
         return self.trace
+
+    def any_rank(self, answer: bool) -> bool:  # noqa: FBT001
+        return any(flag for (flag,) in self._peers.integers((int(answer),)))
+
+    def together(self, own: Measurement, run: Callable[[], object]) -> Measurement:
+        """Count the collectives of a step, and join what all ranks found: it is the same."""
+        from .collectives import count_collectives
+
+        # All ranks share one clock, so all of them were cut short or none: a step of some
+        # ranks alone would hang.
+        collectives = () if SYNCS.name in own.missed else count_collectives(run)
+        self.synchronize()
+        share = RankShare(
+            measurement=own,
+            collectives=collectives,
+            communication=find_communication(self.trace),
+        )
+        return joined(self._peers.objects(share), self.rounds_ns, self.peak_bytes)
 
 
 def _forgiving(kernel: Kernel) -> Kernel:

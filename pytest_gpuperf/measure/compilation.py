@@ -1,40 +1,64 @@
-"""Graph breaks and recompilations of a step, as counts and as findings."""
+"""What torch.compile does with a step: graph breaks, recompilations, and how long it takes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import replace
+from itertools import takewhile
+from pathlib import Path
+from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..devices.compile import CompiledCode
 from ..devices.compile import GraphBreak
 from ..devices.compile import Recompilation
+from ..model.compile_metrics import COMPILE_S
+from ..model.compile_metrics import COMPILE_TIMES
+from ..model.compile_metrics import COMPILE_WARM_S
 from ..model.finding import Finding
 from ..model.finding import FindingKind
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.metric import MeasuringPhase
+from ..model.metric import Metric
 from ..model.metrics import COMPILED
 from ..model.metrics import GRAPH_BREAKS
 from ..model.metrics import RECOMPILES
+from ..model.metrics import read_in
+from .bottleneck import WAITING_FINDINGS
+from .plan import Found
+from .plan import MeasuredStep
+from .plan import MeasurePlan
+from .plan import PhaseContext
 from .step import Deadline
 from .step import Subject
+from .timing import unwaited_ns_of
 
 
 NOTHING_COMPILED: Mapping[str, int] = {metric.name: 0 for metric in COMPILED}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compilation:
-    """Counts by metric name, why there are none, and where each comes from."""
+COMPILED_NAMES: Final = read_in(MeasuringPhase.COMPILER)
 
-    exact: Mapping[str, int] = field(default_factory=dict)
-    unmeasured: Mapping[str, str] = field(default_factory=dict)
-    findings: tuple[Finding, ...] = ()
+
+def asked_compiler(at: PhaseContext) -> Measurement:
+    """Add what Dynamo says of a warm step; asked last, as that may compile again."""
+    until = at.share.until(COMPILED_NAMES)
+    found = find_compilation(at.device, at.subject, at.step_ms, until)
+    added = found.added_to(at.measurement)
+    # Reports name it after the waits, and before memory and copies.
+    known = at.measurement.findings
+    waits = tuple(takewhile(lambda one: one.kind in WAITING_FINDINGS, known))
+    ordered = (*waits, *found.findings, *known[len(waits) :])
+    return replace(added, findings=ordered)
 
 
 def find_compilation(
     device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
-) -> Compilation:
+) -> Found:
     """Count what Dynamo recorded of the code that a warm step runs.
 
     If the cap leaves no room for a step, all that this process compiled counts.
@@ -45,20 +69,20 @@ def find_compilation(
         device.synchronize()
 
     found = device.compiled(run if deadline.leaves(step_ms) else None)
-    return Compilation() if found is None else counted(found)
+    return Found() if found is None else counted(found)
 
 
-def counted(found: CompiledCode) -> Compilation:
+def counted(found: CompiledCode) -> Found:
     """Return the numbers of what was *found*."""
     findings = tuple(_findings(found))
     if found.forgotten:
         unmeasured = {metric.name: found.forgotten for metric in COMPILED}
-        return Compilation(unmeasured=unmeasured, findings=findings)
+        return Found(unmeasured=unmeasured, findings=findings)
     exact = {
         GRAPH_BREAKS.name: len(found.graph_breaks),
         RECOMPILES.name: sum(one.times for one in found.recompilations),
     }
-    return Compilation(exact=exact, findings=findings)
+    return Found(exact=exact, findings=findings)
 
 
 def _findings(found: CompiledCode) -> Iterator[Finding]:
@@ -92,3 +116,115 @@ def _compiled_again(recompilation: Recompilation) -> Finding:
         metrics=(RECOMPILES.name,),
         reason=f"{recompilation.reason}{refused}",
     )
+
+
+# How long a step compiles before it is warm, with empty caches and with filled ones.
+
+MOST_COMPILING: Final = 10
+"""Steps that may compile before it is said that each one does."""
+
+UNCOMPILED_STEP: Final = "nothing was compiled: the step uses no torch.compile, or has run before gpuperf(step)"
+
+STILL_COMPILING: Final = f"each of the first {MOST_COMPILING} steps compiled again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileTime:
+    """What compiling took in the first steps, and without waits for a core, in seconds.
+
+    Without one, ``unmeasured`` says why the step has none, ``missed`` why this run has.
+    """
+
+    seconds: float | None = None
+    unwaited_s: float = 0.0
+    unmeasured: str = ""
+    missed: str = ""
+
+    def added_to(
+        self, measurement: Measurement, metric: Metric = COMPILE_S
+    ) -> Measurement:
+        """Return *measurement* with this as its *metric*."""
+        if self.unmeasured:
+            names = [metric.name for metric in COMPILE_TIMES]
+            return measurement.lacking(dict.fromkeys(names, self.unmeasured))
+        if self.seconds is None:
+            return measurement.missing({metric.name: self.missed})
+        times = {metric.name: Distribution.of([self.seconds])}
+        return replace(
+            measurement,
+            times={**measurement.times, **times},
+            samples={**measurement.samples, metric.name: (self.seconds,)},
+            unwaited={**measurement.unwaited, metric.name: self.unwaited_s},
+        )
+
+
+def time_compiling(
+    device: MeasuringDevice, subject: Subject, test: str, caches: Path
+) -> CompileTime:
+    """Run the first steps of *subject*, until one compiles nothing, and time the compiler.
+
+    It keeps what it makes in the folder *caches*, which may have it from another process.
+    Raises ``PreflightError``, ``StepError`` and whatever the step raises.
+    """
+    device.preflight()
+    subject = subject.prepared(device, test)
+    with device.compiling(caches) as compiled_s:
+        before = Clocks.of(device, compiled_s)
+        last_s = before.compiled_s
+        for _ in range(MOST_COMPILING):
+            subject.run_once()
+            device.synchronize()
+            now_s = compiled_s()
+            if now_s == last_s:
+                return _between(before, Clocks.of(device, compiled_s))
+            last_s = now_s
+    return CompileTime(missed=STILL_COMPILING)
+
+
+def compile_again(
+    device: MeasuringDevice, subject: Subject, plan: MeasurePlan
+) -> MeasuredStep:
+    """Compile with filled caches, and measure nothing else; without any, run a step."""
+    test = plan.test
+    measurement = Measurement(test=test, environment=device.environment())
+    if plan.caches is not None:
+        found = time_compiling(device, subject, test, plan.caches)
+        measurement = found.added_to(measurement, COMPILE_WARM_S)
+    result = subject.prepared(device, test).run_once()
+    return MeasuredStep(measurement=measurement, result=result)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Seconds that were compiled, and the clocks of the process, in nanoseconds."""
+
+    compiled_s: float
+    now_ns: int
+    process_ns: int
+    waiting_ns: int | None
+
+    @classmethod
+    def of(cls, device: MeasuringDevice, compiled_s: Callable[[], float]) -> Clocks:
+        """Read them all."""
+        return cls(
+            compiled_s=compiled_s(),
+            now_ns=device.now_ns(),
+            process_ns=device.process_ns(),
+            waiting_ns=device.all_waiting_ns(),
+        )
+
+
+def _between(before: Clocks, after: Clocks) -> CompileTime:
+    seconds = after.compiled_s - before.compiled_s
+    if seconds <= 0:
+        return CompileTime(unmeasured=UNCOMPILED_STEP)
+    wall_ns = after.now_ns - before.now_ns
+    unwaited_ns = unwaited_ns_of(
+        before.waiting_ns,
+        after.waiting_ns,
+        wall_ns,
+        after.process_ns - before.process_ns,
+    )
+    # The steps' own part is small beside it, and belongs to what is left either way.
+    waited_s = (wall_ns - unwaited_ns) / 1e9
+    return CompileTime(seconds=seconds, unwaited_s=max(0.0, seconds - waited_s))

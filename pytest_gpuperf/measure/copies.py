@@ -23,6 +23,7 @@ from ..model.metrics import D2H_BYTES
 from ..model.metrics import DEVICE_SYNCS
 from ..model.metrics import H2D_BYTES
 from ..model.metrics import PAGEABLE_COPIES
+from .plan import Found
 from .trace import TO_PAGEABLE
 from .trace import Copy
 from .trace import Span
@@ -96,18 +97,6 @@ UNKNOWN_DIRECTION: Final = (
 UNKNOWN_COPY_SIZE: Final = "the profiler does not tell how many bytes a copy carries"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traffic:
-    """Counts and bytes of the step with most of each, by metric name.
-
-    ``unmeasured`` says of the others why the trace has no number.
-    """
-
-    exact: Mapping[str, int]
-    unmeasured: Mapping[str, str]
-    findings: tuple[Finding, ...]
-
-
 @dataclass(frozen=True, slots=True)
 class CopyKind:
     """What copies have in common that are one finding."""
@@ -130,7 +119,7 @@ class Transfer:
     size_bytes: int | None
 
 
-def find_traffic(events: Sequence[TraceEvent]) -> Traffic:
+def find_traffic(events: Sequence[TraceEvent]) -> Found:
     """Count the copies that the steps of a profiler's trace start.
 
     Only copies of tensors count, not what an operation reads back for itself, as
@@ -147,7 +136,7 @@ def find_traffic(events: Sequence[TraceEvent]) -> Traffic:
         DEVICE_SYNCS.name: _most(_asked_waits(trace)),
     }
     unmeasured = {**dict(_unreported(transfers)), **dict(_misnamed(trace))}
-    return Traffic(
+    return Found(
         exact={name: most for name, most in counts.items() if name not in unmeasured},
         unmeasured=unmeasured,
         findings=tuple(sorted(_findings(transfers), key=_order)),

@@ -89,10 +89,14 @@ def loader_wait(before: Fetched, after: Fetched, wall_ns: int) -> LoaderWait | N
 
 
 def with_loader_wait(
-    measurement: Measurement, batches: FetchTimes, shares: Sequence[float]
+    measurement: Measurement,
+    batches: FetchTimes | None,
+    waits: Sequence[LoaderWait | None],
 ) -> Measurement:
-    """Add the *shares* of a loop's rounds, or why there are none, to *measurement*."""
-    name = LOADER_WAIT.name
+    """Add the share of each round in which a loop waited for *batches*, or why none."""
+    if batches is None:
+        return measurement
+    name, shares = LOADER_WAIT.name, [w.percent for w in waits if w is not None]
     remarks = (*measurement.remarks, *_on_openings(batches, measurement))
     if not shares:
         return replace(measurement.lacking({name: SINGLE}), remarks=remarks)

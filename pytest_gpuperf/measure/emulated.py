@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -45,20 +44,20 @@ from .further_steps import LOOKED_STEPS
 from .further_steps import SeenStep
 from .further_steps import cause_of
 from .further_steps import look_further
-from .later_phases import cut_short
-from .later_phases import untouched
-from .phases import MeasuredStep
+from .plan import LATER
+from .plan import Found
+from .plan import MeasuredStep
+from .plan import MeasurePlan
+from .plan import TimeShare
+from .plan import cut_short
+from .plan import untouched
 from .prediction import PREDICTED_NAMES
 from .prediction import PREDICTED_STEPS
-from .prediction import Prediction
-from .prediction import of_compiled
 from .prediction import predict_memory
 from .step import Deadline
 from .step import Subject
 from .syncs import reason_on_line
 from .syncs import where_of
-from .time_share import LATER
-from .time_share import TimeShare
 
 
 # Turns audited steps into findings and sync counts.
@@ -220,25 +219,25 @@ MOST_GUESSES_NAMED: Final = 3
 """Operations that a reason names; the others are counted."""
 
 
-def audit(
-    device: EmulatingDevice,
-    subject: Subject,
-    *,
-    test: str,
-    seconds: float,
-    asked: Collection[str] = (),
-) -> MeasuredStep:
+def audit(device: EmulatingDevice, subject: Subject, plan: MeasurePlan) -> MeasuredStep:
     """Run one step, which makes what is made once, then watch memory, then audit.
 
-    A count is that of the step with most of it. *seconds* caps the cost on the host's
-    clock; what is *asked* for, by metric name, has up to ``MOST_CAPS`` times as long.
-    Raises ``StepError`` and whatever the step raises.
+    A count is that of the step with most of it. Raises ``StepError`` and whatever the
+    step raises.
     """
-    share = TimeShare.of(device.now_ns, seconds, asked)
+    measurement, result = _audited(device, subject, plan)
+    why_none = plan.why_none(device, subject)
+    return MeasuredStep(measurement=measurement.lacking(why_none), result=result)
+
+
+def _audited(
+    device: EmulatingDevice, subject: Subject, plan: MeasurePlan
+) -> tuple[Measurement, object]:
+    share = TimeShare.of(plan, device.now_ns)
     numbered = _Numbered(subject.step)
     subject = replace(subject, step=numbered)
     to_predict, to_count = share.until(_PREDICTED), share.until(_COUNTED)
-    prediction = None
+    prediction = Found(cut=_PREDICTED)
     # Memory comes first: it must see the first step, in which the optimizer's state is
     # made.
     with device.watching_memory() as memory:
@@ -260,19 +259,19 @@ def audit(
         first.append(numbered.seen(steps[-1]))
         results = [steps[-1].result]
     measurement = Measurement(
-        test=test, environment=device.environment(), unmeasured=device.unmeasurable
+        test=plan.test, environment=device.environment(), unmeasured=device.unmeasurable
     )
     if not steps:
-        return MeasuredStep(measurement=cut_short(measurement), result=results[0])
-    measurement = _audited(device, measurement, steps)
+        return cut_short(measurement), results[0]
+    measurement = _counted(device, measurement, steps)
     diagnosis = diagnosis_of_counts(measurement.findings)
     measurement = replace(measurement, diagnosis=diagnosis)
     if measurement.exact:
-        measurement = _with_memory(measurement, prediction)
+        measurement = prediction.added_to(measurement)
         looking = _Looking(device=device, subject=subject, numbered=numbered)
         measurement = looking.added_to(measurement, share, first)
         results += looking.results
-    return MeasuredStep(measurement=measurement, result=results[-1])
+    return measurement, results[-1]
 
 
 class _Numbered:
@@ -339,30 +338,7 @@ class _Looking:
         return (self.numbered.seen(step),)
 
 
-def _with_memory(
-    measurement: Measurement, prediction: Prediction | None
-) -> Measurement:
-    """Add what was predicted, or that there was no time to."""
-    if prediction is None:
-        return _missed(measurement)
-    predicted = replace(
-        measurement.lacking(prediction.unmeasured),
-        exact={**measurement.exact, **prediction.exact},
-        findings=(*measurement.findings, *prediction.findings),
-        remarks=(*measurement.remarks, *prediction.remarks),
-    )
-    return of_compiled(predicted) if prediction.as_eager else predicted
-
-
-def _missed(measurement: Measurement) -> Measurement:
-    short = cut_short(measurement)
-    missed = {
-        name: why for name, why in short.missed.items() if name in PREDICTED_NAMES
-    }
-    return replace(measurement, missed=missed)
-
-
-def _audited(
+def _counted(
     device: EmulatingDevice, measurement: Measurement, steps: Sequence[AuditedStep]
 ) -> Measurement:
     if not any(step.audit.touched_gpu for step in steps):

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
-from pathlib import Path
 from types import FrameType
 from typing import Any
 from typing import Final
@@ -38,7 +37,8 @@ from ..model.metrics import PROCESS_MS
 from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import STEP_MS
 from ..model.metrics import TOKENS_PER_S
-from .phases import MeasuredStep
+from .plan import MeasuredStep
+from .plan import MeasurePlan
 from .profile import PROFILED_STEPS
 from .profile import TRACE_FOLDER
 from .profile import TRACE_SUFFIX
@@ -52,29 +52,24 @@ from .step import Subject
 from .warmup import warm_up
 
 
-def traced(  # noqa: PLR0913  what is traced, and where it is kept
-    device: MeasuringDevice,
-    subject: Subject,
-    *,
-    test: str,
-    seconds: float,
-    folder: Path,
-    root: Path,
+def traced(
+    device: MeasuringDevice, subject: Subject, plan: MeasurePlan
 ) -> MeasuredStep:
-    """Write a trace of *subject* below *folder*, with files named from *root* on.
+    """Write a trace of *subject* below the artefacts of *plan*.
 
     The measurement contains only the trace's path and the lines that take the time, or
-    nothing if *seconds* leave no time for it. Raises what ``measure`` raises.
+    nothing if the cap leaves no time for it. Raises what ``measure`` raises.
     """
+    test, root = plan.test, plan.root
     device.preflight()
     subject = subject.prepared(device, test)
-    deadline = Deadline.after(seconds, device.now_ns)
+    deadline = Deadline.after(plan.seconds, device.now_ns)
     result = subject.run_once()
     device.synchronize()
     step_ms = warm_up(device, subject, deadline).step_ms
     measurement = Measurement(test=test, environment=device.environment())
     if deadline.leaves(step_ms * PROFILED_STEPS):
-        path = folder / TRACE_FOLDER / f"{file_name(test)}{TRACE_SUFFIX}"
+        path = plan.artefacts / TRACE_FOLDER / f"{file_name(test)}{TRACE_SUFFIX}"
         events = profile_steps(device, subject, step_ms, deadline)
         write_trace(path, test, events, portable_from(root))
         measurement = replace(measurement, trace=str(path))

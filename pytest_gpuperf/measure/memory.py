@@ -34,6 +34,7 @@ from ..model.finding import Location
 from ..model.finding import Phase
 from ..model.measurement import Measurement
 from ..model.metric import MIB
+from ..model.metric import MeasuringPhase
 from ..model.metrics import ALLOC_RETRIES
 from ..model.metrics import DEVICE_ALLOCS
 from ..model.metrics import GARBAGE
@@ -43,6 +44,11 @@ from ..model.metrics import LIVE_PEAK
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import PEAK_REQUESTED
 from ..model.metrics import PEAK_RESERVED
+from ..model.metrics import read_in
+from .compilation import COMPILED_NAMES
+from .plan import MEMORY_STEPS
+from .plan import Found
+from .plan import PhaseContext
 from .profile import Portable
 from .profile import file_name
 from .profile import portable_from
@@ -384,7 +390,7 @@ def _finding(held: BlocksOfLine) -> Finding:
     )
 
 
-MEMORY_STEPS: Final = 3
+MEMORY_NAMES: Final = read_in(MeasuringPhase.MEMORY)
 
 MOST_MEMORY_STEPS: Final = 8
 """Most steps, if each ends with more than the one before: that eight batches happen to
@@ -398,31 +404,20 @@ once is not what every step costs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """Bytes and counts by metric name, and what is alive at the peak, if that is known.
+class Memory(Found):
+    """What a step has in memory, and whether CUDA graphs were seen to be replayed."""
 
-    ``missed`` names what the device would have shown in more steps. ``graph_bytes`` are
-    those of its peaks that CUDA graphs keep; ``None`` if none was seen to be replayed. In
-    ``uncollected_steps`` the measured code had switched the garbage collector off.
-    """
+    saw_graphs: bool = False
 
-    exact: Mapping[str, int]
-    findings: tuple[Finding, ...] = ()
-    missed: frozenset[str] = frozenset()
-    graph_bytes: int | None = None
-    uncollected_steps: int = 0
 
-    @property
-    def remarks(self) -> Iterator[str]:
-        """Say what should not be, and what else must be known to read the peaks."""
-        yield from remarks_on(self.exact)
-        if self.uncollected_steps:
-            yield COLLECTOR_OFF.format(self.uncollected_steps)
-        else:
-            yield from _remark_on_garbage(self.exact)
-        if self.graph_bytes:
-            kept = _size(self.graph_bytes)
-            yield f"{kept} of the peak are kept by CUDA graphs for their replays"
+def memory_of_steps(at: PhaseContext) -> Measurement:
+    """Add the memory of a few steps, and what is alive at the peak, if that is known."""
+    # The trace takes one step, and the compiler's question another.
+    others = 1 + at.share.asks_for(COMPILED_NAMES)
+    until = at.share.until(MEMORY_NAMES).reserving(others * at.step_ms)
+    found = measure_memory(at.device, at.subject, at.step_ms, until, at.share.cap)
+    at.saw_graphs = found.saw_graphs
+    return found.added_to(at.measurement)
 
 
 def measure_memory(
@@ -474,9 +469,13 @@ def measure_memory(
     return Memory(
         exact=exact,
         findings=tuple(found),
-        missed=_missed(readings),
-        graph_bytes=max(replayed, default=None),
-        uncollected_steps=len(readings) if uncollected else 0,
+        cut=_missed(readings),
+        saw_graphs=bool(replayed),
+        remarks=(
+            *remarks_on(exact),
+            *_remark_on_garbage(exact, len(readings) if uncollected else 0),
+            *_remark_on_graphs(max(replayed, default=0)),
+        ),
     )
 
 
@@ -534,11 +533,20 @@ def _least_rise(values: Sequence[int]) -> int | None:
     return max(0, min(grown)) if grown else None
 
 
-def _remark_on_garbage(exact: Mapping[str, int]) -> Iterator[str]:
+def _remark_on_garbage(exact: Mapping[str, int], uncollected: int) -> Iterator[str]:
+    """Say what the peaks have of it: in *uncollected* steps nothing was collected."""
     garbage = exact.get(GARBAGE.name, 0)
     peak = exact.get(PEAK_ALLOCATED.name) or exact.get(LIVE_PEAK.name)
-    if garbage > GARBAGE.floor and peak:
+    if uncollected:
+        yield COLLECTOR_OFF.format(uncollected)
+    elif garbage > GARBAGE.floor and peak:
         yield garbage_remark(garbage, peak)
+
+
+def _remark_on_graphs(graph_bytes: int) -> Iterator[str]:
+    if graph_bytes:
+        kept = _size(graph_bytes)
+        yield f"{kept} of the peak are kept by CUDA graphs for their replays"
 
 
 UNCOLLECTED_STEPS: Final = 100

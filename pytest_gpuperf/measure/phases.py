@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -21,24 +20,45 @@ from ..model.environment import Capability
 from ..model.measurement import Board
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
+from ..model.measurement import location
 from ..model.measurement import thinned
+from ..model.metric import MeasuringPhase
 from ..model.metrics import LOADER_WAIT
+from ..model.metrics import MFU
 from ..model.metrics import PROCESS_MS
 from ..model.metrics import SLOPE
 from ..model.metrics import SPAN_MS
 from ..model.metrics import STEP_MS
+from ..model.metrics import read_in
+from ..model.run import RunMode
+from .compilation import COMPILED_NAMES
+from .compilation import asked_compiler
+from .compilation import time_compiling
 from .dataloader import with_loader_wait
-from .later_phases import CUT_SHORT
-from .later_phases import disturbing_phases
+from .memory import MEMORY_NAMES
+from .memory import explained
+from .memory import memory_of_steps
+from .plan import CUT_SHORT
+from .plan import Found
+from .plan import LaterPhase
+from .plan import MeasuredStep
+from .plan import MeasurePlan
+from .plan import PhaseContext
+from .plan import TimeShare
+from .plan import UntouchedError
+from .plan import cut_short
+from .plan import untouched
+from .profile import TRACE_NAMES
+from .profile import traced_period
+from .profile import traced_steps
 from .step import Deadline
-from .step import Follow
 from .step import Subject
-from .step import nobody
-from .time_share import COUNTED_NAMES
-from .time_share import TimeShare
+from .timing import COUNTED_NAMES
+from .timing import LATENCY_NAMES
 from .timing import Round
 from .timing import Timing
 from .timing import count_per_step
+from .timing import isolated_steps
 from .timing import slope_of
 from .timing import time_round
 from .timing import time_rounds
@@ -49,145 +69,174 @@ from .warmup import clock_under_load
 from .warmup import warm_up
 
 
-PHASE_PATIENCE_SECONDS: Final = 30.0
-"""Seconds that a step at least has after it used up a short cap."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredStep:
-    """A measurement and what the last step returned."""
-
-    measurement: Measurement
-    result: object
-
-
-def measure(  # noqa: PLR0913  what is measured, and for whom
-    device: MeasuringDevice,
-    subject: Subject,
-    *,
-    test: str,
-    seconds: float,
-    asked: Collection[str] = (),
-    only_times: bool = False,
-    follow: Follow = nobody,
+def measure(
+    device: MeasuringDevice, subject: Subject, plan: MeasurePlan
 ) -> MeasuredStep:
     """Run every phase on *subject* and return its measurement.
 
-    With *only_times* the phases after the timed rounds are left out. *seconds* caps the cost on the device's host clock; phases that no longer fit are
-    left out, and their metrics say so. Counts and sizes that are *asked* for, by metric
-    name, have up to ``MOST_CAPS`` times as long. *follow* is called with the progress.
+    Phases that no longer fit into the cap are left out, and their metrics say so.
     Raises ``PreflightError``, ``StepError`` and whatever the step raises.
     """
+    compiled = (
+        time_compiling(device, subject, plan.test, plan.caches) if plan.caches else None
+    )
     device.preflight()
-    subject = subject.prepared(device, test)
-    share = TimeShare.of(device.now_ns, seconds, asked)
-    # It compiles and allocates, and shows whether the cap has room for anything else.
+    subject = subject.prepared(device, plan.test)
+    measured = _in_time(device, subject, plan)
+    found = device.together(measured.measurement, subject.run_once)
+    if compiled is not None:
+        found = compiled.added_to(found)
+    if plan.mode is RunMode.RECORD_MEMORY:
+        found = explained(device, subject, found, plan.artefacts, root=plan.root)
+    found = _with_rates(found, subject).lacking(plan.why_none(device, subject))
+    return replace(measured, measurement=found)
+
+
+def _in_time(
+    device: MeasuringDevice, subject: Subject, plan: MeasurePlan
+) -> MeasuredStep:
+    """Run what the cap has room for: a first step shows what one takes."""
+    share = TimeShare.of(plan, device.now_ns)
+    # It compiles and allocates as well.
     first = run_first_step(device, subject)
+    at = PhaseContext.of(device, subject, plan.test, share, first.ms)
     if not share.cap.leaves(first.ms):
-        measurement = _of_slow_step(device, subject, share, test, first)
-        return MeasuredStep(measurement=measurement, result=first.result)
+        return MeasuredStep(measurement=_of_slow_step(at, first), result=first.result)
     # Around all phases: a machine that slows down in between shows in the difference.
     before = time_sentinels(device)
-    measurement = _phases(device, subject, share, test, follow, only_times=only_times)
-    measurement = _witnessed(measurement, before, time_sentinels(device))
+    found = _rounds(at, plan)
+    if not plan.only_times:
+        plan.follow("memory and syncs")
+        found = later_phases(at)
+    found = _witnessed(found, before, time_sentinels(device))
     result = subject.run_once() if share.cap.leaves(first.ms) else first.result
-    return MeasuredStep(measurement=measurement, result=result)
+    return MeasuredStep(measurement=found, result=result)
 
 
-def _of_slow_step(
-    device: MeasuringDevice,
-    subject: Subject,
-    share: TimeShare,
-    test: str,
-    first: FirstStep,
-) -> Measurement:
-    """Add the counts and sizes that are asked for, then time a few more steps.
-
-    The first step used up the cap, so times come last: they matter least here.
-    """
-    measurement = Measurement(
-        test=test,
-        environment=device.environment(),
-        times={STEP_MS.name: Distribution.of([first.ms])},
-        unmeasured=device.unmeasurable,
-    )
-    measurement = disturbing_phases(device, subject, share, measurement, first.ms)
-    least = Deadline.after(PHASE_PATIENCE_SECONDS - first.ms / 1e3, device.now_ns)
-    patience = max(share.limit, least, key=lambda deadline: deadline.at_ns)
-    measurement = _with_slow_step(
-        measurement, time_slow_step(device, subject, first, patience)
-    )
-    if subject.batches is None:
-        return measurement
-    return measurement.missing({LOADER_WAIT.name: CUT_SHORT})
-
-
-def _with_slow_step(measurement: Measurement, slow: SlowStep) -> Measurement:
-    # ``untouched`` has removed them: the step never ran on the device.
-    if not measurement.times:
-        return measurement
-    unwaited = {} if slow.unwaited_ms is None else {STEP_MS.name: slow.unwaited_ms}
-    times = Distribution.of(slow.steps_ms)
-    return replace(
-        measurement,
-        times={**measurement.times, STEP_MS.name: times},
-        samples={**measurement.samples, STEP_MS.name: slow.steps_ms},
-        dirty=(slow.dirty,),
-        unwaited={**measurement.unwaited, **unwaited},
-    )
-
-
-def _phases(  # noqa: PLR0913  what is measured, and for whom
-    device: MeasuringDevice,
-    subject: Subject,
-    share: TimeShare,
-    test: str,
-    follow: Follow,
-    *,
-    only_times: bool,
-) -> Measurement:
-    warmth = warm_up(device, subject, share.warm, follow)
+def _rounds(at: PhaseContext, plan: MeasurePlan) -> Measurement:
+    """Warm up, time rounds, and note what a step takes for the phases after them."""
+    device, subject, share = at.device, at.subject, at.share
+    warmth = warm_up(device, subject, share.warm, plan.follow)
+    at.warm_ms, at.step_ms = warmth.step_ms, warmth.slowest_ms
     start = moment_of(device)
-    timed_until = share.timed(warmth.slowest_ms)
-    timing = time_rounds(device, subject, warmth.step_ms, timed_until, follow)
-    sm_mhz = clock_under_load(device, subject, warmth.step_ms, timed_until)
+    until = share.timed(at.step_ms)
+    timing = time_rounds(device, subject, warmth.step_ms, until, plan.follow)
+    sm_mhz = clock_under_load(device, subject, warmth.step_ms, until)
     end = moment_of(device)
     others = others_share(start, end) if waits_for_itself(subject) else None
     core = None if subject.batches else core_slowdown(timing.rounds, end.core_ns)
-    measurement = Measurement(
-        test=test,
-        environment=device.environment(),
-        times=_times(timing) | _slope(warmth, timing),
-        samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
-        unmeasured=device.unmeasurable,
-        missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
-        dirty=tuple(_dirt(timing, warmth.unsteady, others, core)),
-        unwaited=_unwaited(timing),
-        board=Board(gpu=device.fingerprint(), sm_mhz=sm_mhz),
-        round_steps=timing.steps if device.kind.has(Capability.QUEUES) else None,
-        remarks=tuple(_remarks(device, timing)),
+    at.measurement = with_loader_wait(
+        replace(
+            at.measurement,
+            times=_times(timing) | _slope(warmth, timing),
+            samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
+            missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
+            dirty=tuple(_dirt(timing, warmth.unsteady, others, core)),
+            # The median: a round may be disturbed between two looks at a clock.
+            unwaited={STEP_MS.name: median(r.unwaited_ms for r in timing.rounds)},
+            board=Board(gpu=device.fingerprint(), sm_mhz=sm_mhz),
+            round_steps=timing.steps if device.kind.has(Capability.QUEUES) else None,
+            remarks=tuple(_remarks(device, timing)),
+        ),
+        subject.batches,
+        [r.loader_wait for r in timing.rounds],
     )
-    if subject.batches is not None:
-        waits = [r.loader_wait for r in timing.rounds]
-        shares = [wait.percent for wait in waits if wait is not None]
-        measurement = with_loader_wait(measurement, subject.batches, shares)
-    if only_times:
+    return at.measurement
+
+
+# The phases after the timed rounds, none of which is read off them.
+
+LEAST_COMPILED_STEPS: Final = 2
+"""Steps that counts and sizes need at least: one for memory, one for the trace."""
+
+PEAK_NAMES: Final = read_in(MeasuringPhase.PEAK)
+
+
+def _share_of_peak(at: PhaseContext) -> Measurement:
+    """Add the share of the GPU's peak that the step reaches."""
+    at_peak = at.device.at_peak(at.subject.step, at.subject.arguments())
+    at.device.synchronize()
+    if at_peak.ms is None:
+        return at.measurement.lacking({MFU.name: at_peak.why})
+    reached = Distribution.of([100 * at_peak.ms / _judged_ms(at.measurement)])
+    found = Found(times={MFU.name: reached}, remarks=(f"{MFU.name}: {at_peak.why}",))
+    return found.added_to(at.measurement)
+
+
+# The order is that of disturbance: isolated steps are timed before anything watches, the
+# compiler is asked late, as its question may compile again, and what a step reaches of the
+# peak last of all, as a dispatch mode runs it as eager code.
+PHASES: Final = (
+    LaterPhase(
+        reads=COUNTED_NAMES,
+        run=count_per_step,
+        is_wanted=lambda at: (
+            at.warm_ms is not None and at.share.asks_for(COUNTED_NAMES)
+        ),
+        fits=lambda *_: True,
+    ),
+    LaterPhase(
+        reads=LATENCY_NAMES,
+        run=isolated_steps,
+        fits=lambda at, _: at.share.cap.reserving(
+            LEAST_COMPILED_STEPS * at.step_ms
+        ).leaves(at.step_ms),
+    ),
+    LaterPhase(reads=MEMORY_NAMES, run=memory_of_steps),
+    LaterPhase(reads=TRACE_NAMES, run=traced_steps),
+    LaterPhase(
+        reads=read_in(MeasuringPhase.FURTHER),
+        run=traced_period,
+        is_wanted=lambda at: (
+            at.trace is not None
+            and at.subject.period is not None
+            and not at.device.is_ranked
+        ),
+        fits=lambda *_: True,
+    ),
+    LaterPhase(reads=COMPILED_NAMES, run=asked_compiler),
+    LaterPhase(
+        reads=PEAK_NAMES,
+        run=_share_of_peak,
+        is_wanted=lambda at: (
+            at.share.asks_for(PEAK_NAMES) and STEP_MS.name in at.measurement.times
+        ),
+        fits=lambda at, names: at.share.may_overrun(names, at.step_ms),
+    ),
+)
+
+
+def later_phases(at: PhaseContext) -> Measurement:
+    """Add what ``PHASES`` read; if the cap leaves no room, what nobody asks for is left out."""
+    timed = at.measurement
+    at.has_room = at.share.cap.leaves(LEAST_COMPILED_STEPS * at.step_ms)
+    try:
+        for phase in PHASES:
+            if phase.is_wanted(at):
+                fits = phase.fits(at, phase.reads)
+                at.measurement = (
+                    phase.run(at) if fits else cut_short(at.measurement, phase.reads)
+                )
+    except UntouchedError:
+        return untouched(timed)
+    has_slope = SLOPE.name in timed.times or STEP_MS.name not in timed.times
+    return at.measurement if has_slope else cut_short(at.measurement, {SLOPE.name})
+
+
+def _judged_ms(measurement: Measurement) -> float:
+    """Return the time of a step that is judged: a rate of another would contradict it."""
+    kind = measurement.environment.hardware.kind
+    return location(STEP_MS, measurement.times[STEP_MS.name], kind)
+
+
+def _with_rates(measurement: Measurement, subject: Subject) -> Measurement:
+    """Add what *subject* trains on per second of its step's time."""
+    if STEP_MS.name not in measurement.times:
         return measurement
-    if share.asks_for(COUNTED_NAMES):
-        until = share.until(COUNTED_NAMES)
-        counted = count_per_step(device, subject, warmth.step_ms, until)
-        measurement = _with_counted(measurement, counted)
-    follow("memory and syncs")
-    return disturbing_phases(device, subject, share, measurement, warmth.slowest_ms)
-
-
-def _with_counted(
-    measurement: Measurement, counted: Mapping[str, float] | None
-) -> Measurement:
-    if counted is None:
-        return measurement.missing(dict.fromkeys(COUNTED_NAMES, CUT_SHORT))
-    times = {name: Distribution.of([value]) for name, value in counted.items()}
-    return replace(measurement, times={**measurement.times, **times})
+    step_ms = _judged_ms(measurement)
+    work = subject.work.items()
+    rates = {name: Distribution.of([1e3 * count / step_ms]) for name, count in work}
+    return Found(times=rates).added_to(measurement)
 
 
 def _witnessed(
@@ -248,11 +297,6 @@ def _remarks(device: MeasuringDevice, timing: Timing) -> Iterator[str]:
             "other streams or devices work longer than the current stream, or one of "
             "the clocks is wrong"
         )
-
-
-def _unwaited(timing: Timing) -> dict[str, float]:
-    """Return the median: a round may be disturbed between two looks at a clock."""
-    return {STEP_MS.name: median(r.unwaited_ms for r in timing.rounds)}
 
 
 def _slope(warmth: Warmth, timing: Timing) -> dict[str, Distribution]:
@@ -367,6 +411,9 @@ def _has_threads(seen: Round) -> bool:
 
 # A step that uses up its time cap: its time must still be known, at least roughly.
 
+PHASE_PATIENCE_SECONDS: Final = 30.0
+"""Seconds that a step at least has after it used up a short cap."""
+
 WARM_STEPS: Final = 2
 """Steps that are timed after the first, which may have compiled."""
 
@@ -381,17 +428,20 @@ class FirstStep:
     result: object
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlowStep:
-    """The few steps of a run that had time for no more, ms each.
+def _of_slow_step(at: PhaseContext, first: FirstStep) -> Measurement:
+    """Add the counts and sizes that are asked for, then time a few more steps.
 
-    ``unwaited_ms`` is their median without waiting for a core. It is ``None`` if they
-    still compiled or allocated, as the step may then be quicker than they show.
+    The first step used up the cap, so times come last: they matter least here.
     """
-
-    steps_ms: tuple[float, ...]
-    unwaited_ms: float | None
-    dirty: str
+    times = {STEP_MS.name: Distribution.of([first.ms])}
+    at.measurement = replace(at.measurement, times=times)
+    found = later_phases(at)
+    least = Deadline.after(PHASE_PATIENCE_SECONDS - first.ms / 1e3, at.device.now_ns)
+    patience = max(at.share.limit, least, key=lambda deadline: deadline.at_ns)
+    found = _with_slow_steps(found, at, first, patience)
+    if at.subject.batches is None:
+        return found
+    return found.missing({LOADER_WAIT.name: CUT_SHORT})
 
 
 def run_first_step(device: MeasuringDevice, subject: Subject) -> FirstStep:
@@ -410,22 +460,36 @@ def run_first_step(device: MeasuringDevice, subject: Subject) -> FirstStep:
     )
 
 
-def time_slow_step(
-    device: MeasuringDevice, subject: Subject, first: FirstStep, patience: Deadline
-) -> SlowStep:
+def _with_slow_steps(
+    measurement: Measurement, at: PhaseContext, first: FirstStep, patience: Deadline
+) -> Measurement:
     """Time up to ``WARM_STEPS`` more steps before *patience* ends; else take the first."""
+    device = at.device
     before = device.settling()
     rounds: list[Round] = []
     device.disturbance()  # what came before the first round is no fault of it
     with no_garbage_collection():
         while len(rounds) < WARM_STEPS and patience.leaves(first.ms):
-            rounds.append(time_round(device, subject, 1))
+            rounds.append(time_round(device, at.subject, 1))
     after, count = device.settling(), 1 + len(rounds)
+    if not measurement.times:
+        # ``untouched`` has removed them: the step never ran on the device.
+        return measurement
     left = "1 step, cold" if count == 1 else f"{count} steps"
-    unwaited = [r.unwaited_ms for r in rounds] or [first.unwaited_ms]
+    steps_ms = tuple(r.step_ms for r in rounds) or (first.ms,)
+    # The step may be quicker than those show that still compiled or allocated.
     is_warm = after == (before if rounds else first.counters)
-    return SlowStep(
-        steps_ms=tuple(r.step_ms for r in rounds) or (first.ms,),
-        unwaited_ms=median(unwaited) if is_warm else None,
-        dirty=f"too slow to measure within --gpuperf-seconds, which left room for {left}",
+    unwaited_ms = median([r.unwaited_ms for r in rounds] or [first.unwaited_ms])
+    return replace(
+        measurement,
+        times={**measurement.times, STEP_MS.name: Distribution.of(steps_ms)},
+        samples={**measurement.samples, STEP_MS.name: steps_ms},
+        dirty=(
+            f"too slow to measure within --gpuperf-seconds, which left room for {left}",
+        ),
+        unwaited=(
+            {**measurement.unwaited, STEP_MS.name: unwaited_ms}
+            if is_warm
+            else measurement.unwaited
+        ),
     )

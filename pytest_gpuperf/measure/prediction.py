@@ -6,16 +6,12 @@ import os
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import Final
 
 from ..devices.pretend import settings_against_allocated
 from ..devices.pretend import settings_against_reserved
-from ..model.finding import Finding
-from ..model.measurement import Measurement
 from ..model.metrics import KEPT_GRAPHS
 from ..model.metrics import PREDICTED
 from ..model.metrics import PREDICTED_ALLOCATED
@@ -30,6 +26,7 @@ from .memory import findings_of_garbage
 from .memory import findings_of_left
 from .memory import findings_of_picture
 from .memory import garbage_remark
+from .plan import Found
 from .step import Subject
 
 
@@ -71,21 +68,7 @@ PREDICTED_NAMES: Final = (*PREDICTED_BYTES, KEPT_GRAPHS.name)
 PREDICTED_PEAKS: Final = tuple(m.name for m in PREDICTED if m.error)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
-    """Bytes by metric name, why some have none, and what is alive at the peak.
-
-    ``as_eager`` says that they are those of eager code, and a GPU would run compiled code.
-    """
-
-    exact: Mapping[str, int] = field(default_factory=dict)
-    unmeasured: Mapping[str, str] = field(default_factory=dict)
-    as_eager: bool = False
-    findings: tuple[Finding, ...] = ()
-    remarks: tuple[str, ...] = ()
-
-
-def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Prediction:
+def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
     """Run ``PREDICTED_STEPS`` steps of *subject*, after one that *memory* has watched.
 
     Lines below the directory *root* are the project's. Raises whatever the step raises.
@@ -101,7 +84,7 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Predicti
     missing = [f"{op}: {reason}" for op, reason in memory.live.unjudged]
     if missing:
         reason = f"only a GPU can judge {'; '.join(missing)}"
-        return Prediction(unmeasured=dict.fromkeys(PREDICTED_NAMES, reason))
+        return Found(unmeasured=dict.fromkeys(PREDICTED_NAMES, reason))
     unmeasured = _unpredictable(several_streams=memory.live.several_streams)
     exact = {
         name: value
@@ -121,13 +104,13 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Predicti
         garbage = memory.garbage_of_step(iter(run, None), root)
         exact[PREDICTED_GARBAGE.name] = garbage.nbytes
         found.extend(findings_of_garbage(garbage, (PREDICTED_GARBAGE.name,)))
-    return Prediction(
+    predicted = Found(
         exact=exact,
         unmeasured=unmeasured,
-        as_eager=memory.live.is_compiled,
         findings=tuple(found),
         remarks=tuple(_remarks(memory, exact)),
     )
+    return of_compiled(predicted) if memory.live.is_compiled else predicted
 
 
 def _remarks(memory: MemoryAudit, exact: Mapping[str, int]) -> Iterator[str]:
@@ -157,17 +140,19 @@ def _numbers(memory: MemoryAudit) -> Mapping[str, int]:
     }
 
 
-def of_compiled(measurement: Measurement) -> Measurement:
+def of_compiled(found: Found) -> Found:
     """Take predicted peaks of eager code as what they say of the same code compiled.
 
     What is allocated bounds it, what is reserved says nothing.
     """
-    unknown = {
-        name: COMPILED_RESERVED for name in RESERVED if name in measurement.exact
-    }
-    exact = {n: value for n, value in measurement.exact.items() if n not in unknown}
-    at_most = {name: COMPILED_PEAK for name in PREDICTED_PEAKS if name in exact}
-    return replace(measurement.lacking(unknown), exact=exact, at_most=at_most)
+    unknown = {name: COMPILED_RESERVED for name in RESERVED if name in found.exact}
+    exact = {n: value for n, value in found.exact.items() if n not in unknown}
+    return replace(
+        found,
+        unmeasured={**found.unmeasured, **unknown},
+        exact=exact,
+        at_most={name: COMPILED_PEAK for name in PREDICTED_PEAKS if name in exact},
+    )
 
 
 def _unpredictable(*, several_streams: bool) -> Mapping[str, str]:

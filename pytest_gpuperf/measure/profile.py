@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from hashlib import blake2b
 from math import isfinite
@@ -27,15 +28,34 @@ from ..devices.base import SYNC_MARKER
 from ..devices.base import MeasuringDevice
 from ..devices.base import Step
 from ..devices.base import TraceEvent
+from ..devices.profiler import saw_device_work
+from ..model.environment import Capability
+from ..model.finding import FULL
+from ..model.finding import Bottleneck
 from ..model.finding import Location
+from ..model.measurement import Measurement
+from ..model.metric import MeasuringPhase
 from ..model.metrics import OCCASIONAL_COPIES
+from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import PERIOD_COPIES
+from ..model.metrics import SYNCS
+from ..model.metrics import limited_by
+from ..model.metrics import read_in
+from .bottleneck import diagnosed
+from .bottleneck import find_spent
+from .copies import find_traffic
 from .dataloader import loader_spans
 from .further_steps import Further
 from .further_steps import SeenStep
 from .further_steps import look_further
+from .gpu_activity import count_launches
+from .gpu_activity import least_launches
+from .gpu_activity import replays_graphs
+from .plan import PhaseContext
+from .plan import UntouchedError
 from .step import Deadline
 from .step import Subject
+from .syncs import find_syncs
 from .syncs import most_waits
 from .syncs import waits_by_step
 from .trace import Span
@@ -220,8 +240,77 @@ def _profile(record: Record, subject: Subject, *, steps: int) -> Sequence[TraceE
     return record(subject.step, batches)
 
 
+TRACE_NAMES: Final = read_in(MeasuringPhase.TRACE)
+
+ON_THE_GPU: Final = frozenset({Bottleneck.GPU, Bottleneck.COMMUNICATION})
+"""What takes a step's time while the GPU works, wherever the line is."""
+
+PEAKS: Final = frozenset(m.name for m in limited_by(str(PEAK_ALLOCATED.budget)))
+
+UNSEEN_GRAPHS: Final = (
+    "a CUDA graph is replayed by other means than torch.cuda.CUDAGraph, "
+    "and what its replays use is in no peak"
+)
+
+
+def traced_steps(at: PhaseContext) -> Measurement:
+    """Add what a trace of a few steps shows: waits, copies, launches, and what is idle.
+
+    Raises ``UntouchedError`` if the device has kernels and the step ran none.
+    """
+    deadlines = (at.share.cap, at.share.until(TRACE_NAMES))
+    profiled = profile_with_lines(at.device, at.subject, at.step_ms, deadlines)
+    at.trace = events = profiled.events
+    has_kernels = at.device.kind.has(Capability.KERNELS)
+    if has_kernels and not saw_device_work(events):
+        raise UntouchedError
+    found = _with_syncs(at.measurement, profiled)
+    if has_kernels:
+        launched = {**found.exact, **count_launches(events)}
+        found = replace(found, exact=launched, least=least_launches(events))
+        found = find_traffic(events).added_to(found)
+    found = diagnosed(found, events)
+    unseen = replays_graphs(events) and not at.saw_graphs
+    return _without_peaks(found) if unseen else found
+
+
+def _with_syncs(measurement: Measurement, profiled: Profiled) -> Measurement:
+    syncs = find_syncs(profiled.events)
+    measurement = replace(
+        measurement,
+        findings=(*syncs.findings, *measurement.findings),
+        remarks=(*measurement.remarks, *filter(None, [profiled.remark])),
+    )
+    if profiled.may_be_allowed:
+        return measurement.missing({SYNCS.name: UNKNOWN_ALLOWANCES})
+    exact = {**measurement.exact, SYNCS.name: syncs.per_step}
+    return replace(measurement, exact=exact)
+
+
+def _without_peaks(measurement: Measurement) -> Measurement:
+    """Take out the peaks of a step whose graphs use memory that no peak counts."""
+    kept = {n: v for n, v in measurement.exact.items() if n not in PEAKS}
+    lost = {n: UNSEEN_GRAPHS for n in measurement.exact if n in PEAKS}
+    return replace(measurement, exact=kept).missing(lost)
+
+
+def needs_lines(events: Sequence[TraceEvent]) -> bool:
+    """Whether anything in the trace of a profile asks for the line that causes it."""
+    if find_syncs(events).findings or find_traffic(events).findings:
+        return True
+    spent = find_spent(events)
+    idle_ms = sum(part.ms for part in spent if part.bottleneck not in ON_THE_GPU)
+    return idle_ms > (1 - FULL / 100) * sum(part.ms for part in spent)
+
+
 MOST_PROFILED: Final = 10
 """Steps of a period that are profiled together: a trace of all may be too large."""
+
+
+def traced_period(at: PhaseContext) -> Measurement:
+    """Add what only some steps of a period wait for."""
+    further = profile_period(at.device, at.subject, at.trace or (), at.share.limit)
+    return further.added_to(at.measurement)
 
 
 def profile_period(
@@ -287,7 +376,6 @@ def profile_with_lines(
     subject: Subject,
     step_ms: float,
     deadlines: tuple[Deadline, Deadline],
-    needs_lines: Callable[[Sequence[TraceEvent]], bool],
 ) -> Profiled:
     """Profile the step without what slows it down, then for its lines if it needs any.
 
@@ -299,21 +387,15 @@ def profile_with_lines(
     start_ns = device.now_ns()
     plain = profile_steps(device, subject, step_ms, deadlines[0], device.plain_profile)
     took_ms = (device.now_ns() - start_ns) / 1e6
-    if not _any_rank(device, needs_lines(plain)):
+    if not device.any_rank(needs_lines(plain)):
         return Profiled(events=plain)
     steps = sum(event.get("name") == STEP_RANGE for event in plain)
     for fewer in sorted({steps, 1}, reverse=True):
         if deadlines[1].leaves(SLOWED_BY_LINES * took_ms * fewer / steps):
             marked = _profile(device.profile, subject, steps=fewer)
             return _joined(plain, marked)
-    waits = _any_rank(device, most_waits(plain) > 0)
+    waits = device.any_rank(most_waits(plain) > 0)
     return Profiled(events=plain, may_be_allowed=waits, remark=f"no lines: {NO_ROOM}")
-
-
-def _any_rank(device: MeasuringDevice, needed: bool) -> bool:  # noqa: FBT001, an answer
-    if device.ranked is None:
-        return needed
-    return any(flag for (flag,) in device.ranked.peers.integers((int(needed),)))
 
 
 def _joined(plain: Sequence[TraceEvent], marked: Sequence[TraceEvent]) -> Profiled:

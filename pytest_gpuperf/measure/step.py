@@ -28,6 +28,8 @@ from ..devices.base import timed_by_the_host
 from ..errors import ErrorId
 from ..errors import StepError
 from ..model.budget import shown
+from ..model.metrics import SAMPLES_PER_S
+from ..model.metrics import TOKENS_PER_S
 
 
 if TYPE_CHECKING:
@@ -178,6 +180,9 @@ def nobody(doing: str) -> None:
 
 Arguments = tuple[object, ...]
 Setup = Callable[[], object]
+
+WORK: Final = {SAMPLES_PER_S.name: "samples", TOKENS_PER_S.name: "tokens"}
+"""The keyword of a call that says what a step trains on, by the metric of that per second."""
 
 MOST_PREPARED: Final = 32
 """Arguments made ahead of a round: they are alive together, and a batch is large."""

@@ -30,8 +30,20 @@ from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.measurement import thinned
+from ..model.metric import MeasuringPhase
+from ..model.metrics import ENQUEUE_MS
+from ..model.metrics import LATENCY_MS
+from ..model.metrics import SPAN_MS
+from ..model.metrics import read_in
 from .dataloader import LoaderWait
 from .dataloader import loader_wait
+from .plan import CUT_SHORT
+from .plan import LEAST_ROUNDS
+from .plan import MEMORY_STEPS
+from .plan import Found
+from .plan import PhaseContext
 from .step import Deadline
 from .step import Follow
 from .step import Subject
@@ -103,7 +115,6 @@ def slope_of(rounds_ms: Sequence[float], steps: int) -> float | None:
 
 
 ROUNDS: Final = 20
-LEAST_ROUNDS: Final = 5
 ROUND_MS: Final = 10.0
 LONG_STEP_MS: Final = 100.0
 """Above it a run times ``LEAST_ROUNDS`` rounds, where nothing is enqueued of one step."""
@@ -402,30 +413,29 @@ def _filled(
     return tuple(r.without_fill(middle, steps) for r in rounds)
 
 
+COUNTED_NAMES: Final = read_in(MeasuringPhase.COUNTERS)
+
 COUNTED_MS: Final = 1000.0
 """Time of the steps between two readings of a counter, which moves in leaps: NVML's of
 energy every 20 to 100 ms."""
 
 
-def count_per_step(
-    device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
-) -> Mapping[str, float] | None:
-    """Return what each counter of *device* adds per step, by the metric's name.
-
-    ``None`` if there is no time for as many steps as that takes.
-    """
+def count_per_step(at: PhaseContext) -> Measurement:
+    """Add what each counter of the device adds per step, by the metric's name."""
+    device, step_ms = at.device, at.warm_ms or 0.0
     if not device.counters():
-        return {}
+        return at.measurement
     steps = max(1, ceil(COUNTED_MS / step_ms)) if step_ms > 0 else 1
-    if not deadline.leaves(steps * step_ms):
-        return None
+    if not at.share.until(COUNTED_NAMES).leaves(steps * step_ms):
+        return at.measurement.missing(dict.fromkeys(COUNTED_NAMES, CUT_SHORT))
     device.synchronize()
     before = device.counters()
     for _ in range(steps):
-        subject.run_once()
+        at.subject.run_once()
     device.synchronize()
     after = device.counters()
-    return {name: (after[name] - seen) / steps for name, seen in before.items()}
+    found = {n: Distribution.of([(after[n] - before[n]) / steps]) for n in before}
+    return Found(times=found).added_to(at.measurement)
 
 
 def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[str]:
@@ -524,31 +534,38 @@ def _share(before_ns: int | None, after_ns: int | None, wall_ns: int) -> float |
 
 LATENCY_STEPS: Final = 7
 
+LATENCY_NAMES: Final = read_in(MeasuringPhase.ISOLATED)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """Milliseconds of each isolated step, and of the host alone to enqueue it.
+EXACT_STEPS: Final = MEMORY_STEPS + 1
+"""Steps for which the isolated ones leave time."""
 
-    ``unwaited_ms`` is the first without what threads waited for a core.
-    """
 
-    latency_ms: tuple[float, ...]
-    enqueue_ms: tuple[float, ...]
-    unwaited_ms: tuple[float, ...]
+def isolated_steps(at: PhaseContext) -> Measurement:
+    """Add how long single steps take, and the host alone to enqueue them."""
+    until = at.share.cap.reserving(EXACT_STEPS * at.step_ms)
+    alone = time_isolated_steps(at.device, at.subject, at.step_ms, until)
+    latency_ms = [one.latency_ms for one in alone]
+    times = {LATENCY_MS.name: Distribution.of(latency_ms)}
+    # Without streams nothing is enqueued: the step just runs, so the two times are one.
+    if SPAN_MS.name in at.measurement.times:
+        times[ENQUEUE_MS.name] = Distribution.of([one.enqueue_ms for one in alone])
+    unwaited_ms = median(one.unwaited_ms for one in alone)
+    found = Found(times=times).added_to(at.measurement)
+    return replace(
+        found,
+        unwaited={**found.unwaited, LATENCY_MS.name: unwaited_ms},
+        samples={**found.samples, LATENCY_MS.name: thinned(latency_ms)},
+    )
 
 
 def time_isolated_steps(
     device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
-) -> Latency:
+) -> list[IsolatedStep]:
     """Time up to ``LATENCY_STEPS`` isolated steps, at least one."""
     times: list[IsolatedStep] = []
     while len(times) < LATENCY_STEPS and (not times or deadline.leaves(step_ms)):
         times.append(time_alone(device, subject))
-    return Latency(
-        latency_ms=tuple(one.latency_ms for one in times),
-        enqueue_ms=tuple(one.enqueue_ms for one in times),
-        unwaited_ms=tuple(one.unwaited_ms for one in times),
-    )
+    return times
 
 
 def time_alone(device: MeasuringDevice, subject: Subject) -> IsolatedStep:

@@ -18,6 +18,7 @@ from ..errors import GpuperfError
 from ..errors import PreflightError
 from ..errors import UsageError
 from ..measure.phases import measure
+from ..measure.plan import MeasurePlan
 from ..measure.step import Subject
 from ..model.checkup import CheckupRequest
 from ..model.checkup import Examination
@@ -56,10 +57,10 @@ def try_step(raw: Mapping[str, Any]) -> dict[str, Any]:
     try:
         device = _timing(_opened(request))
         subject = Subject(step=fixed_step(device))
-        found = measure(device, subject, test=FIXED_STEP, seconds=request.seconds)
+        plan = MeasurePlan(test=FIXED_STEP, seconds=request.seconds)
+        measurement = measure(device, subject, plan).measurement
     except GpuperfError as error:
         return {"error": str(error)}
-    measurement = found.measurement
     trial = Trial(measurement=measurement, clock_mhz=measurement.board.sm_mhz)
     return {"trial": encode(trial)}
 

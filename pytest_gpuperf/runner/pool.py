@@ -16,8 +16,8 @@ from ..baselines.format import LARGEST
 from ..errors import ErrorId
 from ..errors import QuotedError
 from ..errors import RunError
-from ..measure.time_share import MOST_CAPS
-from ..measure.time_share import longest_run
+from ..measure.plan import MOST_CAPS
+from ..measure.plan import longest_run
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import Capability
@@ -242,7 +242,7 @@ class WorkerPool:
         for group in groups:
             assigned = self._assigned(group, plan, request)
             asked = {"request": assigned.job.request, "coverage": coverage}
-            job = Job(entry="pytest_gpuperf.worker.coverage:cover", request=asked)
+            job = Job(entry="pytest_gpuperf.worker.unmeasured:cover", request=asked)
             jobs.append(replace(assigned, job=job))
         SideBySide(self._server, self._turns).run(jobs)
 

@@ -26,7 +26,7 @@ from ..judge.sensitivity import suite_acuity
 from ..judge.stored_times import reference_of
 from ..judge.verdict import ALONE
 from ..judge.verdict import step_limits
-from ..measure.time_share import LATER_STEPS
+from ..measure.plan import LATER_STEPS
 from ..measure.timing import ROUND_MS
 from ..measure.warmup import HEATING_MS
 from ..measure.warmup import LEAST_WARMUP_STEPS

@@ -13,11 +13,11 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
-from .lightning import LightningLoop
+from .frameworks import LightningLoop
+from .frameworks import TransformersLoop
 from .training import BY_HAND
 from .training import OptimizerLoop
 from .training import TrainingLoop
-from .transformers import TransformersLoop
 
 
 Arguments = tuple[object, ...]

@@ -23,7 +23,7 @@ from typing import Final
 
 from ..devices.compile_caches import release_unused_memory
 from ..files import scratch_folder
-from ..measure.time_share import longest_run
+from ..measure.plan import longest_run
 from ..model.codec import decode
 from ..model.compile_metrics import COMPILE_S
 from ..model.compile_metrics import COMPILE_TIMES

@@ -28,17 +28,16 @@ from ..errors import GpuperfError
 from ..errors import UsageError
 from ..measure.forecast import FitQuestion
 from ..measure.forecast import fit_question
+from ..measure.step import WORK
 from ..measure.step import Subject
 from ..measure.step import subject_of
 from ..model.budget import finite
 from ..model.budget import parse_budget
 from ..model.budget import shown
 from ..model.measurement import Measurement
-from ..model.metrics import SAMPLES_PER_S
-from ..model.metrics import TOKENS_PER_S
 from ..trainers.handover import Steps
-from .compare_result import Compared
-from .fit_result import Prospect
+from .call_result import Compared
+from .call_result import Prospect
 
 
 T = TypeVar("T")
@@ -391,10 +390,6 @@ def check_call(call: str, name: object, budget: Mapping[str, object]) -> None:
             'from others, such as "warm", or no name'
         )
         raise UsageError(msg, ErrorId.GP209)
-
-
-WORK: Final = {SAMPLES_PER_S.name: "samples", TOKENS_PER_S.name: "tokens"}
-"""The keyword of a call that says what a step trains on, by the metric of that per second."""
 
 
 def work_of(call: str, **given: object) -> dict[str, float]:

@@ -10,7 +10,6 @@ from contextlib import AbstractContextManager
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from typing import Final
 from typing import NoReturn
@@ -36,21 +35,17 @@ from ..marks import budgets_of
 from ..marks import ranks_of
 from ..marks import tolerances_of
 from ..measure.forecast import FitQuestion
-from ..measure.step import Follow
+from ..measure.plan import Found
+from ..measure.plan import MeasuredStep
+from ..measure.plan import MeasurePlan
 from ..measure.step import Subject
-from ..measure.step import nobody
 from ..model.budget import Budget
 from ..model.budget import Tolerance
 from ..model.budget import parse_budget
 from ..model.forecast import Forecast
-from ..model.measurement import Distribution
 from ..model.measurement import Measurement
-from ..model.measurement import location
-from ..model.metrics import LOADER_WAIT
-from ..model.metrics import OF_A_PERIOD
 from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import PREDICTED_RESERVED
-from ..model.metrics import RANKED
 from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
 from ..model.metrics import limited_by
@@ -61,16 +56,14 @@ from ..model.run import StepCall
 from ..model.run import StoredStep
 from ..settings import Settings
 from . import draws
-from .compare_result import Compared
+from .call_result import Compared
+from .call_result import Prospect
 from .compile_again import CompileFolders
-from .fit_result import Prospect
-from .fixture import WORK
-from .project_files import below
+from .items import below
 
 
 if TYPE_CHECKING:
     from ..compare_steps.measure import Question
-    from ..measure.phases import MeasuredStep
 
 
 # The key of a call, which distinguishes the calls of one test in baselines and reports.
@@ -114,74 +107,26 @@ def _refuse_name(call: str) -> NoReturn:
 # One call of ``gpuperf(step)``, measured as its device and its run ask.
 
 
-def measured_call(  # noqa: PLR0913  a call, and what is to be known of it
-    device: Device,
-    subject: Subject,
-    *,
-    test: str,
-    seconds: float,
-    mode: RunMode,
-    artefacts: Path,
-    root: Path,
-    asked: Collection[str] = (),
-    only_times: bool = False,
-    caches: Path | None = None,
-    follow: Follow = nobody,
-) -> MeasuredStep:
-    """Measure *subject* as *mode* asks, with files in *artefacts*; raises what the phases of its device raise.
-
-    *asked* names the metrics that a budget or a baseline asks for. With *only_times* all
-    but the times of a step with a clock of its own may be left out. With *caches*, the
-    folder of what is compiled, its compiler is timed first, which no cap counts.
-    """
+def measured_call(device: Device, subject: Subject, plan: MeasurePlan) -> MeasuredStep:
+    """Measure *subject* by *plan*; raises what the phases of its device raise."""
+    # Each way of measuring is imported when it is used: a process measures in one of
+    # them and loads only what that one needs.
     if device.emulating is not None:
-        # Each way of measuring is imported when it is used: a process measures in one
-        # of them and loads only what that one needs.
         from ..measure.emulated import audit
 
-        return audit(device.emulating, subject, test=test, seconds=seconds, asked=asked)
-    if device.ranked is not None:
-        from ..distributed.measure import measure_ranked
-
-        return measure_ranked(
-            device.ranked, subject, test=test, seconds=seconds, asked=asked
-        )
+        return audit(device.emulating, subject, plan)
     alone = with_clock(device)
-    if mode is RunMode.TRACE:
+    if plan.mode is RunMode.TRACE:
         from ..measure.failed_step import traced
 
-        return traced(
-            alone,
-            subject,
-            test=test,
-            seconds=seconds,
-            folder=artefacts,
-            root=root,
-        )
-    from ..measure.compile_time import compile_again
-    from ..measure.compile_time import time_compiling
+        return traced(alone, subject, plan)
+    if plan.mode is RunMode.COMPILE_AGAIN:
+        from ..measure.compilation import compile_again
+
+        return compile_again(alone, subject, plan)
     from ..measure.phases import measure
 
-    if mode is RunMode.COMPILE_AGAIN:
-        return compile_again(alone, subject, test, caches)
-    compiled = None if caches is None else time_compiling(alone, subject, test, caches)
-    found = measure(
-        alone,
-        subject,
-        test=test,
-        seconds=seconds,
-        asked=asked,
-        only_times=only_times,
-        follow=follow,
-    )
-    if compiled is not None:
-        found = replace(found, measurement=compiled.added_to(found.measurement))
-    if mode is RunMode.MEASURE:
-        return found
-    from ..measure.memory import explained
-
-    measurement = explained(alone, subject, found.measurement, artefacts, root=root)
-    return replace(found, measurement=measurement)
+    return measure(alone, subject, plan)
 
 
 NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
@@ -251,55 +196,52 @@ class Measuring:
         budget: Mapping[str, object],
     ) -> object:
         self._refuse_missing_ranks(item)
-        calls = self._calls.setdefault(item.nodeid, [])
         test = self._new_key(item, name)
         self._arriving(test)
         budgets = (parse_budget(budget), *budgets_of(item))
-        asked = self._asked(test, budgets)
-        only_times = test in self._timed
+        plan = self._plan(item, test, budgets)
         with self._alone():
             measured = measured_call(
-                self._device,
-                self._compared(subject, test, item, budgets),
-                test=test,
-                seconds=self._settings.seconds,
-                mode=self._mode,
-                artefacts=self._settings.artefacts,
-                root=item.config.rootpath,
-                asked=asked,
-                only_times=only_times,
-                caches=None if only_times else self._folders.folder(test, asked),
-                follow=partial(self._follow, test),
+                self._device, self._compared(subject, test, item, budgets), plan
             )
         _refuse_unreal_time(measured.measurement)
         found = replace(measured.measurement, unseeded=draws.is_unseeded())
-        if not only_times:
-            found = self._folders.completed(found, asked)
-        measured = replace(measured, measurement=found)
-        calls.append(
-            StepCall(
-                measurement=below(
-                    item.config.rootpath,
-                    _with_rank_reasons(
-                        _with_loader_reason(
-                            _with_period_reason(
-                                _with_throughput(
-                                    measured.measurement, subject, budgets
-                                ),
-                                subject,
-                                budgets,
-                            ),
-                            subject,
-                            budgets,
-                        ),
-                        budgets,
-                    ),
-                ),
-                budgets=budgets,
-                tolerances=tolerances_of(item),
-            )
-        )
+        if not plan.only_times:
+            found = self._folders.completed(found, plan.asked)
+        self._keep(item, found, budgets)
         return measured.result
+
+    def _plan(
+        self, item: pytest.Item, test: str, budgets: Sequence[Budget]
+    ) -> MeasurePlan:
+        """Plan what is measured of the call *test* of *item*."""
+        hardware = self._device.environment().hardware
+        asked = asked_of(budgets, hardware, self._stored.get(test, ()))
+        # Ranks count in each run: what one of them leaves out the others would wait for.
+        only_times = test in self._timed and not self._device.is_ranked
+        return MeasurePlan(
+            test=test,
+            seconds=self._settings.seconds,
+            asked=asked,
+            limited=_limited(budgets),
+            only_times=only_times,
+            mode=self._mode,
+            caches=None if only_times else self._folders.folder(test, asked),
+            artefacts=self._settings.artefacts,
+            root=item.config.rootpath,
+            follow=partial(self._follow, test),
+        )
+
+    def _keep(
+        self, item: pytest.Item, measurement: Measurement, budgets: Sequence[Budget]
+    ) -> None:
+        """Keep a call of *item*, which names the project's files from its root on."""
+        call = StepCall(
+            measurement=below(item.config.rootpath, measurement),
+            budgets=tuple(budgets),
+            tolerances=tolerances_of(item),
+        )
+        self._calls.setdefault(item.nodeid, []).append(call)
 
     def _compared(
         self, subject: Subject, test: str, item: pytest.Item, budgets: Sequence[Budget]
@@ -310,7 +252,7 @@ class Measuring:
         # Ranks make the same number of rounds, bursts of batches take many to average,
         # and so does the slope.
         needs_all = (
-            self._device.ranked is not None
+            self._device.is_ranked
             or subject.batches is not None
             or any(SLOPE.budget in budget.limits for budget in budgets)
         )
@@ -326,10 +268,6 @@ class Measuring:
         )
         return replace(subject, enough_ms=enough, news_ms=news_ms(stored, tolerance))
 
-    def _asked(self, test: str, budgets: Sequence[Budget]) -> frozenset[str]:
-        hardware = self._device.environment().hardware
-        return asked_of(budgets, hardware, self._stored.get(test, ()))
-
     def _new_key(self, item: pytest.Item, name: str | None) -> str:
         return call_key(
             item.nodeid,
@@ -341,7 +279,7 @@ class Measuring:
     def _refuse_missing_ranks(self, item: pytest.Item) -> None:
         """Raise ``SkipTest`` if *item* asks for ranks and this is a single process."""
         ranks = ranks_of(item)
-        if ranks is not None and self._device.ranked is None:
+        if ranks is not None and not self._device.is_ranked:
             msg = (
                 f"gpuperf.ranks({ranks.count}): ranks are measured by pytest --gpuperf, "
                 "each in a process of its own, and not in this one"
@@ -385,34 +323,25 @@ class Measuring:
         """Keep the prediction as a call, so that the test's budgets judge it."""
         from ..measure.prediction import of_compiled
 
-        calls = self._calls.setdefault(item.nodeid, [])
-        test = self._new_key(item, name=None)
         exact = {
             PREDICTED_ALLOCATED.name: forecast.allocated_bytes,
             PREDICTED_RESERVED.name: forecast.reserved_bytes,
         }
         why = "; ".join(forecast.not_judged)
         reason = f"only a GPU can judge {why}"
-        measurement = Measurement(
-            test=test,
-            environment=device.environment(),
+        found = Found(
             exact={} if why else exact,
-            unmeasured={
-                **_not_foreseen(budgets_of(item)),
-                **(dict.fromkeys(exact, reason) if why else device.unmeasurable),
-            },
+            unmeasured=dict.fromkeys(exact, reason) if why else device.unmeasurable,
             findings=forecast.findings,
             remarks=forecast.notes,
         )
-        if forecast.as_eager:
-            measurement = of_compiled(measurement)
-        calls.append(
-            StepCall(
-                measurement=below(item.config.rootpath, measurement),
-                budgets=budgets_of(item),
-                tolerances=tolerances_of(item),
-            )
+        measurement = Measurement(
+            test=self._new_key(item, name=None),
+            environment=device.environment(),
+            unmeasured=dict.fromkeys(_limited(budgets_of(item)), NOT_FORESEEN),
         )
+        found = of_compiled(found) if forecast.as_eager else found
+        self._keep(item, found.added_to(measurement), budgets_of(item))
 
     def compare(
         self,
@@ -474,69 +403,12 @@ def _question(pair: Pair, test: str, seconds: float, tolerance: Tolerance) -> Qu
     )
 
 
-def _with_rank_reasons(
-    measurement: Measurement, budgets: Sequence[Budget]
-) -> Measurement:
-    """Add the reason why a single rank lacks the metrics that *budgets* limit."""
+NOT_FORESEEN: Final = (
+    "gpuperf.fits predicts the peak alone: measure the step with gpuperf(step)"
+)
+
+
+def _limited(budgets: Sequence[Budget]) -> list[str]:
+    """Name the metrics that *budgets* limit, whatever hardware they are for."""
     limited = {keyword for budget in budgets for keyword in budget.limits}
-    asked = [metric.name for metric in RANKED if metric.budget in limited]
-    if measurement.by_rank is not None or not asked:
-        return measurement
-    why = "this test has no ranks to compare: mark it with gpuperf.ranks(n)"
-    return measurement.lacking(dict.fromkeys(asked, why))
-
-
-def _with_throughput(
-    measurement: Measurement, subject: Subject, budgets: Sequence[Budget]
-) -> Measurement:
-    """Add what *subject* trains on per second of its step's time, or why it is not known."""
-    asked = {keyword for budget in budgets for keyword in budget.limits}
-    why = {
-        name: f"gpuperf(step, {keyword}=...) says how many a step trains on"
-        for name, keyword in WORK.items()
-        if name in asked and name not in subject.work
-    }
-    measurement = measurement.lacking(why)
-    if STEP_MS.name not in measurement.times:
-        return measurement
-    kind = measurement.environment.hardware.kind
-    # Of the time that is judged: a rate of other rounds would contradict it.
-    step_ms = location(STEP_MS, measurement.times[STEP_MS.name], kind)
-    rates = {
-        name: Distribution.of([1e3 * count / step_ms])
-        for name, count in subject.work.items()
-    }
-    return replace(measurement, times={**measurement.times, **rates})
-
-
-def _with_period_reason(
-    measurement: Measurement, subject: Subject, budgets: Sequence[Budget]
-) -> Measurement:
-    """Add the reason why a step without a period lacks the metrics of one."""
-    asked = {keyword for budget in budgets for keyword in budget.limits}
-    if subject.period is not None:
-        return measurement
-    why = "gpuperf(step, period=...) says after how many steps it does the same again"
-    names = [m.name for m in OF_A_PERIOD.values() if m.budget in asked]
-    return measurement.lacking(dict.fromkeys(names, why))
-
-
-def _with_loader_reason(
-    measurement: Measurement, subject: Subject, budgets: Sequence[Budget]
-) -> Measurement:
-    """Add the reason why a step without a loader lacks the metric of one."""
-    asked = any(LOADER_WAIT.budget in budget.limits for budget in budgets)
-    if subject.batches is not None or not asked:
-        return measurement
-    why = (
-        "gpuperf(step) fetches no batches: measure it with gpuperf.loader(loader, step)"
-    )
-    return measurement.lacking({LOADER_WAIT.name: why})
-
-
-def _not_foreseen(budgets: Sequence[Budget]) -> dict[str, str]:
-    """Say why a forecast lacks some of the metrics that *budgets* limit."""
-    limited = {keyword for budget in budgets for keyword in budget.limits}
-    names = {metric.name for keyword in limited for metric in limited_by(keyword)}
-    why = "gpuperf.fits predicts the peak alone: measure the step with gpuperf(step)"
-    return dict.fromkeys(sorted(names), why)
+    return sorted({m.name for keyword in limited for m in limited_by(keyword)})

@@ -1,10 +1,11 @@
-"""The fixture's behaviour when a test is not measured, and when that is an error."""
+"""The fixture when a test is not measured, when that is an error, and under coverage."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Generator
 from collections.abc import Mapping
+from typing import Any
 from typing import Final
 from typing import NoReturn
 from unittest import SkipTest
@@ -21,8 +22,8 @@ from ..measure.step import Subject
 from ..model.ab import Comparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
-from .compare_result import Compared
-from .fit_result import Prospect
+from .call_result import Compared
+from .call_result import Prospect
 from .fixture import Measurer
 from .fixture import measurer_key
 
@@ -155,3 +156,49 @@ class RefusalGuard:
         if call.when == "call" and item.nodeid in self._refused and is_hidden:
             report.outcome, report.longrepr = "failed", item.stash[sentence_key]
         return report
+
+
+# Coverage of measured tests: each runs once more, unmeasured, in a traced process.
+#
+# A tracer slows the code that it sees, so no timed round is ever run under one.
+
+
+def cover(raw: Mapping[str, Any]) -> None:
+    """Run the tests of one process and leave what they cover where pytest-cov looks."""
+    # An optional dependency: it is there if pytest-cov is, and nothing else needs it.
+    from coverage import Coverage
+
+    # A plain run imports this module, and what measures only where it is needed.
+    from ..model.codec import decode
+    from ..runner.plan import RunRequest
+    from .child import CHILD_OPTIONS
+    from .child import enter
+    from .child import measuring_for
+
+    request = decode(RunRequest, raw["request"])
+    enter(request)
+    measuring_for(request)  # opens the device: one that pretends does so from now on
+    # A suffix of its own for each process: several write at once, and pytest-cov
+    # combines all files that begin with the same name.
+    watched = Coverage(**raw["coverage"], data_suffix=True)
+    watched.start()
+    try:
+        arguments = [*CHILD_OPTIONS, *request.project.arguments, *request.tests]
+        pytest.main(arguments, plugins=[_Plain(request.project.options)])
+    finally:
+        watched.stop()
+        watched.save()
+
+
+class _Plain:
+    """The plugin of a process that measures nothing, whatever the project's ini says."""
+
+    def __init__(self, options: Mapping[str, object]) -> None:
+        self._options = options
+
+    # First, so that our plugin finds a measurer and does not start a run of its own.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self, config: pytest.Config) -> None:
+        config.stash[measurer_key] = PlainRun()
+        for name, value in self._options.items():
+            setattr(config.option, name, value)

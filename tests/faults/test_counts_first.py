@@ -22,6 +22,7 @@ from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.budget import Tolerance
@@ -68,7 +69,9 @@ class Counting(Clockwork):
 
 def measured(device: Counting, *asked: str) -> Measurement:
     return measure(
-        device, Subject(step=device.step), test="step", seconds=CAP_SECONDS, asked=asked
+        device,
+        Subject(step=device.step),
+        MeasurePlan(test="step", seconds=CAP_SECONDS, asked=asked),
     ).measurement
 
 
@@ -242,8 +245,7 @@ def test_a_fast_step_is_timed_as_often_as_ever() -> None:
     found = measure(
         device,
         Subject(step=lambda: (next(seen), device.step())),
-        test="step",
-        seconds=CAP_SECONDS,
+        MeasurePlan(test="step", seconds=CAP_SECONDS),
     ).measurement
 
     assert found.times["step_ms"].samples == 20

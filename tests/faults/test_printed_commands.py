@@ -1269,7 +1269,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ),
     ("measure/emulated.py", "--gpuperf-device"): MACHINE,
     ("measure/further_steps.py", "--gpuperf-seconds"): MACHINE,
-    ("measure/later_phases.py", "--gpuperf-seconds"): MACHINE,
+    ("measure/plan.py", "--gpuperf-seconds"): MACHINE,
     ("report/screen/acceptance.py", "gpuperf accept"): (
         "test_what_a_look_says_to_accept_is_accepted"
     ),

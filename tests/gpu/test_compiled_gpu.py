@@ -18,8 +18,9 @@ from torch import nn
 from torch._inductor import config
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.measure.compile_time import time_compiling
+from pytest_gpuperf.measure.compilation import time_compiling
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.measurement import Measurement
@@ -73,7 +74,9 @@ def measured(step: Callable[[], object], seconds: float = SECONDS) -> Measuremen
     for _ in range(3):
         step()
     device = CudaDevice.open()
-    return measure(device, Subject(step=step), test="t", seconds=seconds).measurement
+    return measure(
+        device, Subject(step=step), MeasurePlan(test="t", seconds=seconds)
+    ).measurement
 
 
 def training(mode: str | None = None) -> Callable[[], None]:

@@ -27,6 +27,7 @@ from pytest_gpuperf.measure.gpu_activity import replays_graphs
 from pytest_gpuperf.measure.memory import held_at_peak
 from pytest_gpuperf.measure.memory import read_snapshot
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.profile import with_lines
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.syncs import find_syncs
@@ -257,7 +258,9 @@ def test_a_measured_step_has_plain_numbers_and_exact_lines(
         compute()
         total.add_(1).item()
 
-    found = measure(device, Subject(step=step), test="t", seconds=60).measurement
+    found = measure(
+        device, Subject(step=step), MeasurePlan(test="t", seconds=60)
+    ).measurement
 
     (finding,) = (f for f in found.findings if "syncs" in f.metrics)
     assert finding.location is not None
@@ -421,7 +424,9 @@ def test_what_each_step_keeps_is_measured_and_has_its_line(
         torch.cuda._sleep(cycles(20))
         kept.append(torch.empty(2048, dtype=torch.uint8, device="cuda"))
 
-    found = measure(device, Subject(step=step), test="t", seconds=60).measurement
+    found = measure(
+        device, Subject(step=step), MeasurePlan(test="t", seconds=60)
+    ).measurement
 
     (left,) = (f for f in found.findings if f.kind is FindingKind.LEFT)
     assert found.exact["growth_bytes"] == 2048
@@ -443,7 +448,9 @@ def test_what_only_the_collector_frees_is_measured_and_has_its_line(
         torch.cuda._sleep(cycles(20))
         Batch(torch.empty(2048, dtype=torch.uint8, device="cuda"))
 
-    found = measure(device, Subject(step=step), test="t", seconds=60).measurement
+    found = measure(
+        device, Subject(step=step), MeasurePlan(test="t", seconds=60)
+    ).measurement
 
     (garbage,) = (f for f in found.findings if f.kind is FindingKind.GARBAGE)
     assert found.exact["garbage_bytes"] == 2048

@@ -20,6 +20,7 @@ from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.measure.gpu_activity import find_busy
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import Bottleneck
 from pytest_gpuperf.model.finding import Diagnosis
@@ -99,7 +100,9 @@ def reading() -> Step:
 
 
 def diagnosis_of(step: Step) -> Diagnosis:
-    measured = measure(CudaDevice.open(), Subject(step=step), test="t", seconds=60)
+    measured = measure(
+        CudaDevice.open(), Subject(step=step), MeasurePlan(test="t", seconds=60)
+    )
     diagnosis = measured.measurement.diagnosis
     assert diagnosis is not None
     return diagnosis
@@ -140,7 +143,9 @@ def test_taking_a_sync_away_wins_no_more_than_is_laid_to_it() -> None:
         compute()
 
     slow, fast = (
-        measure(device, Subject(step=step), test="t", seconds=60).measurement
+        measure(
+            device, Subject(step=step), MeasurePlan(test="t", seconds=60)
+        ).measurement
         for step in (waiting, running)
     )
 

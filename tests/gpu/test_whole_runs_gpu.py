@@ -20,10 +20,10 @@ PHASES = (
     "phases.warm_up",
     "phases.time_rounds",
     "phases.clock_under_load",
-    "later_phases.time_isolated_steps",
-    "later_phases.measure_memory",
-    "later_phases.profile_with_lines",
-    "later_phases.find_compilation",
+    "timing.time_isolated_steps",
+    "memory.measure_memory",
+    "profile.profile_with_lines",
+    "compilation.find_compilation",
 )
 """All that run the step."""
 

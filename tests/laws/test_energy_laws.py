@@ -8,6 +8,7 @@ from virtual_gpu import steady_ms
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 
 
@@ -24,7 +25,9 @@ def test_a_step_takes_its_time_in_joules_of_the_power(
         gpu_works(kernel_ms)
 
     found = measure(
-        CudaDevice.open(), Subject(step=step), test="t", seconds=60, asked={"energy_mj"}
+        CudaDevice.open(),
+        Subject(step=step),
+        MeasurePlan(test="t", seconds=60, asked={"energy_mj"}),
     ).measurement
 
     # A leap of 20 ms in a second of steps.

@@ -17,6 +17,7 @@ from virtual_gpu import steady_ms
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.measure.dataloader import loop_over
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import Bottleneck
 from pytest_gpuperf.model.finding import FindingKind
@@ -37,7 +38,7 @@ def measured(name: str) -> Measurement:
 def measured_subject(subject: Subject) -> Measurement:
     device = CudaDevice.open()
     try:
-        return measure(device, subject, test="t", seconds=60).measurement
+        return measure(device, subject, MeasurePlan(test="t", seconds=60)).measurement
     finally:
         subject.close()
 

@@ -16,6 +16,7 @@ from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.sentinels import SENTINEL_LAUNCHES
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.measurement import Measurement
 
@@ -34,7 +35,9 @@ def same_machine_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def measured(step: Step) -> Measurement:
     device = CudaDevice.open()
-    return measure(device, Subject(step=step), test="t", seconds=60).measurement
+    return measure(
+        device, Subject(step=step), MeasurePlan(test="t", seconds=60)
+    ).measurement
 
 
 def dirt(found: Measurement) -> list[str]:

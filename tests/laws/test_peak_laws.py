@@ -9,6 +9,7 @@ from virtual_gpu import steady_ms
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 
 
@@ -28,7 +29,7 @@ def test_known_operations_in_a_known_time_are_a_known_share_of_the_peak() -> Non
 
     device = CudaDevice.open(peak_tflops=PEAK)
     found = measure(
-        device, Subject(step=step), test="t", seconds=60, asked={"mfu_pct"}
+        device, Subject(step=step), MeasurePlan(test="t", seconds=60, asked={"mfu_pct"})
     ).measurement
 
     at_peak_ms = 2 * SIZE**3 / 1e12 * 1e3

@@ -8,6 +8,7 @@ from virtual_gpu import gpu_works
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.measurement import Measurement
@@ -28,7 +29,9 @@ def reading_every(steps: int, period: int) -> Measurement:
             numbers[:] = [loss] * steps
 
     subject = Subject(step=step, period=period)
-    return measure(CudaDevice.open(), subject, test="t", seconds=600).measurement
+    return measure(
+        CudaDevice.open(), subject, MeasurePlan(test="t", seconds=600)
+    ).measurement
 
 
 def test_a_wait_in_every_twelfth_step_is_in_each_period_once() -> None:

@@ -1,4 +1,4 @@
-"""Time that threads waited for a core: evidence of a contended machine."""
+"""Evidence of a contended machine: threads that wait for a core, a core that is shared."""
 
 from __future__ import annotations
 

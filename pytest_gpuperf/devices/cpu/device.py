@@ -29,15 +29,12 @@ from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PEAK_RESERVED
 from ...model.metrics import PERIOD_COPIES
 from ...model.metrics import PREDICTED
-from ..base import Fetch
 from ..base import Kernel
 from ..base import MeasuringDevice
 from ..base import MemoryReading
 from ..base import Step
 from ..base import ThreadWork
-from ..base import TimedFetch
 from ..base import TraceEvent
-from ..base import timed_by_the_host
 from ..compile import CompiledCode
 from ..compile import compiled_code
 from ..compile import remember_compilations
@@ -115,10 +112,6 @@ class CpuDevice(MeasuringDevice):
         """Return *step* itself."""
         remember_compilations()
         return step
-
-    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
-        """Read the host's clock."""
-        return timed_by_the_host(fetch)
 
     def synchronize(self) -> None:
         """Nothing is enqueued on a CPU."""

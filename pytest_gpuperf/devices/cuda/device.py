@@ -33,14 +33,11 @@ from ...model.metrics import OPS
 from ...model.metrics import PERIOD_COPIES
 from ..base import AllocatedBlock
 from ..base import AtPeak
-from ..base import Fetch
 from ..base import Kernel
 from ..base import MeasuringDevice
 from ..base import MemoryReading
 from ..base import Step
-from ..base import TimedFetch
 from ..base import TraceEvent
-from ..base import timed_by_the_host
 from ..compile import CompiledCode
 from ..compile import compile_counters
 from ..compile import compiled_code
@@ -202,9 +199,6 @@ class CudaDevice(MeasuringDevice):
         remember_compilations()
         return step
 
-    def timed_fetch(self, fetch: Fetch) -> TimedFetch:
-        return timed_by_the_host(fetch)
-
     def synchronize(self) -> None:
         wait_for_gpus(self.torch)
 
@@ -266,8 +260,8 @@ class CudaDevice(MeasuringDevice):
     def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
         """Count the operations of one step, which runs as eager code for it."""
         # Imported late, as it imports torch at its top.
+        from .flops import at_peak
         from .flops import flops_of_step
-        from .peaks import at_peak
 
         cudnn, matmul = self.torch.backends.cudnn, self.torch.backends.cuda.matmul
         tf32 = {

@@ -13,6 +13,7 @@ from pytest_gpuperf.devices.cpu.contention import CorePace
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.measure.phases import core_slowdown
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Batches
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import Round
@@ -87,7 +88,7 @@ class SharedCore(Clockwork):
 
 def dirt_of(device: SharedCore, subject: Subject | None = None) -> tuple[str, ...]:
     measured = measure(
-        device, subject or Subject(step=device.step), test="t", seconds=5.0
+        device, subject or Subject(step=device.step), MeasurePlan(test="t", seconds=5.0)
     )
     return measured.measurement.dirty
 

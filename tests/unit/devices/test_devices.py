@@ -14,7 +14,6 @@ from pytest_gpuperf.devices import open_device
 from pytest_gpuperf.devices.base import Device
 from pytest_gpuperf.devices.base import EmulatingDevice
 from pytest_gpuperf.devices.base import MeasuringDevice
-from pytest_gpuperf.devices.base import RankedDevice
 from pytest_gpuperf.devices.base import with_clock
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.cuda.device import CudaDevice
@@ -26,9 +25,10 @@ from pytest_gpuperf.model.environment import Capability
 from pytest_gpuperf.model.environment import DeviceKind
 
 
-PROTOCOLS: Final = (Device, MeasuringDevice, RankedDevice, EmulatingDevice)
+PROTOCOLS: Final = (Device, MeasuringDevice, EmulatingDevice)
 MAY_BE_INHERITED: Final = {
-    *("measuring", "ranked", "emulating", "enter", "leave"),
+    *("measuring", "emulating", "enter", "leave"),
+    *("is_ranked", "any_rank", "together", "timed_fetch"),
     *("lines_take_time", "plain_profile", "remarks", "at_peak"),
     *("core_ns", "undisturbed_core_ns", "work", "others_ns", "disturbance"),
     *("record_event", "span_ms", "clock_mhz", "counters", "fingerprint"),
@@ -71,15 +71,19 @@ def test_no_device_leaves_out_a_method_of_its_protocol(kind: type) -> None:
     ("device", "able"),
     [
         (SCRIPTED, {"measuring"}),
-        (RANKED, {"measuring", "ranked"}),
+        (RANKED, {"measuring"}),
         (PRETENDING, {"emulating"}),
     ],
 )
 def test_a_device_says_which_more_it_is(device: Device, able: set[str]) -> None:
-    found = {n: getattr(device, n) for n in ("measuring", "ranked", "emulating")}
+    found = {n: getattr(device, n) for n in ("measuring", "emulating")}
 
     assert {n for n, view in found.items() if view is not None} == able
     assert {id(view) for view in found.values() if view is not None} == {id(device)}
+
+
+def test_only_ranks_that_agree_measure_together() -> None:
+    assert [d.is_ranked for d in (SCRIPTED, RANKED, PRETENDING)] == [False, True, False]
 
 
 @pytest.mark.parametrize("device", [SCRIPTED, PRETENDING])

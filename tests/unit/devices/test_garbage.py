@@ -23,7 +23,7 @@ from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 from pytest_gpuperf.measure.memory import Memory  # noqa: E402
 from pytest_gpuperf.measure.memory import measure_memory  # noqa: E402
-from pytest_gpuperf.measure.prediction import Prediction  # noqa: E402
+from pytest_gpuperf.measure.plan import Found  # noqa: E402
 from pytest_gpuperf.measure.prediction import predict_memory  # noqa: E402
 from pytest_gpuperf.measure.step import Deadline  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
@@ -58,17 +58,17 @@ def collector() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
-def measured(step: Step) -> Prediction:
+def measured(step: Step) -> Found:
     with watching_memory(0) as memory:
         memory.step(step)
         return predict_memory(memory, Subject(step=step), f"{HERE.parent}{os.sep}")
 
 
-def garbage(found: Prediction) -> int:
+def garbage(found: Found) -> int:
     return found.exact["predicted_garbage_bytes"]
 
 
-def blamed(found: Prediction) -> list[Finding]:
+def blamed(found: Found) -> list[Finding]:
     return [f for f in found.findings if f.kind is FindingKind.GARBAGE]
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.devices.cuda.peaks import PEAK_TFLOPS
-from pytest_gpuperf.devices.cuda.peaks import at_peak
+from pytest_gpuperf.devices.cuda.flops import PEAK_TFLOPS
+from pytest_gpuperf.devices.cuda.flops import at_peak
 
 
 H100 = "NVIDIA H100 80GB HBM3"

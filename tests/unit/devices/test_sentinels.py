@@ -30,6 +30,7 @@ from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.context import discounts
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import REPEATS
 from pytest_gpuperf.measure.timing import time_sentinels
@@ -148,7 +149,7 @@ def test_sentinels_are_timed_before_and_after_the_step() -> None:
     device = ScriptedDevice({"step": {"sentinel_ms": 1.5}}, run=0)
 
     times = measure(
-        device, Subject(step=int), test="step", seconds=60
+        device, Subject(step=int), MeasurePlan(test="step", seconds=60)
     ).measurement.times
 
     assert [times[name].samples for name in NAMES] == [2 * REPEATS] * 3

@@ -19,6 +19,7 @@ from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.measurement import Measurement
 
@@ -34,7 +35,9 @@ def measured_by(
     def act(rank: int, peers: ThreadPeers) -> tuple[Measurement, int, AgreedDevice]:
         own = device_of(rank)
         device = AgreedDevice(own, peers)
-        found = measure(device, Subject(step=own.step), test="step", seconds=seconds)
+        found = measure(
+            device, Subject(step=own.step), MeasurePlan(test="step", seconds=seconds)
+        )
         return found.measurement, own.steps, device
 
     return together(2, act)

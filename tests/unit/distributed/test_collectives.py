@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.ranks import Collective
 
 
@@ -60,7 +59,7 @@ def training(model: Any) -> Callable[[], None]:
 def counted(step: Callable[[], object]) -> tuple[Collective, ...]:
     for _ in range(3):  # DDP makes its buckets anew after the first
         step()
-    return count_collectives(Subject(step=step))
+    return count_collectives(step)
 
 
 def test_ddp_reduces_its_gradients_once_a_bucket(rank: None) -> None:

@@ -8,8 +8,8 @@ import pytest
 from builders import a_finding
 from builders import a_measurement
 
-from pytest_gpuperf.distributed.measure import RankShare
-from pytest_gpuperf.distributed.measure import joined
+from pytest_gpuperf.distributed.joined import RankShare
+from pytest_gpuperf.distributed.joined import joined
 from pytest_gpuperf.measure.gpu_activity import Communication
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement

@@ -21,6 +21,7 @@ from pytest_gpuperf.measure.dataloader import loader_wait
 from pytest_gpuperf.measure.dataloader import loop_over
 from pytest_gpuperf.measure.dataloader import with_loader_wait
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import MOST_TOGETHER
 from pytest_gpuperf.measure.step import Batches
 from pytest_gpuperf.measure.step import Fetched
@@ -257,7 +258,9 @@ def measured_loop(loader: Iterable[object], seconds: float = 60) -> Measurement:
     script = {"step": {"step_ms": 30.0, "fetch_ms": 10.0}}
     subject = loop_over(loader, lambda batch: batch)
     device = ScriptedDevice(script, run=0)
-    return measure(device, subject, test="step", seconds=seconds).measurement
+    return measure(
+        device, subject, MeasurePlan(test="step", seconds=seconds)
+    ).measurement
 
 
 def test_a_loop_is_measured_like_a_step_and_its_wait_beside_it() -> None:
@@ -308,8 +311,9 @@ def test_a_first_batch_that_takes_long_is_told(
     batches = clocked([1, 2], [took_ms])
     batches.take()
     measurement = a_measurement(on=DeviceKind.CPU)
+    waits = [LoaderWait(batches=1, waited_ms=3.0, loop_ms=100.0)]
 
-    assert with_loader_wait(measurement, batches, [3.0]).remarks == remarks
+    assert with_loader_wait(measurement, batches, waits).remarks == remarks
 
 
 def test_a_loader_dies_with_its_last_name_once_its_loop_is_closed() -> None:

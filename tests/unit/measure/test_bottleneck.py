@@ -36,7 +36,7 @@ from pytest_gpuperf.model.finding import StepTimeline
 from pytest_gpuperf.model.finding import Wait
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.worker.project_files import below
+from pytest_gpuperf.worker.items import below
 
 
 Schedule = list[list[Any]]

@@ -11,6 +11,7 @@ from pytest_gpuperf.measure.phases import ClockReading
 from pytest_gpuperf.measure.phases import doubts
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.phases import others_share
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Batches
 from pytest_gpuperf.measure.step import Subject
 
@@ -120,6 +121,6 @@ def test_what_waits_for_a_core_is_doubted_unless_it_waits_for_itself(
     monkeypatch.setattr("pytest_gpuperf.measure.phases.granted_cores", lambda: cores)
     device = Jostled(busy)
 
-    measured = measure(device, subject(device), test="step", seconds=60)
+    measured = measure(device, subject(device), MeasurePlan(test="step", seconds=60))
 
     assert measured.measurement.dirty == dirty

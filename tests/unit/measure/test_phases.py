@@ -19,6 +19,7 @@ from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.compilation import find_compilation
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Deadline
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.step import subject_of
@@ -31,7 +32,9 @@ from pytest_gpuperf.model.metrics import METRICS
 def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> None:
     device = ScriptedDevice({"step": {"step_ms": 4.0, "mem_mb": 2, "syncs": 1}}, run=0)
 
-    measured = measure(device, Subject(step=lambda: 7), test="a.py::step", seconds=60)
+    measured = measure(
+        device, Subject(step=lambda: 7), MeasurePlan(test="a.py::step", seconds=60)
+    )
 
     measurement = measured.measurement
     assert measured.result == 7
@@ -50,7 +53,9 @@ def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> No
 def test_the_samples_of_a_run_are_those_that_its_times_sum_up() -> None:
     device = Clockwork(lambda step: 200.0 + step % 2)
 
-    measured = measure(device, Subject(step=device.step), test="step", seconds=60)
+    measured = measure(
+        device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
+    )
 
     times, samples = measured.measurement.times, measured.measurement.samples
     assert {name: len(kept) for name, kept in samples.items()} == {
@@ -66,7 +71,11 @@ def test_each_run_plays_its_own_value_and_the_last_one_holds_on() -> None:
     script = {"step": {"step_ms": [4.0, 5.0]}}
 
     times = [
-        measure(ScriptedDevice(script, run), Subject(step=int), test="step", seconds=60)
+        measure(
+            ScriptedDevice(script, run),
+            Subject(step=int),
+            MeasurePlan(test="step", seconds=60),
+        )
         .measurement.times["step_ms"]
         .q50
         for run in range(3)
@@ -82,10 +91,7 @@ def test_where_only_times_are_asked_nothing_runs_after_the_timed_rounds() -> Non
     measured = measure(
         ScriptedDevice(script, run=0),
         Subject(step=lambda: 7),
-        test="step",
-        seconds=60,
-        only_times=True,
-        follow=done.append,
+        MeasurePlan(test="step", seconds=60, only_times=True, follow=done.append),
     )
 
     times = measured.measurement.times
@@ -99,7 +105,7 @@ def test_where_only_times_are_asked_nothing_runs_after_the_timed_rounds() -> Non
 def test_a_contended_run_is_dirty() -> None:
     device = ScriptedDevice({"step": {"waiting": 0.3}}, run=0)
 
-    measured = measure(device, Subject(step=int), test="step", seconds=60)
+    measured = measure(device, Subject(step=int), MeasurePlan(test="step", seconds=60))
 
     assert measured.measurement.dirty == (
         "the process waited for a core over 5% of the time",
@@ -109,7 +115,9 @@ def test_a_contended_run_is_dirty() -> None:
 def test_the_time_cap_cuts_the_later_phases_and_each_metric_says_so() -> None:
     device = Clockwork(lambda _: 30_000.0)
 
-    measured = measure(device, Subject(step=device.step), test="step", seconds=60)
+    measured = measure(
+        device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
+    )
 
     measurement = measured.measurement
     cut = "the time cap was reached before this phase; raise --gpuperf-seconds"
@@ -125,7 +133,7 @@ def test_a_step_longer_than_half_the_cap_is_timed_twice_more_and_is_a_bound() ->
     device = Clockwork(lambda n: 50_000.0 if n == 1 else 45_000.0)
     subject = Subject(step=lambda: device.step() or "loss")
 
-    measured = measure(device, subject, test="step", seconds=60)
+    measured = measure(device, subject, MeasurePlan(test="step", seconds=60))
 
     assert measured.result == "loss"
     assert measured.measurement.times["step_ms"].q50 == 45_000.0
@@ -145,7 +153,9 @@ def test_a_first_step_that_eats_all_patience_is_a_bound_where_it_compiled_nothin
     compiling.counters = lambda steps: steps
 
     unwaited = [
-        measure(device, Subject(step=device.step), test="step", seconds=60).measurement
+        measure(
+            device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
+        ).measurement
         for device in (eager, compiling)
     ]
 
@@ -172,7 +182,7 @@ def test_waiting_for_a_core_in_a_few_rounds_is_enough_to_doubt_all() -> None:
 
     dirty = [
         measure(
-            device, Subject(step=device.step), test="step", seconds=60
+            device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
         ).measurement.dirty
         for device in (calm, jostled)
     ]
@@ -190,7 +200,7 @@ def test_what_the_step_raises_comes_out(raising_call: int) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        measure(device, Subject(step=step), test="step", seconds=60)
+        measure(device, Subject(step=step), MeasurePlan(test="step", seconds=60))
 
     assert device.steps == raising_call
 
@@ -231,8 +241,12 @@ class OnCuda(ScriptedDevice):
 def test_a_step_that_never_touched_the_gpu_is_not_measured_at_all() -> None:
     step = Subject(step=int)
 
-    idle = measure(OnCuda("cpu_op"), step, test="step", seconds=60).measurement
-    busy = measure(OnCuda("kernel"), step, test="step", seconds=60).measurement
+    idle = measure(
+        OnCuda("cpu_op"), step, MeasurePlan(test="step", seconds=60)
+    ).measurement
+    busy = measure(
+        OnCuda("kernel"), step, MeasurePlan(test="step", seconds=60)
+    ).measurement
 
     assert (idle.times, idle.exact, idle.samples) == ({}, {}, {})
     assert set(idle.unmeasured) == set(METRICS)
@@ -246,7 +260,9 @@ def test_a_gpu_s_copies_are_counted_and_a_cpu_has_none_to_count() -> None:
 
     counted = [
         {"h2d_bytes", "pageable_copies"}
-        & measure(d, step, test="step", seconds=60).measurement.exact.keys()
+        & measure(
+            d, step, MeasurePlan(test="step", seconds=60)
+        ).measurement.exact.keys()
         for d in (on_cuda, scripted)
     ]
 
@@ -260,9 +276,7 @@ def test_it_is_followed_from_warm_up_to_the_phases_without_times() -> None:
     measure(
         device,
         Subject(step=device.step),
-        test="step",
-        seconds=60,
-        follow=told.append,
+        MeasurePlan(test="step", seconds=60, follow=told.append),
     )
 
     assert [doing for doing in told if doing.startswith("warm-up")] == told[:2]
@@ -286,7 +300,9 @@ class Launching(OnCuda):
 
 
 def test_a_gpu_s_launches_and_kernels_are_counted() -> None:
-    measured = measure(Launching("kernel"), Subject(step=int), test="step", seconds=60)
+    measured = measure(
+        Launching("kernel"), Subject(step=int), MeasurePlan(test="step", seconds=60)
+    )
 
     exact = measured.measurement.exact
     assert (exact["launches"], exact["kernels"]) == (1, 1)
@@ -322,7 +338,9 @@ def test_a_peak_is_unmeasured_where_graphs_are_replayed_that_torch_has_not_seen(
     None
 ):
     seen, unseen = (
-        measure(Replaying(size), Subject(step=int), test="step", seconds=60).measurement
+        measure(
+            Replaying(size), Subject(step=int), MeasurePlan(test="step", seconds=60)
+        ).measurement
         for size in (0, None)
     )
 
@@ -352,7 +370,7 @@ def test_what_is_known_of_compiled_code_is_measured_and_found() -> None:
     device = Compiling()
 
     measurement = measure(
-        device, Subject(step=int), test="step", seconds=60
+        device, Subject(step=int), MeasurePlan(test="step", seconds=60)
     ).measurement
 
     assert (measurement.exact["graph_breaks"], measurement.exact["recompiles"]) == (
@@ -402,7 +420,9 @@ def test_steps_are_profiled_one_alone_where_three_have_no_room(
 ) -> None:
     device = Profiled(slowed)
 
-    measured = measure(device, Subject(step=device.step), test="a", seconds=seconds)
+    measured = measure(
+        device, Subject(step=device.step), MeasurePlan(test="a", seconds=seconds)
+    )
 
     assert device.profiled == profiled
     assert measured.measurement.exact["syncs"] == 0

@@ -23,6 +23,7 @@ from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.profile import with_lines
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.syncs import find_syncs
@@ -177,7 +178,9 @@ class TwoProfiles(Clockwork):
 
 def measured(device: TwoProfiles, seconds: float = 3600, **how: Any) -> Measurement:
     subject = Subject(step=device.step)
-    return measure(device, subject, test="t", seconds=seconds, **how).measurement
+    return measure(
+        device, subject, MeasurePlan(test="t", seconds=seconds, **how)
+    ).measurement
 
 
 def test_a_step_that_waits_for_nothing_is_profiled_once() -> None:
@@ -257,7 +260,7 @@ def test_ranks_profile_again_together_where_one_of_them_waits() -> None:
     def act(rank: int, peers: ThreadPeers) -> tuple[TwoProfiles, Sequence[TraceEvent]]:
         own = TwoProfiles(plain=rank)
         device = AgreedDevice(own, peers)
-        measure(device, Subject(step=own.step), test="t", seconds=3600)
+        measure(device, Subject(step=own.step), MeasurePlan(test="t", seconds=3600))
         return own, device.trace
 
     found = together(2, act)

@@ -9,9 +9,10 @@ from queueing_gpu import QueueingGpu
 
 from pytest_gpuperf.compare_steps.interleave import compare_steps
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import LEAST_ROUNDS
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import LEAST_QUEUED_STEPS
-from pytest_gpuperf.measure.timing import LEAST_ROUNDS
 from pytest_gpuperf.measure.timing import QUEUED_ROUND_MS
 from pytest_gpuperf.measure.timing import QUEUED_ROUNDS
 from pytest_gpuperf.measure.timing import Timing
@@ -30,7 +31,7 @@ def timed(
 
 
 def measured(subject: Subject, device: QueueingGpu) -> Measurement:
-    return measure(device, subject, test="t", seconds=60.0).measurement
+    return measure(device, subject, MeasurePlan(test="t", seconds=60.0)).measurement
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,13 @@ from scripted_steps import subject
 
 from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.warmup import HEATING_MS
 from pytest_gpuperf.measure.warmup import WINDOW
 from pytest_gpuperf.measure.warmup import clock_under_load
 from pytest_gpuperf.measure.warmup import warm_up
+from pytest_gpuperf.model.measurement import Measurement
 
 
 AT_WORK, IDLE = 1500, 1980
@@ -96,7 +98,9 @@ def test_the_time_cap_ends_the_queues_and_the_step_is_as_steady_as_it_was(
 def test_the_clock_is_read_while_the_gpu_works() -> None:
     device = Clocked()
 
-    measured = measure(device, device.step(0.2, 5.0), test="t", seconds=60.0)
+    measured = measure(
+        device, device.step(0.2, 5.0), MeasurePlan(test="t", seconds=60.0)
+    )
 
     assert measured.measurement.board.sm_mhz == AT_WORK
     assert device.readings == [AT_WORK] * 5
@@ -156,11 +160,20 @@ def test_a_device_without_queues_is_read_as_it_is(
     assert device.steps == 0
 
 
+class EachForItself(AgreedDevice):
+    """Ranks of which each shows what it has measured itself."""
+
+    def together(self, own: Measurement, run: Callable[[], object]) -> Measurement:
+        return own
+
+
 def test_ranks_that_read_different_clocks_queue_the_same_number_of_steps() -> None:
     def act(rank: int, peers: ThreadPeers) -> tuple[int, int | None]:
         own = Clocked(*([None] if rank else [AT_WORK]))
         step = own.step(0.2, 5.0 + 7 * rank)
-        found = measure(AgreedDevice(own, peers), step, test="t", seconds=60.0)
+        found = measure(
+            EachForItself(own, peers), step, MeasurePlan(test="t", seconds=60.0)
+        )
         return own.steps, found.measurement.board.sm_mhz
 
     (first, seen), (second, unseen) = together(2, act)

@@ -12,6 +12,7 @@ from scripted_steps import Clockwork
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.judge.budget import judge_slope_budget
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import slope_of
 from pytest_gpuperf.model.budget import parse_budget
@@ -71,7 +72,7 @@ def test_a_measured_step_that_grows_says_so_and_a_flat_one_too() -> None:
     flat = Clockwork(lambda _: 10.0)
 
     slopes = [
-        measure(d, Subject(step=d.step), test="step", seconds=60)
+        measure(d, Subject(step=d.step), MeasurePlan(test="step", seconds=60))
         .measurement.times["slope"]
         .q50
         for d in (growing, flat)
@@ -85,7 +86,7 @@ def test_a_run_in_which_the_machine_was_disturbed_says_why_it_has_none() -> None
     device.troubles = lambda _: "the GPU was throttled by heat"
 
     measurement = measure(
-        device, Subject(step=device.step), test="step", seconds=60
+        device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
     ).measurement
 
     assert "slope" not in measurement.times

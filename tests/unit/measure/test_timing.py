@@ -11,8 +11,8 @@ from scripted_steps import Clockwork
 from scripted_steps import deadline
 from scripted_steps import subject
 
+from pytest_gpuperf.measure.plan import LEAST_ROUNDS
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.timing import LEAST_ROUNDS
 from pytest_gpuperf.measure.timing import MOST_REPEATS
 from pytest_gpuperf.measure.timing import ROUNDS
 from pytest_gpuperf.measure.timing import drift_of

@@ -22,6 +22,7 @@ from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
 from pytest_gpuperf.measure.emulated import audit  # noqa: E402
+from pytest_gpuperf.measure.plan import MeasurePlan  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
 from pytest_gpuperf.model.finding import Phase  # noqa: E402
@@ -143,7 +144,7 @@ def test_a_step_unlike_the_last_one_is_not_explained() -> None:
 def measured(
     device: PretendDevice, step: Callable[[], object], seconds: float = 1000
 ) -> Measurement:
-    found = audit(device, Subject(step=step), test="t", seconds=seconds)
+    found = audit(device, Subject(step=step), MeasurePlan(test="t", seconds=seconds))
     return found.measurement
 
 

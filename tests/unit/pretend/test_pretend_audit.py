@@ -15,6 +15,7 @@ torch = pytest.importorskip("torch")
 from pytest_gpuperf.devices.allow_sync import allow_sync  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.measure.emulated import audit  # noqa: E402
+from pytest_gpuperf.measure.plan import MeasurePlan  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import Finding  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
@@ -43,7 +44,9 @@ def audited(
 ) -> Measurement:
     """A measurement without what has tests of its own: memory, and lines that run work."""
     subject = Subject(step=step, setup=setup)
-    measurement = audit(device, subject, test="t", seconds=seconds).measurement
+    measurement = audit(
+        device, subject, MeasurePlan(test="t", seconds=seconds)
+    ).measurement
     predicted = {metric.name for metric in (KEPT_GRAPHS, *PREDICTED)}
     exact = {n: v for n, v in measurement.exact.items() if n not in predicted}
     findings = tuple(
@@ -235,7 +238,9 @@ def test_what_is_asked_for_is_audited_beyond_the_cap(
         x.sum().item()
 
     subject = Subject(step=step)
-    found = audit(device, subject, test="t", seconds=60, asked=asked).measurement
+    found = audit(
+        device, subject, MeasurePlan(test="t", seconds=60, asked=asked)
+    ).measurement
 
     assert ("syncs" in found.exact, "syncs" in found.missed) == (counted, not counted)
     assert all(name in {*found.exact, *found.missed} for name in asked)
@@ -278,7 +283,7 @@ def test_the_result_of_the_last_step_is_returned(device: PretendDevice) -> None:
         x.add_(1)
         return len(steps)
 
-    measured = audit(device, Subject(step=step), test="t", seconds=60)
+    measured = audit(device, Subject(step=step), MeasurePlan(test="t", seconds=60))
 
     assert measured.result == len(steps) == 106
 

@@ -22,7 +22,7 @@ from pytest_gpuperf.report.screen.explanation import explanation_lines
 from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.screen.summary import LineRole
 from pytest_gpuperf.report.screen.summary import summary_lines
-from pytest_gpuperf.worker.compare_result import Compared
+from pytest_gpuperf.worker.call_result import Compared
 
 
 WHY = (

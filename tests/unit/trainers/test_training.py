@@ -17,13 +17,13 @@ from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.step import Fetched
 from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.trainers.frameworks import TimedFetches
+from pytest_gpuperf.trainers.frameworks import writes
 from pytest_gpuperf.trainers.known import loop_of
-from pytest_gpuperf.trainers.lightning import TimedFetches
 from pytest_gpuperf.trainers.training import EndStep
 from pytest_gpuperf.trainers.training import StepBatches
 from pytest_gpuperf.trainers.training import changed
 from pytest_gpuperf.trainers.training import measure_training
-from pytest_gpuperf.trainers.transformers import writes
 
 
 def three_steps(subject: Subject) -> None:

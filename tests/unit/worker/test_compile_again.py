@@ -8,7 +8,7 @@ from pathlib import Path
 from builders import a_measurement
 from builders import a_result
 
-from pytest_gpuperf.measure.time_share import longest_run
+from pytest_gpuperf.measure.plan import longest_run
 from pytest_gpuperf.model.compile_metrics import COMPILE_S
 from pytest_gpuperf.model.compile_metrics import COMPILE_WARM_S
 from pytest_gpuperf.model.environment import DeviceKind

@@ -1,8 +1,7 @@
-"""Every phase of a measurement, by all ranks in step with each other."""
+"""One measurement of what several ranks measured together."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,13 +9,8 @@ from dataclasses import replace
 from itertools import chain
 from statistics import median
 
-from ..devices.base import RankedDevice
 from ..measure.gpu_activity import Communication
-from ..measure.gpu_activity import find_communication
-from ..measure.later_phases import PEAKS
-from ..measure.phases import MeasuredStep
-from ..measure.phases import measure
-from ..measure.step import Subject
+from ..measure.profile import PEAKS
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.metric import OfRanks
@@ -30,9 +24,6 @@ from ..model.metrics import SYNCS
 from ..model.ranks import ByRank
 from ..model.ranks import Collective
 from ..report.numbers import format_value
-
-
-# One measurement of what several ranks measured together.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,33 +195,3 @@ def _exposure(by_rank: ByRank) -> Iterator[str]:
 def _in_words(collective: Collective) -> str:
     size = format_value(COLLECTIVE_BYTES, collective.size_bytes)
     return f"{collective.calls} {collective.kind} ({size})"
-
-
-def measure_ranked(
-    device: RankedDevice,
-    subject: Subject,
-    *,
-    test: str,
-    seconds: float,
-    asked: Collection[str] = (),
-) -> MeasuredStep:
-    """Measure *subject* on every rank; all of them return the same measurement.
-
-    Raises ``PreflightError``, ``StepError`` and whatever the step raises.
-    """
-    from .collectives import count_collectives
-
-    measured = measure(device, subject, test=test, seconds=seconds, asked=asked)
-    own = measured.measurement
-    # All ranks share one clock, so all of them were cut short or none: a step of some
-    # ranks alone would hang.
-    collectives = () if SYNCS.name in own.missed else count_collectives(subject)
-    device.synchronize()
-    share = RankShare(
-        measurement=own,
-        collectives=collectives,
-        communication=find_communication(device.trace),
-    )
-    shares = device.peers.objects(share)
-    together = joined(shares, device.rounds_ns, device.peak_bytes)
-    return replace(measured, measurement=together)

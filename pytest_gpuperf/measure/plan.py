@@ -1,0 +1,316 @@
+"""What is asked of a measurement, the time that it has, and what a phase of it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from ..devices.base import Device
+from ..devices.base import MeasuringDevice
+from ..devices.base import TraceEvent
+from ..model.finding import Finding
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.metric import MeasuringPhase
+from ..model.metric import Metric
+from ..model.metrics import COLLECTIVE_BYTES
+from ..model.metrics import COLLECTIVES
+from ..model.metrics import LOADER_WAIT
+from ..model.metrics import METRICS
+from ..model.metrics import OF_A_PERIOD
+from ..model.metrics import PEAK_ALLOCATED
+from ..model.metrics import RANK_PEAK
+from ..model.metrics import RANKED
+from ..model.metrics import SYNCS
+from ..model.metrics import read_in
+from ..model.run import RunMode
+from .step import WORK
+from .step import Deadline
+from .step import Follow
+from .step import Subject
+from .step import nobody
+
+
+# What is asked.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasurePlan:
+    """What is to be measured of a call, and what that may cost.
+
+    ``seconds`` caps the cost on the device's host clock. Metrics that are ``asked`` for by
+    a budget or a baseline, by name, have up to ``MOST_CAPS`` times as long, and those that
+    a budget of the test ``limited`` are said to be missing where the call leaves them out.
+    With ``only_times`` the phases after the timed rounds are left out. With ``caches``, the
+    folder of what is compiled, the compiler is timed first, which no cap counts. Files go
+    below ``artefacts`` and are named from ``root`` on. ``follow`` is called with the
+    progress.
+    """
+
+    test: str
+    seconds: float
+    asked: Collection[str] = ()
+    limited: Collection[str] = ()
+    only_times: bool = False
+    mode: RunMode = RunMode.MEASURE
+    caches: Path | None = None
+    artefacts: Path = Path()
+    root: Path = Path()
+    follow: Follow = nobody
+
+    def why_none(self, device: Device, subject: Subject) -> dict[str, str]:
+        """Say of limited metrics why the call that made *subject* has none of them."""
+        left_out = dict(_left_out(device, subject))
+        return {name: why for name, why in left_out.items() if name in self.limited}
+
+
+def _left_out(device: Device, subject: Subject) -> Iterator[tuple[str, str]]:
+    """Yield what *subject* cannot have, by metric, and how its author could ask for it."""
+    for name, keyword in WORK.items():
+        if name not in subject.work:
+            yield name, f"gpuperf(step, {keyword}=...) says how many a step trains on"
+    if subject.period is None:
+        why = (
+            "gpuperf(step, period=...) says after how many steps it does the same again"
+        )
+        yield from _each(OF_A_PERIOD.values(), why)
+    if subject.batches is None:
+        why = "gpuperf(step) fetches no batches: measure it with gpuperf.loader(loader, step)"
+        yield LOADER_WAIT.name, why
+    if not device.is_ranked:
+        why = "this test has no ranks to compare: mark it with gpuperf.ranks(n)"
+        yield from _each(RANKED, why)
+
+
+def _each(metrics: Iterable[Metric], why: str) -> Iterator[tuple[str, str]]:
+    return ((metric.name, why) for metric in metrics)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeasuredStep:
+    """A measurement and what the last step returned."""
+
+    measurement: Measurement
+    result: object
+
+
+# The share of the time cap that is reserved for counts and sizes.
+
+LEAST_ROUNDS: Final = 5
+"""Rounds that a run times at least."""
+
+MEMORY_STEPS: Final = 3
+
+LATER_STEPS: Final = 1 + MEMORY_STEPS + 1 + 1
+"""Steps that the phases after the timed rounds need: an isolated one, those watched for
+memory, a profiled one and one for the compiler."""
+
+MOST_RESERVED: Final = 0.5
+"""Share of the cap beyond which nothing is reserved: times need the rest."""
+
+ROUNDS_SHARE: Final = 0.25
+"""Share of the cap that a warm-up leaves to the timed rounds at most."""
+
+MOST_CAPS: Final = 3
+"""Multiple of the cap that phases have if a budget or a baseline asks for them.
+
+A step as long as the cap runs once first, once for memory and once for the trace.
+"""
+
+PREPARING_SECONDS: Final = 60
+"""What set-up, imports and warm-up may take: the cap bounds measured steps alone."""
+
+
+def longest_run(tests: int, seconds: float) -> float:
+    """Return after how many seconds a run of *tests* is killed, of *seconds* each."""
+    return tests * (MOST_CAPS * seconds + PREPARING_SECONDS)
+
+
+LATER: Final = read_in(
+    MeasuringPhase.ISOLATED,
+    MeasuringPhase.MEMORY,
+    MeasuringPhase.COMPILER,
+    MeasuringPhase.TRACE,
+)
+"""Metrics that are not read off timed rounds."""
+
+OF_ONE_RANK: Final = {
+    RANK_PEAK.name: PEAK_ALLOCATED.name,
+    COLLECTIVES.name: SYNCS.name,
+    COLLECTIVE_BYTES.name: SYNCS.name,
+}
+"""The metric of each rank that is read in the same phase as a metric of all ranks."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeShare:
+    """The points in time at which the phases of a measurement must end.
+
+    ``cap`` is the end for all. A phase may go on to ``limit`` if one of its metrics is
+    ``asked`` for by a budget or a baseline, by name.
+    """
+
+    cap: Deadline
+    limit: Deadline
+    asked: frozenset[str] = frozenset()
+    seconds: float = 0.0
+
+    @classmethod
+    def of(cls, plan: MeasurePlan, now_ns: Callable[[], int]) -> TimeShare:
+        """Return what a measurement has by *plan* from now on."""
+        cap = Deadline.after(plan.seconds, now_ns)
+        return cls(
+            cap=cap,
+            # A negative reserve moves the point later.
+            limit=cap.reserving(-1e3 * (MOST_CAPS - 1) * plan.seconds),
+            asked=frozenset(OF_ONE_RANK.get(name, name) for name in plan.asked),
+            seconds=plan.seconds,
+        )
+
+    def timed(self, step_ms: float) -> Deadline:
+        """Return when timing ends, so that later phases of such a step have time."""
+        most_ms = 1e3 * MOST_RESERVED * self.seconds
+        return self.cap.reserving(min(LATER_STEPS * step_ms, most_ms))
+
+    def warm(self, step_ms: float) -> Deadline:
+        """Return when a warm-up ends, so that rounds of such a step have time."""
+        most_ms = 1e3 * ROUNDS_SHARE * self.seconds
+        return self.timed(step_ms).reserving(min(LEAST_ROUNDS * step_ms, most_ms))
+
+    def asks_for(self, metrics: Collection[str]) -> bool:
+        """Whether a budget or a baseline asks for one of *metrics*."""
+        return not self.asked.isdisjoint(metrics)
+
+    def may_overrun(self, metrics: Collection[str], step_ms: float) -> bool:
+        """Whether a phase that reads *metrics* may take one more step beyond the cap."""
+        return self.asks_for(metrics) and self.limit.leaves(step_ms)
+
+    def until(self, metrics: Collection[str]) -> Deadline:
+        """Return when a phase ends that reads *metrics*."""
+        return self.limit if self.asks_for(metrics) else self.cap
+
+
+# A phase, and what it finds.
+
+
+@dataclass(slots=True, kw_only=True)
+class PhaseContext:
+    """A step on its device, its time, and the ``measurement`` so far.
+
+    ``step_ms`` is what a step may take, ``warm_ms`` what one took after a warm-up. Before
+    the first phase it ``has_room`` if some steps are left. From one phase for another are
+    the ``trace`` of a few steps, and whether it ``saw_graphs`` of CUDA at work.
+    """
+
+    device: MeasuringDevice
+    subject: Subject
+    share: TimeShare
+    measurement: Measurement
+    step_ms: float
+    warm_ms: float | None = None
+    has_room: bool = True
+    trace: Sequence[TraceEvent] | None = None
+    saw_graphs: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        device: MeasuringDevice,
+        subject: Subject,
+        test: str,
+        share: TimeShare,
+        step_ms: float,
+    ) -> PhaseContext:
+        """Return that of *test*, of which nothing is measured yet."""
+        measurement = Measurement(
+            test=test, environment=device.environment(), unmeasured=device.unmeasurable
+        )
+        return cls(
+            device=device,
+            subject=subject,
+            share=share,
+            measurement=measurement,
+            step_ms=step_ms,
+        )
+
+    def leaves_room(self, metrics: Collection[str]) -> bool:
+        """Whether the time that is left is enough for a phase that reads *metrics*."""
+        return self.has_room or self.share.may_overrun(metrics, self.step_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaterPhase:
+    """A part of a measurement that ``reads`` some metrics, in a few more steps.
+
+    ``run`` returns the measurement with them, or raises ``UntouchedError``. It is left
+    out unless it ``is_wanted``; where it does not fit, its metrics say that time ended.
+    """
+
+    reads: frozenset[str]
+    run: Callable[[PhaseContext], Measurement]
+    is_wanted: Callable[[PhaseContext], bool] = lambda _: True
+    fits: Callable[[PhaseContext, frozenset[str]], bool] = PhaseContext.leaves_room
+
+
+class UntouchedError(Exception):
+    """The step ran only on the host, so that nothing of what was read is that of a GPU."""
+
+
+def untouched(measurement: Measurement) -> Measurement:
+    """Remove all numbers: a step that ran only on the host must not look clean."""
+    reason = "the step never touched the GPU"
+    return replace(
+        measurement,
+        times={},
+        samples={},
+        exact={},
+        unmeasured=dict.fromkeys(METRICS, reason),
+    )
+
+
+CUT_SHORT: Final = "the time cap was reached before this phase; raise --gpuperf-seconds"
+
+
+def cut_short(
+    measurement: Measurement, metrics: Collection[str] = LATER
+) -> Measurement:
+    """Say of *metrics*, those of all later phases, that the time cap left no room."""
+    names = (n for n in METRICS if n in metrics and not measurement.why_none(n))
+    return measurement.missing(dict.fromkeys(names, CUT_SHORT))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a phase found, by metric name, why it did not, and the causes.
+
+    ``at_most`` says why a number is a bound. For what is ``cut`` it had too little time.
+    """
+
+    times: Mapping[str, Distribution] = field(default_factory=dict)
+    exact: Mapping[str, int] = field(default_factory=dict)
+    at_most: Mapping[str, str] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    cut: frozenset[str] = frozenset()
+    findings: tuple[Finding, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+    def added_to(self, measurement: Measurement) -> Measurement:
+        """Return *measurement* with all of it."""
+        added = replace(
+            measurement.lacking(self.unmeasured),
+            times={**measurement.times, **self.times},
+            exact={**measurement.exact, **self.exact},
+            at_most={**measurement.at_most, **self.at_most},
+            findings=(*measurement.findings, *self.findings),
+            remarks=(*measurement.remarks, *self.remarks),
+        )
+        return cut_short(added, self.cut)
