@@ -311,22 +311,22 @@ MOST_CODE: Final = {
     "cli": 2315,
     "compare_commits": 1659,  # signatures broken by longer names
     "compare_steps": 813,
-    "devices": 2136,
-    "devices.cpu": 799,
-    "devices.cuda": 957,
-    "devices.pretend": 7150,
+    "devices": 2098,
+    "devices.cpu": 801,
+    "devices.cuda": 967,
+    "devices.pretend": 7145,
     "distributed": 1044,
     "history": 472,
-    "judge": 3623,
-    "measure": 4068,
-    "model": 1929,
-    "plugin": 2997,
+    "judge": 3615,
+    "measure": 3928,
+    "model": 1944,
+    "plugin": 2965,
     "report": 1341,
-    "report.ci": 650,
+    "report.ci": 649,
     "report.exchange": 161,
     "report.html": 1257,
-    "report.json": 284,
-    "report.screen": 2523,
+    "report.json": 283,
+    "report.screen": 2469,
     "runner": 3051,  # signatures broken by longer names
     "sharing": 229,
     "trainers": 472,
@@ -335,7 +335,7 @@ MOST_CODE: Final = {
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 300
+MOST_DATACLASSES: Final = 284
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

@@ -70,9 +70,7 @@ def _broken(graph_break: GraphBreak) -> Finding:
     return Finding(
         kind=FindingKind.BREAK,
         op=None,
-        api=None,
         per_step=1,
-        blocked_ms=0.0,
         location=graph_break.location,
         innermost=graph_break.innermost,
         metrics=(GRAPH_BREAKS.name,),
@@ -85,9 +83,7 @@ def _compiled_again(recompilation: Recompilation) -> Finding:
     return Finding(
         kind=FindingKind.RECOMPILE,
         op=None,
-        api=None,
         per_step=recompilation.times,
-        blocked_ms=0.0,
         location=recompilation.location,
         metrics=(RECOMPILES.name,),
         reason=f"{recompilation.reason}{refused}",

@@ -11,19 +11,17 @@ from typing import Final
 from ...judge.ratchet import STORED_LEAKS
 from ...judge.ratchet import STORED_LINES
 from ...judge.ratchet import Counts
-from ...judge.watch import LeftTensors
-from ...judge.watch import LineUse
+from ...judge.watch import UNKNOWN
 from ...judge.watch import Objection
 from ...judge.watch import SuiteLine
 from ...judge.watch import WatchedTest
 from ...judge.watch import counted
 from ...judge.watch import suite_lines
 from ...judge.watch import tally
+from ...judge.watch import waits_in
 from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
-from ...model.finding import Location
-from ...model.metrics import PAGEABLE_COPIES
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
 from ..remedies import KIND_REMEDIES
@@ -84,8 +82,8 @@ def _answer(records: Sequence[WatchedTest], kind: DeviceKind) -> Iterator[str]:
         yield f"none of {tests} used {GPU_TEXTS[kind]}"
         return
     lines = suite_lines(records)
-    waiting = [line for line in lines if line.use.waits]
-    waits = sum(line.use.waits for line in waiting)
+    waiting = [line for line in lines if line.waits]
+    waits = sum(line.waits for line in waiting)
     leaking = counted(found["leaking"], "test")
     yield from wrapped(
         f"{found['used']} of {tests} used it; {counted(waits, 'wait')} on "
@@ -105,86 +103,66 @@ def _worst(lines: Sequence[SuiteLine], most: int | None) -> Iterator[str]:
     yield texts[0]
     for line, text in zip(shown, texts[1:], strict=True):
         yield text
-        yield from _source(line.use)
+        yield from _source(line)
     if len(lines) > len(shown):
         yield f"{counted(len(lines) - len(shown), 'more line')}: -v shows all"
 
 
 def _row(line: SuiteLine) -> tuple[str, ...]:
-    use = line.use
     return (
         str(line.most_waits),
-        str(use.waits),
+        str(line.waits),
         str(line.tests),
-        str(use.pageable),
-        _bytes(use.nbytes),
-        str(use.place),
+        str(line.pageable),
+        _bytes(line.nbytes),
+        str(line.place),
     )
 
 
-def _source(use: LineUse) -> Iterator[str]:
-    if use.place.source:
-        text = use.place.source
+def _source(line: SuiteLine) -> Iterator[str]:
+    text = line.first.source
+    if text:
         room = text_width() - REASON_INDENT
         yield from labelled(
             "source", text if len(text) <= room else f"{text[: room - 3]}..."
         )
-    fix = fix_of(use)
-    if fix:
-        yield from labelled("fix", fix)
-
-
-def fix_of(use: LineUse) -> str:
-    """Return what to do about a line, by the table that all reports share."""
-    place = use.place
-    remedy = remedy_of(
-        Finding(
-            kind=FindingKind.SYNC if use.waits else FindingKind.TRANSFER,
-            op=use.op,
-            api=None,
-            per_step=1,
-            blocked_ms=0.0,
-            location=Location(
-                file=place.file, line=place.line, function=place.function
-            ),
-            reason=use.reason,
-            source=place.source,
-            metrics=() if use.waits else (PAGEABLE_COPIES.name,),
-        )
-    )
-    return "" if remedy is None else remedy.do
+    remedy = remedy_of(line.first)
+    yield from labelled("fix", remedy.do if remedy else "")
 
 
 def _leaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
     leaking = sorted(
         (record for record in records if record.left),
-        key=lambda r: (-sum(left.nbytes for left in r.left), r.test),
+        key=lambda r: (-_held(r.left), r.test),
     )
     if not leaking:
         return
     yield ""
     yield "tests that leave device memory to the next:"
     for record in leaking[:most]:
-        nbytes = sum(left.nbytes for left in record.left)
         tensors = counted(record.left_tensors, "tensor")
-        yield f"  {record.test}: {tensors}, {_bytes(nbytes)}"
+        yield f"  {record.test}: {tensors}, {_bytes(_held(record.left))}"
         yield from _left(record.left)
     if most is not None and len(leaking) > most:
         yield f"{counted(len(leaking) - most, 'more test')}: -v shows all"
 
 
-def _left(left: Sequence[LeftTensors]) -> Iterator[str]:
+def _held(found: Iterable[Finding]) -> int:
+    return sum(each.held_bytes for each in found)
+
+
+def _left(left: Sequence[Finding]) -> Iterator[str]:
     # The youngest comes first: the rest is mostly what it was computed from.
     first = left[0]
-    yield f"  --> {first.place}"
-    yield from labelled("source", first.place.source)
-    yield from labelled("kept by", first.kept_by)
+    yield f"  --> {first.location or UNKNOWN}"
+    yield from labelled("source", first.source)
+    yield from labelled("kept by", first.reason)
     yield from labelled("fix", KIND_REMEDIES[FindingKind.LEFT].do)
 
 
 def _garbage(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
     """Show the tests whose memory only the garbage collector frees, the most first."""
-    sizes = {record: sum(g.nbytes for g in record.garbage) for record in records}
+    sizes = {record: _held(record.garbage) for record in records}
     found = sorted((r for r in sizes if sizes[r]), key=lambda r: (-sizes[r], r.test))
     if not found:
         return
@@ -192,12 +170,11 @@ def _garbage(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
     yield "tests with device memory that only Python's garbage collector frees:"
     for record in found[:most]:
         first = record.garbage[0]
-        reason = f"in a cycle of {first.kept_by}" if first.kept_by else ""
         yield f"  {record.test}: {_bytes(sizes[record])}"
-        yield f"  --> {first.place}"
-        yield from labelled("source", first.place.source)
-        yield from labelled("kept", reason)
-        yield from labelled("fix", garbage_remedy(reason).do)
+        yield f"  --> {first.location or UNKNOWN}"
+        yield from labelled("source", first.source)
+        yield from labelled("kept", first.reason)
+        yield from labelled("fix", garbage_remedy(first.reason).do)
     if most is not None and len(found) > most:
         yield f"{counted(len(found) - most, 'more test')}: -v shows all"
 
@@ -217,8 +194,7 @@ def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
 
 def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:
     """Say what the tests' own lines do: a test must read what it asserts."""
-    total = sum(use.waits for record in records for use in record.lines)
-    own = total - sum(record.waits for record in records)
+    own = sum(waits_in(record.lines) - record.waits for record in records)
     if own:
         yield ""
         yield f"{counted(own, 'wait')} on lines of the tests themselves: not judged"
@@ -265,9 +241,9 @@ def _verdict(
         yield f"{counted(len(objections), 'count')} failed:"
         for objection in objections:
             yield from wrapped(f"{objection.test}: {objection.what}", first="  ")
-            for use in objection.lines[:MOST_BLAMED]:
-                yield f"  --> {use.place}"
-                yield from _source(use)
+            for line in objection.lines[:MOST_BLAMED]:
+                yield f"  --> {line.place}"
+                yield from _source(line)
             if objection.left:
                 yield from _left(objection.left)
     elif stored is not None:
