@@ -18,6 +18,7 @@ from typing import Final
 from ..judge.calls import prior_of
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import EXACT_RUNS
+from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
 from ..model.baseline import Drift
 from ..model.baseline import Entry
@@ -34,7 +35,6 @@ from .drift import drifts
 from .drift import kept
 from .drift import strays
 from .refresh import CHANGED
-from .refresh import BaselineChange
 from .refresh import changes
 from .refresh import is_news
 from .refresh import takes

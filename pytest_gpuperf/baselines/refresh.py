@@ -6,12 +6,12 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import MOST_RUNS
+from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.baseline import Judged
@@ -34,20 +34,6 @@ from .format import rounded
 
 CHANGED: Final = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
 """Outcomes of a metric that differs from its baseline."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineChange:
-    """A metric's typical value before and after, in its unit; ``None`` if it has none.
-
-    ``anchor`` is the value that its drift is counted from, if it was stored before.
-    """
-
-    test: str
-    metric: str
-    old: float | None
-    new: float | None
-    anchor: float | None = None
 
 
 def selects(

@@ -15,9 +15,8 @@ from ..baselines.acceptance import AcceptancePlan
 from ..baselines.acceptance import acceptance
 from ..baselines.acceptance import chosen
 from ..baselines.acceptance import stored_changes
-from ..baselines.refresh import BaselineChange
+from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
-from ..plugin.terminal import row_of
 from ..report.command import accept_command
 from ..report.command import measure_command
 from ..report.screen.acceptance import Acceptance
@@ -95,7 +94,7 @@ def _lines(
     if changes:
         path = store.path_of(arguments.baselines, pending.hardware)
         yield f"accepted into {path}:"
-        yield from (line.text for line in refresh_lines([row_of(c) for c in changes]))
+        yield from (line.text for line in refresh_lines(changes))
     insist = accept_command(
         str(arguments.pending), str(arguments.baselines), plan.drifted
     )

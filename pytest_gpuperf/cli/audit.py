@@ -10,7 +10,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,6 @@ from ..devices.audit_record import StepAudit
 from ..devices.preflight import own_version
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.codec import decode
 from ..model.finding import Location
 from ..report.ci.sarif import sarif
 from ..report.command import audit_command
@@ -27,9 +25,9 @@ from ..report.json.audit import audit_document
 from ..report.screen.audit import AuditView
 from ..report.screen.audit import audit_lines
 from ..visible import printed
-from .audit_process import START
-from .audit_process import Audited
-from .audit_process import AuditRequest
+from .program_process import ProgramRequest
+from .program_process import ProgramResult
+from .program_process import found_in
 from .script import SIGNALLED
 from .script import Program
 from .script import file_place
@@ -39,7 +37,6 @@ from .script_process import Output
 from .script_process import add_program
 from .script_process import program_of
 from .script_process import root_of
-from .script_process import run_program
 from .script_process import unfinished
 
 
@@ -123,17 +120,13 @@ def _rate(text: str) -> float:
 
 def _audited(
     program: Program, root: Path, output: Output
-) -> tuple[int, Audited | None]:
+) -> tuple[int, ProgramResult | None]:
     """Run *program* in a process of its own: its exit code and what was found."""
     notes = notes_of(program)
-    request = partial(AuditRequest, program=program, root=str(root))
-    code, report = run_program(START, request, output)
-    if report is None:
+    code, result = found_in(ProgramRequest(program=program, root=str(root)), output)
+    if result is None:
         return code, None
-    audited = decode(Audited, report)
-    if audited.refusal is not None:
-        raise UsageError(audited.refusal, ErrorId.GP110)
-    return code, replace(audited, notes=(*audited.notes, *_failed(code), *notes))
+    return code, replace(result, notes=(*result.notes, *_failed(code), *notes))
 
 
 def _failed(code: int) -> Iterator[str]:
@@ -165,7 +158,7 @@ def _text(
 
 def _write_sarif(
     file: Path,
-    audited: Audited,
+    audited: ProgramResult,
     program: Program,
     in_file: Callable[[Location], Location],
 ) -> None:

@@ -17,15 +17,14 @@ from ..baselines.acceptance import acceptance
 from ..baselines.acceptance import chosen
 from ..baselines.refresh import changes
 from ..judge.readings import stored_values
+from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
 from ..model.metric import MetricKind
-from ..plugin.terminal import row_of
 from ..report.numbers import format_value
 from ..report.numbers import join_fitting
 from ..report.numbers import metric_named
 from ..report.screen.acceptance import outlook_lines
 from ..report.screen.summary import refresh_lines
-from ..report.table import Row
 from ..report.wrapping import wrapped
 from ..visible import printed
 from .files import add_baselines_argument
@@ -110,7 +109,7 @@ def _compared(
     tests = chosen(new, old, choice)
     if not tests:
         return nothing_chosen(new, choice)
-    rows = [row_of(change) for change in changes(old, new) if change.test in tests]
+    rows = [change for change in changes(old, new) if change.test in tests]
     if not rows:
         return (f"nothing pending in {path}: it says the same as {stored}",)
     plan = acceptance(new, old, choice)
@@ -130,7 +129,7 @@ def _compared(
     )
 
 
-def _disturbed(shown: Sequence[Row], new: Baselines) -> list[Row]:
+def _disturbed(shown: Sequence[BaselineChange], new: Baselines) -> list[BaselineChange]:
     """Return the rows with times that something disturbed."""
     return [
         row
@@ -142,7 +141,7 @@ def _disturbed(shown: Sequence[Row], new: Baselines) -> list[Row]:
     ]
 
 
-def _disturbed_lines(shown: Sequence[Row], new: Baselines) -> Iterator[str]:
+def _disturbed_lines(shown: Sequence[BaselineChange], new: Baselines) -> Iterator[str]:
     """Name the tests with times in the table that something disturbed."""
     tests = [row.test for row in _disturbed(shown, new)]
     if tests:
@@ -152,20 +151,20 @@ def _disturbed_lines(shown: Sequence[Row], new: Baselines) -> Iterator[str]:
         )
 
 
-def _largest(rows: Sequence[Row]) -> Sequence[Row]:
+def _largest(rows: Sequence[BaselineChange]) -> Sequence[BaselineChange]:
     """Return the rows with the largest changes, in their order."""
     ranked = sorted(rows, key=_size, reverse=True)[:MOST_DIFFERENT]
     return [row for row in rows if row in ranked]
 
 
-def _size(row: Row) -> float:
+def _size(row: BaselineChange) -> float:
     """Return the change as a ratio; what is new or gone comes last."""
     if row.old is None or row.new is None:
         return -1.0
     return abs(row.new - row.old) / row.old if row.old else inf
 
 
-def _is_another_mean(row: Row, new: Baselines) -> bool:
+def _is_another_mean(row: BaselineChange, new: Baselines) -> bool:
     """Whether the table of the run has shown another time than the typical one."""
     metric, entry = metric_named(row.metric), new.entries.get(row.test)
     if metric.kind is not MetricKind.NOISY or entry is None or row.new is None:

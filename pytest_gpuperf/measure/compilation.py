@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 
 from ..devices.base import MeasuringDevice
 from ..devices.compile import CompiledCode
-from ..devices.compile import GraphBreak
-from ..devices.compile import Recompilation
 from ..model.finding import Finding
-from ..model.finding import FindingKind
 from ..model.metrics import COMPILED
-from ..model.metrics import GRAPH_BREAKS
-from ..model.metrics import RECOMPILES
 from .step import Deadline
 from .step import Subject
 
@@ -50,41 +44,11 @@ def find_compilation(
 
 def counted(found: CompiledCode) -> Compilation:
     """Return the numbers of what was *found*."""
-    findings = tuple(_findings(found))
     if found.forgotten:
         unmeasured = {metric.name: found.forgotten for metric in COMPILED}
-        return Compilation(unmeasured=unmeasured, findings=findings)
+        return Compilation(unmeasured=unmeasured, findings=found.findings)
     exact = {
-        GRAPH_BREAKS.name: len(found.graph_breaks),
-        RECOMPILES.name: sum(one.times for one in found.recompilations),
+        metric.name: sum(f.per_step for f in found.findings if metric.name in f.metrics)
+        for metric in COMPILED
     }
-    return Compilation(exact=exact, findings=findings)
-
-
-def _findings(found: CompiledCode) -> Iterator[Finding]:
-    yield from map(_broken, found.graph_breaks)
-    yield from map(_compiled_again, found.recompilations)
-
-
-def _broken(graph_break: GraphBreak) -> Finding:
-    return Finding(
-        kind=FindingKind.BREAK,
-        op=None,
-        per_step=1,
-        location=graph_break.location,
-        innermost=graph_break.innermost,
-        metrics=(GRAPH_BREAKS.name,),
-        reason=graph_break.reason,
-    )
-
-
-def _compiled_again(recompilation: Recompilation) -> Finding:
-    refused = "; after so many it runs as plain Python" if recompilation.refused else ""
-    return Finding(
-        kind=FindingKind.RECOMPILE,
-        op=None,
-        per_step=recompilation.times,
-        location=recompilation.location,
-        metrics=(RECOMPILES.name,),
-        reason=f"{recompilation.reason}{refused}",
-    )
+    return Compilation(exact=exact, findings=found.findings)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ..baselines.refresh import BaselineChange
 from ..files import found_above
 from ..model.environment import DeviceKind
 from ..model.results import Unseen
@@ -41,9 +40,9 @@ from ..report.screen.precision import acuity_lines
 from ..report.screen.precision import is_poor
 from ..report.screen.summary import Line
 from ..report.screen.summary import LineRole
+from ..report.screen.summary import as_lines
 from ..report.screen.summary import refresh_lines
 from ..report.screen.summary import summary_lines
-from ..report.table import Row
 from ..runner.evaluation import RunResult
 from ..visible import visible_line
 
@@ -234,8 +233,7 @@ def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
         reporter.write_sep("=", "gpuperf")
     _write(reporter, lines)
     if verbosity > 0:
-        allowed = allowed_lines(run_result.verdicts)
-        _write(reporter, [Line(text=text, role=LineRole.PLAIN) for text in allowed])
+        _write(reporter, as_lines(allowed_lines(run_result.verdicts)))
     if run_result.explained:
         _write(reporter, explanation_lines(run_result.verdicts))
 
@@ -273,23 +271,11 @@ def write_unlooked(reporter: Any, files: Sequence[str]) -> None:
     _write(reporter, [skipped_line(files)] if files else [])
 
 
-def row_of(change: BaselineChange) -> Row:
-    """Turn *change* into a row: baselines and report do not import each other."""
-    return Row(
-        test=change.test,
-        metric=change.metric,
-        old=change.old,
-        new=change.new,
-        anchor=change.anchor,
-    )
-
-
 def _refresh_lines(run_result: RunResult) -> Sequence[Line]:
-    rows = [row_of(change) for change in run_result.refreshed]
-    if not rows:
+    if not run_result.refreshed:
         return ()
     title = f"refreshed {run_result.baseline_file}:"
-    return tuple(_titled(title, refresh_lines(rows)))
+    return tuple(_titled(title, refresh_lines(run_result.refreshed)))
 
 
 def _untouched_lines(run_result: RunResult, verbosity: int) -> Iterator[Line]:
@@ -304,7 +290,7 @@ def _untouched_lines(run_result: RunResult, verbosity: int) -> Iterator[Line]:
 
 
 def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:
-    yield Line(text="", role=LineRole.PLAIN)
+    yield Line(text="")
     yield Line(text=title, role=LineRole.HEADER)
     yield from lines
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Final
@@ -49,25 +48,6 @@ def _gathered(values: Sequence[float], width: int) -> Sequence[float]:
 
 
 # Columns of text.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A stored value, by metric name, before and after; ``None`` if there is none.
-
-    ``anchor`` is the value that its drift is counted from.
-    """
-
-    test: str
-    metric: str
-    old: float | None
-    new: float | None
-    anchor: float | None = None
-
-    @property
-    def has_drifted(self) -> bool:
-        """Whether there is a way from the anchor to the new value."""
-        return None not in {self.anchor, self.new} and self.anchor != self.new
 
 
 def align(rows: Sequence[Sequence[str]], left: frozenset[int]) -> tuple[str, ...]:

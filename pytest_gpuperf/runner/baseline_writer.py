@@ -25,7 +25,6 @@ from ..baselines.acceptance import with_evidence_of
 from ..baselines.drift import Leeway
 from ..baselines.drift import anchored
 from ..baselines.format import why_unstorable
-from ..baselines.refresh import BaselineChange
 from ..baselines.refresh import keeps_disturbed
 from ..baselines.refresh import new_entry
 from ..baselines.refresh import outcomes_of
@@ -38,6 +37,7 @@ from ..judge.calls import merged
 from ..judge.calls import prior_of
 from ..judge.calls import settle_together
 from ..model.baseline import ENOUGH_RUNS
+from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
 from ..model.baseline import Drift
 from ..model.baseline import Entry

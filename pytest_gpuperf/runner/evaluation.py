@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ..baselines.refresh import BaselineChange
 from ..baselines.stale import Seen
 from ..baselines.stale import leftovers
 from ..judge.calls import suite_of
+from ..model.baseline import BaselineChange
 from ..model.baseline import Drift
 from ..model.baseline import Kept
 from ..model.baseline import Leftovers

@@ -17,6 +17,7 @@ from .counts import named
 from .drift import drift_lines
 from .summary import Line
 from .summary import LineRole
+from .summary import as_lines
 
 
 # Lines about baselines of tests that are gone.
@@ -57,7 +58,7 @@ def unmeasured_text(
         f"and call gpuperf(step) as before, or remove {them} with: {command}"
     )
     role = LineRole.BAD if is_strict else LineRole.WARN
-    return tuple(Line(text=line, role=role) for line in wrapped(text))
+    return as_lines(wrapped(text), role)
 
 
 def misplaced_lines(baseline_file: str, above: str) -> tuple[Line, ...]:
@@ -79,7 +80,7 @@ def other_device_lines(device: str, folder: str, other: str) -> tuple[Line, ...]
 
 
 def _warned(text: str) -> tuple[Line, ...]:
-    return tuple(Line(text=line, role=LineRole.WARN) for line in wrapped(text))
+    return as_lines(wrapped(text), LineRole.WARN)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from ...model.baseline import BaselineChange
 from ...model.metric import Direction
 from ...model.metric import Metric
 from ...model.metrics import PEAK_ALLOCATED
@@ -27,7 +29,6 @@ from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import metric_named
 from ..numbers import rates_in_words
-from ..table import Row
 from ..table import align
 from ..wrapping import broken
 from .findings import maybe_remark
@@ -75,12 +76,31 @@ ROLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """A line of the report, in ASCII but for names that the user chose."""
 
     text: str
-    role: LineRole
+    role: LineRole = LineRole.PLAIN
+
+
+def as_lines(texts: Iterable[str], role: LineRole = LineRole.PLAIN) -> tuple[Line, ...]:
+    """Return *texts* as lines of one *role*."""
+    return tuple(Line(text=text, role=role) for text in texts)
+
+
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    roles: Iterable[LineRole],
+    left: int,
+) -> tuple[Line, ...]:
+    """Align *rows*, each with its role, below their *header*; no row, no table.
+
+    Column *left* is flush left.
+    """
+    texts = align([header, *rows], left=frozenset({left})) if rows else ()
+    return tuple(map(Line, texts, (LineRole.HEADER, *roles)))
 
 
 def summary_lines(
@@ -100,12 +120,8 @@ def summary_lines(
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=ROLES[verdict.outcome]))
-        lines += [
-            Line(text=text, role=LineRole.PLAIN)
-            for text in remark(verdict, failures_above=failures_above)
-        ]
-    lines += [Line(text=text, role=LineRole.PLAIN) for text in unjudged_lines(ordered)]
-    return tuple(lines)
+        lines += as_lines(remark(verdict, failures_above=failures_above))
+    return (*lines, *as_lines(unjudged_lines(ordered)))
 
 
 def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
@@ -221,7 +237,7 @@ def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
 
 
 def refresh_lines(
-    rows: Sequence[Row], disturbed: Collection[Row] = ()
+    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange] = ()
 ) -> tuple[Line, ...]:
     """A row for each value that changed, and one for each new test that has several.
 
@@ -233,10 +249,10 @@ def refresh_lines(
 
 
 def _new_tests(
-    rows: Sequence[Row], disturbed: Collection[Row]
+    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange]
 ) -> dict[str, dict[str, float]]:
     """Return the values by metric of each test that has several, all of them new."""
-    by_test: dict[str, list[Row]] = {}
+    by_test: dict[str, list[BaselineChange]] = {}
     for row in rows:
         by_test.setdefault(row.test, []).append(row)
     return {
@@ -249,11 +265,8 @@ def _new_tests(
 def _new_lines(new: Mapping[str, Mapping[str, float]]) -> tuple[Line, ...]:
     cells = [NEW_HEADER, *(_new_cells(test, new[test]) for test in new)]
     shown = [c for c in range(len(NEW_HEADER)) if any(row[c] for row in cells[1:])]
-    kept = [tuple(row[column] or "-" for column in shown) for row in cells]
-    header, *texts = align(kept, left=frozenset({len(shown) - 1}))
-    roles = (LineRole.HEADER, *[LineRole.PLAIN] * len(texts))
-    lines = zip((header, *texts), roles, strict=True)
-    return tuple(Line(text=text, role=role) for text, role in lines) if new else ()
+    header, *rows = (tuple(row[column] or "-" for column in shown) for row in cells)
+    return table(header, rows, [LineRole.PLAIN] * len(rows), left=len(shown) - 1)
 
 
 def _new_cells(test: str, values: Mapping[str, float]) -> tuple[str, ...]:
@@ -265,27 +278,20 @@ def _new_cells(test: str, values: Mapping[str, float]) -> tuple[str, ...]:
     return *(format_value(m, values[m.name]) if m else "" for m in found), test
 
 
-def _changed_lines(rows: Sequence[Row], disturbed: Collection[Row]) -> tuple[Line, ...]:
+def _changed_lines(
+    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange]
+) -> tuple[Line, ...]:
     """Old and new values; if any drifted from its anchor, a column says how far."""
-    if not rows:
-        return ()
     marks = ["*" if row in disturbed else "" for row in rows]
     cells = [REFRESH_HEADER, *map(_refresh_cells, rows, marks)]
     left = 4
     if not any(row.has_drifted for row in rows):
         cells = [(*row[:3], *row[4:]) for row in cells]
         left = 3
-    header, *texts = align(cells, left=frozenset({left}))
-    return (
-        Line(text=header, role=LineRole.HEADER),
-        *(
-            Line(text=text, role=_refresh_role(row))
-            for row, text in zip(rows, texts, strict=True)
-        ),
-    )
+    return table(cells[0], cells[1:], map(_refresh_role, rows), left)
 
 
-def _refresh_cells(row: Row, mark: str) -> tuple[str, ...]:
+def _refresh_cells(row: BaselineChange, mark: str) -> tuple[str, ...]:
     metric = metric_named(row.metric)
     if row.old is None or row.new is None:
         old, new = _cell(metric, row.old), _cell(metric, row.new)
@@ -297,7 +303,7 @@ def _refresh_cells(row: Row, mark: str) -> tuple[str, ...]:
     return old, new, f"{mark}{change}", drift, row.metric, row.test
 
 
-def _refresh_role(row: Row) -> LineRole:
+def _refresh_role(row: BaselineChange) -> LineRole:
     if row.old is None or row.new is None or row.old == row.new:
         return LineRole.PLAIN
     higher_is_better = metric_named(row.metric).direction is Direction.HIGHER

@@ -24,7 +24,6 @@ from pytest_gpuperf.baselines.acceptance import with_evidence_of
 from pytest_gpuperf.baselines.drift import Leeway
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.format import loads
-from pytest_gpuperf.baselines.refresh import BaselineChange
 from pytest_gpuperf.baselines.refresh import changes
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.baselines.refresh import selects
@@ -32,6 +31,7 @@ from pytest_gpuperf.baselines.refresh import typical_values
 from pytest_gpuperf.baselines.refresh import with_evidence
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.model.baseline import MOST_RUNS
+from pytest_gpuperf.model.baseline import BaselineChange
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.baseline import Refresh

@@ -26,7 +26,7 @@ from golden_suite import NOISY
 from golden_suite import SHIFT
 from golden_suite import VERDICTS
 
-from pytest_gpuperf.baselines.refresh import BaselineChange
+from pytest_gpuperf.model.baseline import BaselineChange
 from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.baseline import Kept
 from pytest_gpuperf.model.baseline import Leftovers

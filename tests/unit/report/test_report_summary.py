@@ -10,6 +10,7 @@ from builders import a_test
 from builders import a_verdict
 
 from pytest_gpuperf.model.ab import ReferenceResult
+from pytest_gpuperf.model.baseline import BaselineChange
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import MetricKind
@@ -31,7 +32,6 @@ from pytest_gpuperf.report.screen.summary import Line
 from pytest_gpuperf.report.screen.summary import LineRole
 from pytest_gpuperf.report.screen.summary import refresh_lines
 from pytest_gpuperf.report.screen.summary import summary_lines
-from pytest_gpuperf.report.table import Row
 
 
 ON = "on CPU AMD EPYC 2 cores"
@@ -212,12 +212,14 @@ def test_a_test_without_a_result_makes_the_last_line_red() -> None:
 def test_a_refresh_shows_old_and_new() -> None:
     lines = refresh_lines(
         (
-            Row(test="t.py::a", metric="step_ms", old=10.0, new=9.0),
-            Row(test="t.py::a", metric="live_peak_bytes", old=2**20, new=2**20 + 1),
-            Row(test="t.py::b", metric="syncs", old=None, new=1),
-            Row(test="t.py::c", metric="syncs", old=1, new=None),
-            Row(test="t.py::d", metric="syncs", old=1, new=1),
-            Row(test="t.py::d", metric="of_another_version", old=1, new=1),
+            BaselineChange(test="t.py::a", metric="step_ms", old=10.0, new=9.0),
+            BaselineChange(
+                test="t.py::a", metric="live_peak_bytes", old=2**20, new=2**20 + 1
+            ),
+            BaselineChange(test="t.py::b", metric="syncs", old=None, new=1),
+            BaselineChange(test="t.py::c", metric="syncs", old=1, new=None),
+            BaselineChange(test="t.py::d", metric="syncs", old=1, new=1),
+            BaselineChange(test="t.py::d", metric="of_another_version", old=1, new=1),
         )
     )
 
@@ -253,11 +255,11 @@ MEASURED = (
 
 def test_a_refresh_has_one_row_for_each_new_test_behind_what_changed() -> None:
     rows = [
-        Row(test=test, metric=metric, old=None, new=value)
+        BaselineChange(test=test, metric=metric, old=None, new=value)
         for test in ("t.py::a", "t.py::b")
         for metric, value in MEASURED
     ]
-    changed = Row(test="t.py::c", metric="syncs", old=1, new=2)
+    changed = BaselineChange(test="t.py::c", metric="syncs", old=1, new=2)
 
     lines = refresh_lines((*rows, changed))
 
@@ -280,7 +282,7 @@ old  new  change  metric  test
 
 def test_what_no_new_test_has_is_no_column() -> None:
     rows = [
-        Row(test="t.py::a", metric=metric, old=None, new=value)
+        BaselineChange(test="t.py::a", metric=metric, old=None, new=value)
         for metric, value in MEASURED[1:3]
     ]
 
@@ -294,10 +296,12 @@ def test_what_no_new_test_has_is_no_column() -> None:
 def test_a_refresh_shows_how_far_the_new_values_drifted() -> None:
     lines = refresh_lines(
         (
-            Row(test="t.py::a", metric="step_ms", old=10.0, new=10.2, anchor=9.9),
-            Row(test="t.py::a", metric="syncs", old=1, new=2, anchor=2),
-            Row(test="t.py::b", metric="syncs", old=1, new=None, anchor=1),
-            Row(test="t.py::c", metric="syncs", old=None, new=1),
+            BaselineChange(
+                test="t.py::a", metric="step_ms", old=10.0, new=10.2, anchor=9.9
+            ),
+            BaselineChange(test="t.py::a", metric="syncs", old=1, new=2, anchor=2),
+            BaselineChange(test="t.py::b", metric="syncs", old=1, new=None, anchor=1),
+            BaselineChange(test="t.py::c", metric="syncs", old=None, new=1),
         )
     )
 
@@ -312,7 +316,7 @@ def test_a_refresh_shows_how_far_the_new_values_drifted() -> None:
 
 
 def test_a_refresh_that_ends_at_its_anchors_has_no_drift_to_show() -> None:
-    row = Row(test="t.py::a", metric="syncs", old=1, new=2, anchor=2)
+    row = BaselineChange(test="t.py::a", metric="syncs", old=1, new=2, anchor=2)
 
     assert text_of(refresh_lines((row,))) == (
         """\
@@ -339,7 +343,7 @@ def test_more_is_good_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) 
     )
     monkeypatch.setitem(METRICS, "hits", hits)
 
-    lines = refresh_lines((Row(test="t", metric="hits", old=1, new=2),))
+    lines = refresh_lines((BaselineChange(test="t", metric="hits", old=1, new=2),))
 
     assert lines[1] == Line(text="  1    2      +1  hits    t", role=LineRole.GOOD)
 
