@@ -13,10 +13,10 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.units import counted
 from .watch import Objection
 from .watch import SuiteLine
 from .watch import WatchedTest
-from .watch import counted
 from .watch import suite_lines
 
 

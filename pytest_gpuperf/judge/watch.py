@@ -17,6 +17,7 @@ from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.finding import file_of
 from ..model.metrics import PAGEABLE_COPIES
+from ..model.units import counted
 
 
 # What one test did.
@@ -251,11 +252,3 @@ def tally(records: Iterable[WatchedTest]) -> Counter[str]:
         found["unjudged"] += record.unjudged > 0
         found["leaking"] += bool(record.left)
     return found
-
-
-def counted(number: int, noun: str) -> str:
-    """Write *number* with its *noun*."""
-    if number == 1:
-        return f"1 {noun}"
-    plural = noun[:-1] + "ies" if noun.endswith("copy") else f"{noun}s"
-    return f"{number} {plural}"

@@ -50,6 +50,7 @@ from ..model.codec import encode
 from ..model.environment import PRETEND_GIB
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
+from ..model.units import counted
 from ..report.screen.watch import GPU_TEXTS
 from ..report.screen.watch import watch_lines
 from ..settings import refuse_in_ci
@@ -460,7 +461,7 @@ class WatchReport:
             )
             write(self._settings.counts, f"{text}\n")
         place = self._settings.counts.relative_to(self._config.rootpath).as_posix()
-        rows = "1 row" if changed == 1 else f"{changed} rows"
+        rows = counted(changed, "row")
         self._note = f"stored counts in {place}: {rows} changed"
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ...model.baseline import Drift
 from ...model.baseline import Leftovers
+from ...model.units import counted
 from ..command import Invocation
 from ..command import prune_command
 from ..numbers import join_fitting
@@ -30,7 +31,7 @@ def leftover_lines(found: Leftovers, baseline_file: str) -> tuple[Line, ...]:
     if not found.gone or found.pruned:
         return ()
     number = len(found.gone)
-    entries = "1 entry" if number == 1 else f"{number} entries"
+    entries = counted(number, "entry")
     verb, them = ("has", "it") if number == 1 else ("have", "them")
     text = (
         f"gpuperf: {entries} of {baseline_file} {verb} no test any more, "

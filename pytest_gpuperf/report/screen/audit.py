@@ -24,6 +24,7 @@ from ...model.metrics import D2H_BYTES
 from ...model.metrics import H2D_BYTES
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PREDICTED_GARBAGE
+from ...model.units import counted
 from ...visible import visible
 from ..numbers import format_value
 from ..remedies import Remedy
@@ -299,7 +300,7 @@ def _listed(title: str, unjudged: Iterable[Finding], view: AuditView) -> Iterato
         yield from _inside(items[0], view)
         others = len({item.inner for item in items}) - 1
         if others:
-            yield from labelled("", f"and on {_counted(others, 'line')} more")
+            yield from labelled("", f"and on {counted(others, 'line')} more")
 
 
 def _answer(audit: StepAudit) -> str:
@@ -328,17 +329,17 @@ def _sums(audit: StepAudit) -> Iterator[str]:
     shown = [f for f in certain if f.repeats or audit.steps <= 1]
     once = sum(f.per_step for f in certain if f.once)
     lines = len({_order(f) for f in shown})
-    where = f" on {_counted(lines, 'line')}" if lines else ""
+    where = f" on {counted(lines, 'line')}" if lines else ""
     if audit.steps > 1:
         number = f"{audit.repeating / audit.steps:.3g}"
         yield f"{number} wait{'' if number == '1' else 's'} per step{where}, {audit.steps} steps"
         single = audit.totals.syncs - audit.repeating - once
         if single:
-            yield f"{_counted(single, 'wait')} in a single step"
+            yield f"{counted(single, 'wait')} in a single step"
         if once:
-            yield f"{_counted(once, 'wait')} once"
+            yield f"{counted(once, 'wait')} once"
     else:
-        yield f"{_counted(audit.repeating, 'wait')}{where}"
+        yield f"{counted(audit.repeating, 'wait')}{where}"
     unsure = {
         "maybe": audit.totals.maybe,
         "not judged": sum(item.per_step for item in audit.not_judged),
@@ -354,7 +355,3 @@ def _sums(audit: StepAudit) -> Iterator[str]:
 def _copied(audit: StepAudit, metric: str, total_bytes: int) -> str:
     copies = sum(copy.per_step for copy in audit.copies if metric in copy.metrics)
     return f"{copies} ({format_value(PEAK_ALLOCATED, total_bytes)})"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

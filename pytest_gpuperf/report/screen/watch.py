@@ -15,7 +15,6 @@ from ...judge.watch import UNKNOWN
 from ...judge.watch import Objection
 from ...judge.watch import SuiteLine
 from ...judge.watch import WatchedTest
-from ...judge.watch import counted
 from ...judge.watch import suite_lines
 from ...judge.watch import tally
 from ...judge.watch import waits_in
@@ -23,6 +22,7 @@ from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.metrics import PEAK_ALLOCATED
+from ...model.units import counted
 from ..numbers import format_value
 from ..remedies import KIND_REMEDIES
 from ..remedies import garbage_remedy
