@@ -132,12 +132,13 @@ def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
 
 
 def _cells(verdict: TestVerdict) -> tuple[str, ...]:
-    baseline, now = _numbers(verdict, STEP_MS)
+    time, syncs = map(verdict.measured, (STEP_MS, SYNCS))
+    now, baseline = (time.now, time.baseline) if time else (None, None)
     return (
         _cell(STEP_MS, now),
         _cell(STEP_MS, baseline),
         _change(STEP_MS, baseline, now),
-        _cell(SYNCS, _numbers(verdict, SYNCS)[1]),
+        _cell(SYNCS, syncs.now if syncs else None),
         _cell(PEAK_ALLOCATED, _peak_bytes(verdict)),
         in_a_word(verdict),
         verdict.test,
@@ -152,22 +153,10 @@ def in_a_word(verdict: TestVerdict) -> str:
     return what_happened(next(v for v in verdict.verdicts if v.outcome is outcome))
 
 
-def _numbers(verdict: TestVerdict, metric: Metric) -> tuple[float | None, float | None]:
-    """Return the baseline and the present value of *metric*."""
-    found = [v for v in verdict.verdicts if v.metric == metric.name]
-    known = sorted(
-        # A verdict by the baseline first: a budget's has the number, but nothing to
-        # compare with.
-        (v for v in found if v.now is not None),
-        key=lambda v: v.baseline is None,
-    )
-    return (known[0].baseline, known[0].now) if known else (None, None)
-
-
 def _peak_bytes(verdict: TestVerdict) -> float | None:
     """Return the memory under the budget's metric that this device measures."""
-    peaks = (_numbers(verdict, m)[1] for m in limited_by(str(PEAK_ALLOCATED.budget)))
-    return next((peak for peak in peaks if peak is not None), None)
+    peaks = map(verdict.measured, limited_by(str(PEAK_ALLOCATED.budget)))
+    return next((peak.now for peak in peaks if peak), None)
 
 
 def _cell(metric: Metric, value: float | None) -> str:
