@@ -24,8 +24,6 @@ from ...model.finding import FindingKind
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.units import counted
 from ..numbers import format_value
-from ..remedies import KIND_REMEDIES
-from ..remedies import garbage_remedy
 from ..remedies import remedy_of
 from ..table import align
 from ..wrapping import REASON_INDENT
@@ -104,8 +102,7 @@ def _worst(lines: Sequence[SuiteLine], most: int | None) -> Iterator[str]:
     for line, text in zip(shown, texts[1:], strict=True):
         yield text
         yield from _source(line)
-    if len(lines) > len(shown):
-        yield f"{counted(len(lines) - len(shown), 'more line')}: -v shows all"
+    yield from _more(len(lines), most, "more line")
 
 
 def _row(line: SuiteLine) -> tuple[str, ...]:
@@ -126,57 +123,71 @@ def _source(line: SuiteLine) -> Iterator[str]:
         yield from labelled(
             "source", text if len(text) <= room else f"{text[: room - 3]}..."
         )
-    remedy = remedy_of(line.first)
-    yield from labelled("fix", remedy.do if remedy else "")
+    yield from _fix(line.first)
 
 
 def _leaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
-    leaking = sorted(
-        (record for record in records if record.left),
-        key=lambda r: (-_held(r.left), r.test),
-    )
-    if not leaking:
+    found = [
+        (
+            r.test,
+            r.left,
+            f"{counted(r.left_tensors, 'tensor')}, {_bytes(_held(r.left))}",
+        )
+        for r in records
+        if r.left
+    ]
+    yield from _kept("tests that leave device memory to the next:", found, most)
+
+
+def _garbage(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
+    found = [
+        (r.test, r.garbage, _bytes(_held(r.garbage)))
+        for r in records
+        if _held(r.garbage)
+    ]
+    title = "tests with device memory that only Python's garbage collector frees:"
+    yield from _kept(title, found, most)
+
+
+def _kept(
+    title: str, found: Iterable[tuple[str, Sequence[Finding], str]], most: int | None
+) -> Iterator[str]:
+    """Show tests, what they keep, and how much it is in words: the most bytes first."""
+    ordered = sorted(found, key=lambda row: (-_held(row[1]), row[0]))
+    if not ordered:
         return
     yield ""
-    yield "tests that leave device memory to the next:"
-    for record in leaking[:most]:
-        tensors = counted(record.left_tensors, "tensor")
-        yield f"  {record.test}: {tensors}, {_bytes(_held(record.left))}"
-        yield from _left(record.left)
-    if most is not None and len(leaking) > most:
-        yield f"{counted(len(leaking) - most, 'more test')}: -v shows all"
+    yield title
+    for test, kept, amount in ordered[:most]:
+        yield f"  {test}: {amount}"
+        yield from _first(kept)
+    yield from _more(len(ordered), most, "more test")
+
+
+def _more(number: int, most: int | None, noun: str) -> Iterator[str]:
+    if most is not None and number > most:
+        yield f"{counted(number - most, noun)}: -v shows all"
 
 
 def _held(found: Iterable[Finding]) -> int:
     return sum(each.held_bytes for each in found)
 
 
-def _left(left: Sequence[Finding]) -> Iterator[str]:
+KEPT_LABELS: Final = {FindingKind.LEFT: "kept by", FindingKind.GARBAGE: "kept"}
+
+
+def _first(kept: Sequence[Finding]) -> Iterator[str]:
     # The youngest comes first: the rest is mostly what it was computed from.
-    first = left[0]
+    first = kept[0]
     yield f"  --> {first.location or UNKNOWN}"
     yield from labelled("source", first.source)
-    yield from labelled("kept by", first.reason)
-    yield from labelled("fix", KIND_REMEDIES[FindingKind.LEFT].do)
+    yield from labelled(KEPT_LABELS[first.kind], first.reason)
+    yield from _fix(first)
 
 
-def _garbage(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
-    """Show the tests whose memory only the garbage collector frees, the most first."""
-    sizes = {record: _held(record.garbage) for record in records}
-    found = sorted((r for r in sizes if sizes[r]), key=lambda r: (-sizes[r], r.test))
-    if not found:
-        return
-    yield ""
-    yield "tests with device memory that only Python's garbage collector frees:"
-    for record in found[:most]:
-        first = record.garbage[0]
-        yield f"  {record.test}: {_bytes(sizes[record])}"
-        yield f"  --> {first.location or UNKNOWN}"
-        yield from labelled("source", first.source)
-        yield from labelled("kept", first.reason)
-        yield from labelled("fix", garbage_remedy(first.reason).do)
-    if most is not None and len(found) > most:
-        yield f"{counted(len(found) - most, 'more test')}: -v shows all"
+def _fix(found: Finding) -> tuple[str, ...]:
+    remedy = remedy_of(found)
+    return labelled("fix", remedy.do if remedy else "")
 
 
 def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
@@ -245,7 +256,7 @@ def _verdict(
                 yield f"  --> {line.place}"
                 yield from _source(line)
             if objection.left:
-                yield from _left(objection.left)
+                yield from _first(objection.left)
     elif stored is not None:
         lines = counted(len(stored[STORED_LINES]), "line")
         leaks = counted(len(stored[STORED_LEAKS]), "leaking test")

@@ -71,6 +71,9 @@ KEPT: Final = replace(
     held_bytes=24 * MIB,
     reason="train.history",
 )
+GARBAGE: Final = replace(
+    KEPT, kind=FindingKind.GARBAGE, reason="in a cycle of function forward"
+)
 WATCHED: Final = (
     WatchedTest(
         test="tests/test_train.py::test_step",
@@ -86,7 +89,7 @@ WATCHED: Final = (
     WatchedTest(
         test="tests/test_train.py::test_gained",
         lines=(a_use(12, "total += loss.item()", waits=1),),
-        garbage=(replace(KEPT, reason="in a cycle of function forward"),),
+        garbage=(GARBAGE,),
         peak_bytes=10 * MIB,
         used=True,
         unjudged=2,
