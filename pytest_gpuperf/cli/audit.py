@@ -10,7 +10,6 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +24,8 @@ from ..report.json.audit import audit_document
 from ..report.screen.audit import AuditView
 from ..report.screen.audit import audit_lines
 from ..visible import printed
+from .number_options import real
+from .number_options import whole
 from .program_process import ProgramRequest
 from .program_process import ProgramResult
 from .program_process import found_in
@@ -50,13 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument(
         "--max-syncs",
-        type=_count,
+        type=whole(0, "a whole number from 0 on"),
         metavar="N",
         help="exit with 1 if the CPU waits more than N times (default: no limit)",
     )
     parser.add_argument(
         "--max-syncs-per-step",
-        type=_rate,
+        type=real(lambda rate: rate >= 0, "a number from 0 on"),
         metavar="N",
         help="the same per step, without what one step alone does: it does not depend "
         "on how many steps the script runs",
@@ -98,24 +99,6 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")
     return code or (AUDIT_FAILED if objections else 0)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        msg = f"expected a whole number from 0 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if not 0 <= rate < inf:
-        msg = f"expected a number from 0 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return rate
 
 
 def _audited(

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,8 @@ from ..report.screen.memory import MemoryView
 from ..report.screen.memory import is_large
 from ..report.screen.memory import memory_lines
 from ..visible import printed
+from .number_options import real
+from .number_options import whole
 from .program_process import ProgramRequest
 from .program_process import found_in
 from .script import Program
@@ -50,13 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument(
         "--gb",
-        type=_gib,
+        type=real(lambda gib: gib > 0, "a number of GiB above 0"),
         metavar="GIB",
         help="exit with 1 if it does not fit a GPU of so many GiB (2**30 bytes)",
     )
     parser.add_argument(
         "--steps",
-        type=_steps,
+        type=whole(1, "a whole number of steps from 1 on"),
         default=PROGRAM_STEPS,
         metavar="N",
         help=f"end the script after N steps (default: {PROGRAM_STEPS})",
@@ -213,21 +214,3 @@ def _half(option: str, text: str) -> str:
         msg = f"{option} {text}: expected a batch size of 2 or more, to be halved"
         raise UsageError(msg, ErrorId.GP113)
     return str(int(text) // 2)
-
-
-def _gib(text: str) -> float:
-    try:
-        gib = float(text)
-    except ValueError:
-        gib = inf
-    if not 0 < gib < inf:
-        msg = f"expected a number of GiB above 0, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return gib
-
-
-def _steps(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        msg = f"expected a whole number of steps from 1 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
