@@ -10,6 +10,8 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +19,7 @@ from ..devices.audit_record import StepAudit
 from ..devices.preflight import own_version
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.codec import decode
 from ..model.finding import Location
 from ..report.ci.sarif import sarif
 from ..report.command import audit_command
@@ -24,11 +27,9 @@ from ..report.json.audit import audit_document
 from ..report.screen.audit import AuditView
 from ..report.screen.audit import audit_lines
 from ..visible import printed
-from .number_options import real
-from .number_options import whole
-from .program_process import ProgramRequest
-from .program_process import ProgramResult
-from .program_process import found_in
+from .audit_process import START
+from .audit_process import Audited
+from .audit_process import AuditRequest
 from .script import SIGNALLED
 from .script import Program
 from .script import file_place
@@ -38,6 +39,7 @@ from .script_process import Output
 from .script_process import add_program
 from .script_process import program_of
 from .script_process import root_of
+from .script_process import run_program
 from .script_process import unfinished
 
 
@@ -51,13 +53,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument(
         "--max-syncs",
-        type=whole(0, "a whole number from 0 on"),
+        type=_count,
         metavar="N",
         help="exit with 1 if the CPU waits more than N times (default: no limit)",
     )
     parser.add_argument(
         "--max-syncs-per-step",
-        type=real(lambda rate: rate >= 0, "a number from 0 on"),
+        type=_rate,
         metavar="N",
         help="the same per step, without what one step alone does: it does not depend "
         "on how many steps the script runs",
@@ -101,15 +103,37 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     return code or (AUDIT_FAILED if objections else 0)
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        msg = f"expected a whole number from 0 on, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = -1.0
+    if not 0 <= rate < inf:
+        msg = f"expected a number from 0 on, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return rate
+
+
 def _audited(
     program: Program, root: Path, output: Output
-) -> tuple[int, ProgramResult | None]:
+) -> tuple[int, Audited | None]:
     """Run *program* in a process of its own: its exit code and what was found."""
     notes = notes_of(program)
-    code, result = found_in(ProgramRequest(program=program, root=str(root)), output)
-    if result is None:
+    request = partial(AuditRequest, program=program, root=str(root))
+    code, report = run_program(START, request, output)
+    if report is None:
         return code, None
-    return code, replace(result, notes=(*result.notes, *_failed(code), *notes))
+    audited = decode(Audited, report)
+    if audited.refusal is not None:
+        raise UsageError(audited.refusal, ErrorId.GP110)
+    return code, replace(audited, notes=(*audited.notes, *_failed(code), *notes))
 
 
 def _failed(code: int) -> Iterator[str]:
@@ -141,7 +165,7 @@ def _text(
 
 def _write_sarif(
     file: Path,
-    audited: ProgramResult,
+    audited: Audited,
     program: Program,
     in_file: Callable[[Location], Location],
 ) -> None:

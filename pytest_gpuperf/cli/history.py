@@ -38,7 +38,6 @@ from ..report.screen.history import overview_lines
 from ..report.table import marks_for
 from ..visible import printed
 from .files import ask_project
-from .number_options import COUNT
 
 
 REST: Final = None
@@ -86,7 +85,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--last",
-        type=COUNT,
+        type=_count,
         metavar="N",
         help=f"runs to draw and to list of each test (default: draw {LAST}, list "
         f"{MOST_RUNS_LISTED})",
@@ -265,8 +264,15 @@ def _changes_of(series: Series, points: Sequence[Point]) -> Iterator[LevelChange
         )
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        msg = f"expected a whole number from 1 on, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
 def _searched(text: str) -> int:
-    if COUNT(text) > MOST_RUNS_SEARCHED:
+    if _count(text) > MOST_RUNS_SEARCHED:
         msg = f"expected a whole number from 1 to {MOST_RUNS_SEARCHED}, found {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return int(text)

@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import atexit
+import gc
 import json
 import linecache
+import os
 import sys
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
+from math import inf
 from pathlib import Path
+from typing import TYPE_CHECKING
 from typing import Final
 
+from ..devices.pretend import pretend_gpu
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..judge.budget import fit_of
+from ..model.codec import decode
+from ..model.codec import encode
 from ..model.forecast import Fit
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
@@ -26,18 +36,97 @@ from ..report.screen.memory import MemoryView
 from ..report.screen.memory import is_large
 from ..report.screen.memory import memory_lines
 from ..visible import printed
-from .number_options import real
-from .number_options import whole
-from .program_process import ProgramRequest
-from .program_process import found_in
 from .script import Program
+from .script import load
 from .script import notes_of
 from .script_process import REST
 from .script_process import Output
 from .script_process import add_program
 from .script_process import program_of
 from .script_process import root_of
+from .script_process import run_program
+from .script_process import run_tidily
+from .script_process import start_of
 from .script_process import unfinished
+
+
+if TYPE_CHECKING:
+    from ..devices.pretend.memory_watch import ProgramMemory
+
+
+# The process that ``gpuperf memory`` starts: it becomes the script's.
+
+START: Final = start_of(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryRequest:
+    """A program, the folder of the lines to name, and the file to report in.
+
+    ``steps`` are as many as are run at most; ``values`` is that of ``pretend_gpu``;
+    ``saving`` is what is done about memory in the program's place.
+    """
+
+    program: Program
+    root: str
+    report: str
+    steps: int
+    values: bool | None = None
+    saving: Saving | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What the process found, or why it did not start the program."""
+
+    forecast: Forecast | None = None
+    refusal: str | None = None
+
+
+def main() -> None:
+    """Predict the memory of what the command line asks for, until this process ends."""
+    request: MemoryRequest = decode(MemoryRequest, json.loads(sys.argv[1]))
+    undo = ExitStack()
+    undo.enter_context(
+        pretend_gpu(request.root, values=request.values, whole_process=True)
+    )
+    # Imported here: the command that starts this process imports this module, too, and
+    # needs no torch.
+    from ..devices.pretend.memory_watch import watching_program
+
+    # What is there by now stays, and to look through it takes most of a collection.
+    gc.freeze()
+    memory = undo.enter_context(watching_program(request.root, request.steps))
+    try:
+        loaded = load(request.program)
+    except UsageError as error:
+        _write(request.report, Remembered(refusal=str(error)))
+        return
+    if request.saving is not None:
+        from ..measure.forecast_savings import applied
+
+        undo.enter_context(applied(request.saving))
+    # The functions registered by the program and its threads come first.
+    atexit.register(_finish, memory, undo, request.report, os.getpid())
+    run_tidily(loaded)
+
+
+def _finish(memory: ProgramMemory, undo: ExitStack, report: str, process: int) -> None:
+    """Leave the forecast in *report*, unless this is a fork of the process."""
+    # A fork, such as a DataLoader's worker, inherits the exit handlers.
+    if os.getpid() == process:
+        from ..measure.forecast_savings import forecast_of_program
+
+        found = Remembered(forecast=forecast_of_program(memory))
+        try:
+            undo.close()
+        except LookupError:  # the saving has nothing to be applied to
+            found = Remembered()
+        _write(report, found)
+
+
+def _write(report: str, remembered: Remembered) -> None:
+    Path(report).write_text(json.dumps(encode(remembered)), encoding="utf-8")
 
 
 PROGRAM_FAILED: Final = 1
@@ -51,13 +140,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument(
         "--gb",
-        type=real(lambda gib: gib > 0, "a number of GiB above 0"),
+        type=_gib,
         metavar="GIB",
         help="exit with 1 if it does not fit a GPU of so many GiB (2**30 bytes)",
     )
     parser.add_argument(
         "--steps",
-        type=whole(1, "a whole number of steps from 1 on"),
+        type=_steps,
         default=PROGRAM_STEPS,
         metavar="N",
         help=f"end the script after N steps (default: {PROGRAM_STEPS})",
@@ -92,18 +181,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Question:
+    """The script, and how to run it."""
+
+    program: Program
+    root: Path
+    steps: int
+    values: bool | None
+    output: Output
+
+
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Run the program, with and without savings; print and return the exit code."""
     program = program_of(arguments, rest)
-    request = ProgramRequest(
+    question = _Question(
         program=program,
-        root=str(root_of(arguments.root, program)),
+        root=root_of(arguments.root, program),
         steps=arguments.steps,
         values=False if arguments.no_values else None,
+        output=Output.ERRORS if arguments.json else Output.SHOWN,
     )
     halved = _halved(program, arguments.batch_option)
-    output = Output.ERRORS if arguments.json else Output.SHOWN
-    code, forecast = _predicted(request, output)
+    code, forecast = _predicted(question)
     if forecast is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or PROGRAM_FAILED
@@ -112,7 +212,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         return code
     fit = None if arguments.gb is None else fit_of(forecast, arguments.gb)
     worth = not arguments.no_savings and _is_worth_savings(arguments, forecast, fit)
-    savings = dict(_pulled(request, halved)) if worth else {}
+    savings = dict(_pulled(question, halved)) if worth else {}
     _print(arguments, program, forecast, savings, fit)
     return PROGRAM_FAILED if fit in {Fit.TOO_LARGE, Fit.UNKNOWN} else 0
 
@@ -167,25 +267,40 @@ def _command(arguments: argparse.Namespace, program: Program, gib: float | None)
     )
 
 
-def _predicted(request: ProgramRequest, output: Output) -> tuple[int, Forecast | None]:
+def _predicted(
+    question: _Question, saving: Saving | None = None
+) -> tuple[int, Forecast | None]:
     """Run the program in a process of its own: its exit code and what it would need."""
-    notes = notes_of(request.program)
-    code, result = found_in(request, output)
-    if result is None or result.forecast is None:
+    notes = notes_of(question.program)
+    request = partial(
+        MemoryRequest,
+        program=question.program,
+        root=str(question.root),
+        steps=question.steps,
+        values=question.values,
+        saving=saving,
+    )
+    output = Output.NOWHERE if saving else question.output
+    code, report = run_program(START, request, output)
+    if report is None:
         return code, None
-    forecast = result.forecast
-    return code, replace(forecast, notes=(*forecast.notes, *notes))
+    remembered = decode(Remembered, report)
+    if remembered.refusal is not None:
+        raise UsageError(remembered.refusal, ErrorId.GP110)
+    forecast = remembered.forecast
+    if forecast is not None:
+        forecast = replace(forecast, notes=(*forecast.notes, *notes))
+    return code, forecast
 
 
 def _pulled(
-    request: ProgramRequest, halved: Program | None
+    question: _Question, halved: Program | None
 ) -> Iterator[tuple[Saving, Forecast | None]]:
     """Predict again with each saving; ``None`` if the program fails with it."""
     for saving in Saving:
-        program = halved if saving is Saving.HALF_BATCH else request.program
+        program = halved if saving is Saving.HALF_BATCH else question.program
         if program is not None:
-            again = replace(request, program=program, saving=saving)
-            code, forecast = _predicted(again, Output.NOWHERE)
+            code, forecast = _predicted(replace(question, program=program), saving)
             yield saving, None if code else forecast
 
 
@@ -214,3 +329,21 @@ def _half(option: str, text: str) -> str:
         msg = f"{option} {text}: expected a batch size of 2 or more, to be halved"
         raise UsageError(msg, ErrorId.GP113)
     return str(int(text) // 2)
+
+
+def _gib(text: str) -> float:
+    try:
+        gib = float(text)
+    except ValueError:
+        gib = inf
+    if not 0 < gib < inf:
+        msg = f"expected a number of GiB above 0, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return gib
+
+
+def _steps(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        msg = f"expected a whole number of steps from 1 on, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)

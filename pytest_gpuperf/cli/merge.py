@@ -23,7 +23,6 @@ from ..runner.merge import merge
 from ..visible import printed
 from .files import read_results
 from .files import results_file
-from .number_options import COUNT
 from .pending import read_pending
 
 
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shards",
         dest="expected",
-        type=COUNT,
+        type=_count,
         metavar="N",
         help="fail if there are fewer than N shards (default: as many as are named)",
     )
@@ -86,6 +85,13 @@ def _merged(arguments: argparse.Namespace) -> tuple[int, tuple[str, ...]]:
         for pending in merged.pending
     ]
     return merged.exit_status, (*(f"pending: {path}" for path in written), *lines)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        msg = f"expected a whole number from 1 on, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -14,7 +14,6 @@ from typing import Final
 
 from ..model.baseline import LEAST_GAP
 from ..model.baseline import Refresh
-from .number_options import whole
 from .script import EXIT_INTERRUPTED
 from .script import interrupts_left_to_child
 from .script import shell_code
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--occasions",
-        type=whole(1, "a whole number from 1 up"),
+        type=_count,
         metavar="N",
         help="add the runs of so many occasions to the baselines, with a gap between "
         "them, and record what is missing (default kind: evidence)",
@@ -132,6 +131,13 @@ def _kind(text: str) -> Refresh:
     except ValueError:
         msg = f"expected one of {REFRESH_KINDS}, found {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"expected a whole number from 1 up, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
 
 
 def _minutes(text: str) -> float:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli import program_process
+from pytest_gpuperf.cli import memory
 from pytest_gpuperf.model.forecast import Saving
 
 
@@ -103,9 +103,7 @@ def test_a_small_peak_needs_no_saving_and_one_run_is_enough(
 ) -> None:
     write(TRAINING)
     runs: list[object] = []
-    monkeypatch.setattr(
-        program_process, "run_program", counted(runs, program_process.run_program)
-    )
+    monkeypatch.setattr(memory, "run_program", counted(runs, memory.run_program))
 
     code = main(["memory", "train.py", "--no-values", "--", "--batch", "8"])
 
@@ -275,7 +273,7 @@ def repeating(
     first: list[tuple[int, object]] = []
 
     def run_program(start: str, request: Any, output: object) -> tuple[int, object]:
-        if request.args[0].saving not in alike:
+        if request.keywords["saving"] not in alike:
             first.append(run(start, request, output))
             return first[-1]
         return first[0]
@@ -290,8 +288,7 @@ def test_each_saving_is_predicted_again(
     # Without a state of the optimizer the first step's peak is as large as any.
     write(TRAINING.replace("AdamW", "SGD"))
     alike = {Saving.EARLY_ZERO_GRAD, Saving.FOR_LOOP, Saving.FUSED}
-    answer = repeating(alike, program_process.run_program)
-    monkeypatch.setattr(program_process, "run_program", answer)
+    monkeypatch.setattr(memory, "run_program", repeating(alike, memory.run_program))
 
     code = main(
         [
