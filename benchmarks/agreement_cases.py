@@ -23,7 +23,6 @@ from typing import Final
 from agreement_table import UNKNOWN
 from agreement_table import Seen
 
-from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.pretend import pretend_gpu
@@ -31,6 +30,7 @@ from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
 from pytest_gpuperf.measure.trace import parse
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
 
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit"))
@@ -114,11 +114,11 @@ def _audited(gpu: PretendGpu, case: Case) -> Seen:
         waits.append(None if failures.is_last else audit.totals.syncs)
         maybe += audit.totals.maybe
         for finding in audit.findings:
-            if finding.kind is not AuditKind.MAYBE:
-                lines[line_of(finding.site.location)] += finding.count
+            if finding.is_certain:
+                lines[line_of(finding.location)] += finding.per_step
         for copy in audit.copies:
-            if not copy.pinned:
-                pageable[line_of(copy.site.location)] += copy.count
+            if PAGEABLE_COPIES.name in copy.metrics:
+                pageable[line_of(copy.location)] += copy.per_step
     return Seen(
         waits=tuple(waits),
         maybe=maybe,
@@ -164,13 +164,13 @@ def _profiled(profile: Profile, case: Case) -> Seen:
     trace = parse(profile(answer, batches))
     waits = list(device_waits(trace))
     counts = Counter(wait.step for wait in waits)
-    copies = [each for each in transfers_of(trace) if each.kind.pinned is False]
+    copies = [each for each in transfers_of(trace) if each.pinned is False]
     return Seen(
         waits=tuple(
             counts[index] if is_known else None for index, is_known in enumerate(known)
         ),
         lines=dict(Counter(line_of(wait.cause.location) for wait in waits)),
-        pageable=dict(Counter(line_of(each.kind.location) for each in copies)),
+        pageable=dict(Counter(line_of(each.cause.location) for each in copies)),
         silent=failures.first,
     )
 

@@ -33,7 +33,6 @@ from typing import Final
 
 from agreement_cases import Failures
 
-from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend import pretend_gpu
 from pytest_gpuperf.errors import UsageError
@@ -119,12 +118,12 @@ def on_pretend(only: str) -> Iterator[tuple[str, Answer]]:
             audit = gpu.end_step()
             waits: Counter[str] = Counter()
             for finding in audit.findings:
-                if finding.kind is not AuditKind.MAYBE:
-                    waits[line_of(finding.site.location)] += finding.count
+                if finding.is_certain:
+                    waits[line_of(finding.location)] += finding.per_step
             copies: Counter[str] = Counter()
             for copy in audit.copies:
-                if not copy.pinned:
-                    copies[line_of(copy.site.location)] += copy.count
+                if PAGEABLE_COPIES.name in copy.metrics:
+                    copies[line_of(copy.location)] += copy.per_step
             reasons = [f"{item.op}: {item.reason}" for item in audit.not_judged]
             yield (
                 name,

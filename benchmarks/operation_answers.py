@@ -19,8 +19,6 @@ from operation_step import OperationCall
 from operation_step import run
 from operation_table import Answer
 
-from pytest_gpuperf.devices.audit_record import AuditKind
-from pytest_gpuperf.devices.audit_record import CopyDirection
 from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend import pretend_gpu
@@ -28,12 +26,15 @@ from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
 from pytest_gpuperf.measure.trace import parse
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.metrics import D2H_BYTES
+from pytest_gpuperf.model.metrics import H2D_BYTES
+from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
 
 
 TO_DEVICE: Final = "bytes to the device"
 TO_HOST: Final = "bytes to the CPU"
 PAGEABLE: Final = "pageable copies"
-BYTES: Final = {CopyDirection.H2D: TO_DEVICE, CopyDirection.D2H: TO_HOST}
+BYTES: Final = {H2D_BYTES.name: TO_DEVICE, D2H_BYTES.name: TO_HOST}
 
 
 def _where(location: Location | None) -> str:
@@ -73,13 +74,13 @@ def _audited(audit: StepAudit, silent: str) -> Answer:
     counts: Counter[str] = Counter()
     maybe: Counter[str] = Counter()
     for finding in audit.findings:
-        counter = maybe if finding.kind is AuditKind.MAYBE else counts
-        counter[_where(finding.site.location)] += finding.count
+        counter = counts if finding.is_certain else maybe
+        counter[_where(finding.location)] += finding.per_step
     for copy in audit.copies:
-        counts[BYTES[copy.direction]] += copy.total_bytes
-        if not copy.pinned:
-            counts[PAGEABLE] += copy.count
-    causes = [f"{f.count} x {f.op}: {f.reason}" for f in audit.findings]
+        counts[BYTES[copy.metrics[0]]] += copy.moved_bytes
+        if PAGEABLE_COPIES.name in copy.metrics:
+            counts[PAGEABLE] += copy.per_step
+    causes = [f"{f.per_step} x {f.op}: {f.reason}" for f in audit.findings]
     return Answer(
         counts=dict(+counts),
         maybe=dict(+maybe),
@@ -110,8 +111,8 @@ def on_cuda(operation: Operation) -> Iterator[Answer]:
         counts[wait.step][_where(wait.cause.location)] += 1
         causes[wait.step][f"{wait.cause.op}: {wait.cause.api}"] += 1
     for copy in transfers_of(trace):
-        counts[copy.step][BYTES[copy.kind.direction]] += copy.size_bytes or 0
-        counts[copy.step][PAGEABLE] += copy.kind.pinned is False
+        counts[copy.step][BYTES[copy.cause.metrics[0]]] += copy.size_bytes or 0
+        counts[copy.step][PAGEABLE] += copy.pinned is False
     for count, cause, why in zip(counts, causes, silent, strict=True):
         told = [f"{times} x {name}" for name, times in cause.items()]
         yield Answer(counts=dict(+count), maybe={}, silent=why, causes=told)

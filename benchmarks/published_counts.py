@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.pretend import pretend_gpu
 from pytest_gpuperf.model.finding import Location
 
@@ -39,9 +38,9 @@ def waits_in(code: Callable[[], object]) -> Waits:
         audit = gpu.end_step()
     found: Counter[Location] = Counter()
     for finding in audit.findings:
-        place = finding.site.innermost
-        if finding.kind is not AuditKind.MAYBE and place is not None:
-            found[place] += finding.count
+        place = finding.inner
+        if finding.is_certain and place is not None:
+            found[place] += finding.per_step
     return found
 
 

@@ -26,16 +26,18 @@ from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TimedFetch
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.compile import CompiledCode
-from pytest_gpuperf.devices.memory_picture import Held
 from pytest_gpuperf.devices.memory_picture import Picture
 from pytest_gpuperf.devices.memory_picture import StorageRole
 from pytest_gpuperf.devices.source_lines import Site
+from pytest_gpuperf.devices.source_lines import where_of
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.metric import MIB
@@ -71,7 +73,14 @@ def scripted_picture(peak: Mapping[str, Any]) -> Picture:
         site=site,
         by_role={StorageRole(name): round(mb * MIB) for name, mb in peak["mb"].items()},
         held=tuple(
-            Held(op=op, site=site, nbytes=round(mb * MIB), blocks=1)
+            Finding(
+                kind=FindingKind.MEMORY,
+                op=op,
+                metrics=(),
+                per_step=1,
+                held_bytes=round(mb * MIB),
+                **where_of(site),
+            )
             for op, mb in peak["held"].items()
         ),
     )

@@ -350,12 +350,12 @@ def test_the_table_of_remedies_is_what_is_advised() -> None:
         if line.startswith("| ")
     ]
 
-    of_frameworks = [row.remedy for row in FRAMEWORK_REMEDIES]
     of_kinds = (*KIND_REMEDIES.values(), *GARBAGE_REMEDIES)
-    wanted = dict.fromkeys((*of_frameworks, *SYNC_REMEDIES, *of_kinds))
+    remedies = (*FRAMEWORK_REMEDIES, *SYNC_REMEDIES, *of_kinds)
+    wanted = dict.fromkeys((remedy.cause, remedy.do) for remedy in remedies)
     assert rows == [
         ("cause", "fix"),
-        *((remedy.cause, remedy.do) for remedy in wanted),
+        *wanted,
         ("the step waits for", "fix"),
         *((cause.value, fix) for cause, fix in BOTTLENECK_REMEDIES.items()),
     ]

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 from typing import Final
 
+from ..model.finding import Finding
+from ..model.finding import FindingKind
 from ..model.finding import Location
-from ..model.finding import Phase
+from ..model.metrics import BLOCKING_COPIES
+from ..model.metrics import D2H_BYTES
+from ..model.metrics import H2D_BYTES
+from ..model.metrics import PAGEABLE_COPIES
 from .memory_picture import Garbage
-from .source_lines import Site
-
-
-class AuditKind(Enum):
-    """How sure it is, and by what, that the host waits."""
-
-    SYNC = "sync"
-    """A CUDA synchronisation call: certain."""
-    COPY = "copy"
-    """No such call, but the copy itself returns only when it is done: certain."""
-    MAYBE = "maybe"
-    """Sizes, a library or the allocator decide: unknown without a GPU."""
 
 
 class StepMark(Enum):
@@ -63,54 +56,36 @@ class CopyDirection(Enum):
     D2H = "d2h"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditFinding:
-    """The host would wait ``count`` times at this site, for this reason.
+BYTES_METRICS: Final = {
+    CopyDirection.H2D: H2D_BYTES.name,
+    CopyDirection.D2H: D2H_BYTES.name,
+}
 
-    Of a program it did so in ``in_steps`` steps; ``once``, before the first one was
-    over and never again. ``torch`` is the line of torch's own code that waits.
-    """
-
-    kind: AuditKind
-    op: str
-    reason: str
-    site: Site
-    count: int
-    in_steps: int = 0
-    once: bool = False
-    torch: Location | None = None
-
-    @property
-    def repeats(self) -> bool:
-        """Whether it is certain and happened in more than one step."""
-        return self.kind is not AuditKind.MAYBE and self.in_steps > 1
+MEMORY_WORDS: Final = {
+    True: "pinned memory",
+    False: "ordinary (pageable) memory",
+    None: "the CPU",
+}
+"""The CPU's side of a copy; ``None`` if it is unknown."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditCopy:
-    """Copies between host and device at one site; ``total_bytes`` over all of them.
+def copy_fields(
+    direction: CopyDirection, *, pinned: bool | None, blocking: bool
+) -> dict[str, Any]:
+    """Return the fields of a finding that say what copies are, and what they count in.
 
     ``pinned`` says what the host's side is. A ``blocking`` copy makes the host wait
     until it is done.
     """
-
-    op: str
-    direction: CopyDirection
-    pinned: bool
-    blocking: bool
-    site: Site
-    count: int
-    total_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unjudged:
-    """Something that only a GPU can judge, and why."""
-
-    op: str
-    reason: str
-    site: Site
-    count: int
+    pageable = (PAGEABLE_COPIES.name,) if pinned is False else ()
+    waited_for = (BLOCKING_COPIES.name,) if blocking else ()
+    host = MEMORY_WORDS[pinned]
+    to_gpu = direction is CopyDirection.H2D
+    return {
+        "kind": FindingKind.TRANSFER,
+        "reason": f"from {host} to the GPU" if to_gpu else f"from the GPU to {host}",
+        "metrics": (BYTES_METRICS[direction], *pageable, *waited_for),
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,19 +113,20 @@ class Totals:
 class StepAudit:
     """Everything seen between ``begin_step`` and ``end_step``.
 
-    ``as_eager`` lists what was judged as eager code although a GPU would run it
-    compiled. ``work`` says, if that was asked for, how many operations a line
+    ``findings`` are waits, ``copies`` go between host and device. ``not_judged`` lists
+    what only a GPU can judge, and why, ``as_eager`` what was judged as eager code although
+    a GPU would run it compiled. ``work`` says, if that was asked for, how many operations a line
     ran, or the code that it called. ``steps`` counts those of a program with its own
     loop, 0 if nobody counted them; ``mark`` is what they were counted by, ``loop`` a
     line of the loop if it was that. ``garbage`` is what each of them leaves to the garbage
     collector.
     """
 
-    findings: tuple[AuditFinding, ...]
-    copies: tuple[AuditCopy, ...]
+    findings: tuple[Finding, ...]
+    copies: tuple[Finding, ...]
     totals: Totals
-    not_judged: tuple[Unjudged, ...]
-    as_eager: tuple[Unjudged, ...]
+    not_judged: tuple[Finding, ...]
+    as_eager: tuple[Finding, ...]
     work: tuple[tuple[Location, bool, int], ...] = ()
     steps: int = 0
     mark: StepMark | None = None
@@ -167,39 +143,4 @@ class StepAudit:
         """Certain waits, but for those of a program that happened in one step only."""
         if self.steps <= 1:
             return self.totals.syncs
-        return sum(f.count for f in self.findings if f.repeats)
-
-
-# Waits inside blocks of ``allow_sync``: one recorder a block keeps them apart.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WaitKey:
-    """What two recorders agree on about a wait: all but the forward line."""
-
-    kind: AuditKind
-    op: str
-    reason: str
-    location: Location | None
-    innermost: Location | None
-    phase: Phase
-
-    @classmethod
-    def of(cls, finding: AuditFinding) -> WaitKey:
-        return cls(
-            kind=finding.kind,
-            op=finding.op,
-            reason=finding.reason,
-            location=finding.site.location,
-            innermost=finding.site.innermost,
-            phase=finding.site.phase,
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AuditedStep:
-    """What one step did, what of it was allowed, and what the step returned."""
-
-    audit: StepAudit
-    allowed: Mapping[tuple[WaitKey, str], int]
-    result: object
+        return sum(f.per_step for f in self.findings if f.repeats)

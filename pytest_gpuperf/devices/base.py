@@ -29,13 +29,12 @@ from .compile import CompiledCode
 from .host_clock import HostClock
 from .memory_picture import Collecting
 from .memory_picture import Garbage
-from .memory_picture import Held
 from .memory_picture import Picture
 
 
 if TYPE_CHECKING:
-    from .audit_record import AuditedStep
-    from .audit_record import Unjudged
+    from ..model.finding import Finding
+    from .audit_record import StepAudit
     from .pretend import MemoryAudit
 
 
@@ -317,7 +316,7 @@ class MeasuringDevice(Device, Protocol):
 
     def left_behind(
         self, step: Step, batches: Iterator[Sequence[object]]
-    ) -> Sequence[Held]:
+    ) -> Sequence[Finding]:
         """Run two steps and say what the first took that is alive after the second."""
         return ()
 
@@ -403,8 +402,8 @@ class EmulatingDevice(Device, Protocol):
 
     def audit(
         self, step: Step, arguments: Sequence[object], *, locate_work: bool = False
-    ) -> AuditedStep:
-        """Run one step and return what it would do on a GPU, and where if asked for."""
+    ) -> tuple[StepAudit, object]:
+        """Run one step: what it would do on a GPU, and where if asked for; its result."""
 
     def watching_memory(self) -> AbstractContextManager[MemoryAudit]:
         """Watch the memory of the steps run inside, on a GPU of limited size."""
@@ -414,9 +413,9 @@ class EmulatingDevice(Device, Protocol):
         """Why tensors have no values any more, if they lost them."""
 
     @property
-    def made_unjudged(self) -> Sequence[Unjudged]:
+    def made_unjudged(self) -> Sequence[Finding]:
         """What the project has made so far that cannot be judged, such as scripts."""
 
     @property
-    def as_eager(self) -> Sequence[Unjudged]:
+    def as_eager(self) -> Sequence[Finding]:
         """What has been judged as eager code so far, in this process."""

@@ -17,7 +17,11 @@ from types import FrameType
 from typing import Any
 from typing import Final
 
+from ..model.finding import Finding
+from ..model.finding import FindingKind
 from ..model.finding import Location
+from ..model.metrics import GRAPH_BREAKS
+from ..model.metrics import RECOMPILES
 from .source_lines import USERS
 from .source_lines import SourceOwner
 from .source_lines import room_of
@@ -65,6 +69,8 @@ COMMENT_START: Final = "  # "
 RECOMPILE_LIMIT: Final = "limit"
 """Part of the reason that Dynamo gives when it refuses to compile once more."""
 
+REFUSED: Final = "; after so many it runs as plain Python"
+
 JUMP: Final = "generic_jump "
 """How Dynamo begins the reason of a branch that a tensor decides."""
 
@@ -75,37 +81,14 @@ LONGEST_GUARD: Final = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GraphBreak:
-    """A line at which Dynamo ends a graph, or a function that it gives up, and why.
-
-    ``location`` is the innermost line of the project, ``innermost`` the innermost one
-    outside of torch where that is another.
-    """
-
-    location: Location
-    innermost: Location | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recompilation:
-    """A function that was compiled ``times`` times more than once, and why at first.
-
-    ``refused`` says that it runs as plain Python since, as there were too many of them.
-    """
-
-    location: Location | None
-    times: int
-    reason: str
-    refused: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompiledCode:
-    """The compiled code of a step; ``forgotten`` says why not all of it is known."""
+    """The compiled code of a step; ``forgotten`` says why not all of it is known.
 
-    graph_breaks: tuple[GraphBreak, ...] = ()
-    recompilations: tuple[Recompilation, ...] = ()
+    ``findings`` are lines at which Dynamo ends a graph, functions that it gives up, and
+    functions that it compiled more than once, with the reason of the first time.
+    """
+
+    findings: tuple[Finding, ...] = ()
     forgotten: str = ""
 
 
@@ -143,11 +126,11 @@ def compiled_code(run: Callable[[], object] | None, root: str = "") -> CompiledC
         given_up = [c for c in given_up if _function(c, compilations) in functions]
         again = [c for c in again if _function(c, compilations) in functions]
     return CompiledCode(
-        graph_breaks=(
+        findings=(
             *_skipped(given_up, compilations, root),
             *_graph_breaks(breaks, given_up, root),
+            *_recompilations(again, compilations),
         ),
-        recompilations=tuple(_recompilations(again, compilations)),
         forgotten=_forgotten(dynamo),
     )
 
@@ -250,7 +233,7 @@ def _frame(compilation: Any) -> str:
 
 def _skipped(
     given_up: Iterable[Any], compilations: Sequence[Any], root: str
-) -> Iterator[GraphBreak]:
+) -> Iterator[Finding]:
     """Yield the functions of which nothing is compiled, as for a break in a loop of theirs.
 
     They count beside the line that breaks: a break that only splits them costs less.
@@ -275,11 +258,11 @@ def _nothing_of(function: Function) -> str:
 
 def _graph_breaks(
     breaks: Iterable[Any], given_up: Iterable[Any], root: str
-) -> Iterator[GraphBreak]:
+) -> Iterator[Finding]:
     """Yield one per line, however often its function was compiled or called."""
     stacks = [([_location(f) for f in b.user_stack], b.reason) for b in breaks]
     stacks += [([_given_up_at(c)], str(c.fail_reason)) for c in given_up]
-    seen: dict[tuple[str, int], GraphBreak] = {}
+    seen: dict[tuple[str, int], Finding] = {}
     for stack, reason in stacks:
         if stack:
             key = stack[-1].file, stack[-1].line
@@ -287,15 +270,19 @@ def _graph_breaks(
     yield from seen.values()
 
 
-def _graph_break(stack: Sequence[Location], reason: str, root: str) -> GraphBreak:
+def _graph_break(stack: Sequence[Location], reason: str, root: str) -> Finding:
     rooms = [(line, room_of(line.file, root)) for line in stack]
     project = [line for line, room in rooms if room is SourceOwner.PROJECT]
     users = [line for line, room in rooms if room in USERS]
     innermost = (users or stack)[-1]
     location = (project or [innermost])[-1]
-    return GraphBreak(
+    return Finding(
+        kind=FindingKind.BREAK,
+        op=None,
+        per_step=1,
         location=location,
         innermost=None if innermost == location else innermost,
+        metrics=(GRAPH_BREAKS.name,),
         reason=_in_short(reason),
     )
 
@@ -334,16 +321,20 @@ def _in_short(reason: str) -> str:
 
 def _recompilations(
     again: Iterable[Any], compilations: Sequence[Any]
-) -> Iterator[Recompilation]:
+) -> Iterator[Finding]:
     groups: Mapping[Function | None, list[Any]] = defaultdict(list)
     for compilation in again:
         groups[_function(compilation, compilations)].append(compilation)
     for function, group in groups.items():
-        yield Recompilation(
+        reason = _guard(getattr(group[0], "recompile_reason", ""))
+        refused = any(RECOMPILE_LIMIT in str(c.fail_reason or "") for c in group)
+        yield Finding(
+            kind=FindingKind.RECOMPILE,
+            op=None,
+            per_step=len(group),
             location=None if function is None else _definition(function),
-            times=len(group),
-            reason=_guard(getattr(group[0], "recompile_reason", "")),
-            refused=any(RECOMPILE_LIMIT in str(c.fail_reason or "") for c in group),
+            metrics=(RECOMPILES.name,),
+            reason=f"{reason}{REFUSED if refused else ''}",
         )
 
 

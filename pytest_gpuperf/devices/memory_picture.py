@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -15,9 +14,12 @@ from itertools import groupby
 from typing import Final
 from typing import NamedTuple
 
+from ..model.finding import Finding
+from ..model.finding import FindingKind
 from ..model.finding import MemoryCourse
 from ..model.finding import Phase
 from .source_lines import Site
+from .source_lines import where_of
 
 
 class StorageRole(Enum):
@@ -55,16 +57,6 @@ class LiveBlock:
     site: Site | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """What one operation at one place has in use at the peak."""
-
-    op: str
-    site: Site
-    nbytes: int
-    blocks: int
-
-
 class Collecting(Enum):
     """Who runs the garbage collector where steps are over."""
 
@@ -81,8 +73,18 @@ class Garbage:
     """What a step leaves that only the garbage collector frees: bytes, by line, and a cycle."""
 
     nbytes: int
-    held: tuple[Held, ...] = ()
+    held: tuple[Finding, ...] = ()
     cycle: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Say what keeps it, if that is known."""
+        return in_a_cycle(self.cycle)
+
+
+def in_a_cycle(cycle: str) -> str:
+    """Say that a *cycle* keeps memory; nothing if none was found."""
+    return f"in a cycle of {cycle}" if cycle else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,11 +99,13 @@ class Picture:
     op: str
     site: Site | None
     by_role: Mapping[StorageRole, int]
-    held: tuple[Held, ...]
+    held: tuple[Finding, ...]
     course: MemoryCourse | None = field(default=None, compare=False)
 
 
-def held_by_place(births: Iterable[tuple[int, str, Site]]) -> tuple[Held, ...]:
+def held_by_place(
+    births: Iterable[tuple[int, str, Site]], kind: FindingKind, reason: str = ""
+) -> tuple[Finding, ...]:
     """Add up *births* (bytes, operation, place), oldest first; the youngest comes first.
 
     What a program keeps is mostly what it computed last: the rest is referenced by it.
@@ -114,26 +118,28 @@ def held_by_place(births: Iterable[tuple[int, str, Site]]) -> tuple[Held, ...]:
         nbytes[op, site] = nbytes.pop((op, site), 0) + size
         blocks[op, site] += 1
     return tuple(
-        Held(op=op, site=site, nbytes=total, blocks=blocks[op, site])
+        Finding(
+            kind=kind,
+            op=op,
+            per_step=blocks[op, site],
+            metrics=(),
+            reason=reason,
+            held_bytes=total,
+            **where_of(site),
+        )
         for (op, site), total in reversed(nbytes.items())
     )
 
 
-def picture_of(alive: Collection[LiveBlock], op: str, site: Site | None) -> Picture:
+def picture_of(alive: Sequence[LiveBlock], op: str, site: Site | None) -> Picture:
     """Sort what is *alive* at the peak, which *op* made at *site*."""
     by_role: Counter[StorageRole] = Counter()
-    nbytes: Counter[tuple[str, Site]] = Counter()
-    blocks: Counter[tuple[str, Site]] = Counter()
     for storage in alive:
         by_role[storage.role] += storage.nbytes
-        if storage.site is not None:
-            nbytes[storage.op, storage.site] += storage.nbytes
-            blocks[storage.op, storage.site] += 1
-    held = tuple(
-        Held(op=op, site=site, nbytes=total, blocks=blocks[op, site])
-        for (op, site), total in nbytes.most_common()
-    )
-    return Picture(op=op, site=site, by_role=by_role, held=held)
+    births = [(s.nbytes, s.op, s.site) for s in reversed(alive) if s.site is not None]
+    held = held_by_place(births, FindingKind.MEMORY)
+    largest = sorted(held, key=lambda found: -found.held_bytes)
+    return Picture(op=op, site=site, by_role=by_role, held=tuple(largest))
 
 
 # Memory over a step, by purpose.

@@ -16,6 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from types import CodeType
 from types import FrameType
+from typing import Any
 from typing import Final
 
 from ..model.finding import Location
@@ -105,6 +106,17 @@ class Site:
     innermost: Location | None
     phase: Phase
     forward: Location | None = None
+
+
+def where_of(site: Site) -> dict[str, Any]:
+    """Return the fields of a finding that say where it is."""
+    elsewhere = site.innermost != site.location
+    return {
+        "location": site.location or site.innermost,
+        "phase": site.phase,
+        "innermost": site.innermost if elsewhere and site.location else None,
+        "forward": site.forward,
+    }
 
 
 class SourceOwner(Enum):

@@ -14,47 +14,24 @@ from typing import Final
 from typing import Protocol
 from typing import TypeGuard
 
-from .memory_picture import Held
-from .source_lines import Site
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenWait:
-    """The CPU waited ``count`` times at this site: ``op`` made it, for ``reason``."""
-
-    site: Site
-    op: str
-    reason: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SeenCopy:
-    """``count`` copies between the host and the device at this site."""
-
-    site: Site
-    op: str
-    pinned: bool
-    count: int
-    nbytes: int
+from ..model.finding import Finding
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestAudit:
-    """What one test did; ``left`` outlived it, and ``kept_by`` names what keeps that.
+    """What one test did: certain waits, copies, and memory.
 
-    Only Python's garbage collector freed ``garbage``, which ``cycle`` kept alive.
+    ``left`` outlived it, and Python's garbage collector alone freed ``garbage``: their
+    reasons say what kept it.
     """
 
-    waits: tuple[SeenWait, ...] = ()
-    copies: tuple[SeenCopy, ...] = ()
-    unjudged: int = 0
+    waits: tuple[Finding, ...] = ()
+    copies: tuple[Finding, ...] = ()
+    left: tuple[Finding, ...] = ()
+    garbage: tuple[Finding, ...] = ()
     peak_bytes: int = 0
     used: bool = False
-    left: tuple[Held, ...] = ()
-    kept_by: str = ""
-    garbage: tuple[Held, ...] = ()
-    cycle: str = ""
+    unjudged: int = 0
 
 
 MOST_OBJECTS_OF_TEST: Final = 1_000_000

@@ -13,10 +13,10 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.units import counted
 from .watch import Objection
-from .watch import SourceLine
+from .watch import SuiteLine
 from .watch import WatchedTest
-from .watch import counted
 from .watch import suite_lines
 
 
@@ -32,9 +32,7 @@ def counts_of(records: Sequence[WatchedTest]) -> dict[str, Counts]:
     """Return what a baseline stores: lines and tests that do nothing bad are no rows."""
     return {
         STORED_LINES: {
-            line.use.place.key: _present(
-                waits=line.most_waits, pageable=line.most_pageable
-            )
+            line.key: _present(waits=line.most_waits, pageable=line.most_pageable)
             for line in suite_lines(records)
         },
         STORED_LEAKS: {
@@ -85,12 +83,11 @@ def with_edits(
     """
     rows = dict(stored[STORED_LINES])
     for line in suite_lines(records):
-        place = line.use.place
-        if place.key in rows:
+        if line.key in rows:
             continue
-        gone = _gone_rows(rows, place.file, lines_of)
+        gone = _gone_rows(rows, line.place.file, lines_of)
         if gone:
-            rows[place.key] = rows.pop(max(gone, key=lambda key: _likeness(key, place)))
+            rows[line.key] = rows.pop(max(gone, key=lambda key: _likeness(key, line)))
     return {**stored, STORED_LINES: rows}
 
 
@@ -100,9 +97,9 @@ def _gone_rows(rows: Counts, file: str, lines_of: LinesOf) -> list[str]:
     return [key for key in of_file if key.partition(": ")[2] not in present]
 
 
-def _likeness(key: str, place: SourceLine) -> tuple[bool, float]:
-    of_function = key.startswith(f"{place.file} {place.function}: ")
-    return of_function, SequenceMatcher(None, key, place.key).ratio()
+def _likeness(key: str, line: SuiteLine) -> tuple[bool, float]:
+    of_function = key.startswith(f"{line.place.file} {line.place.function}: ")
+    return of_function, SequenceMatcher(None, key, line.key).ratio()
 
 
 def worse_than(
@@ -110,7 +107,7 @@ def worse_than(
 ) -> Iterator[Objection]:
     """Yield each count that is above the stored one, or that is new."""
     for line in suite_lines(records):
-        before = stored[STORED_LINES].get(line.use.place.key)
+        before = stored[STORED_LINES].get(line.key)
         now = _present(waits=line.most_waits, pageable=line.most_pageable)
         for name, number in now.items():
             known = 0 if before is None else before.get(name, 0)
@@ -120,7 +117,7 @@ def worse_than(
                 yield Objection(
                     what=f"{counted(number, noun)} in one test, {limit}",
                     test=line.worst_test,
-                    lines=(line.use,),
+                    lines=(line,),
                 )
     for record in records:
         before = stored[STORED_LEAKS].get(record.test, {})

@@ -12,64 +12,32 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import Location
+from ..model.finding import file_of
+from ..model.metrics import PAGEABLE_COPIES
+from ..model.units import counted
 
 
 # What one test did.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SourceLine:
-    """A line of source; ``file`` is relative to the rootdir or to site-packages."""
-
-    file: str
-    line: int
-    function: str
-    source: str
-
-    @property
-    def key(self) -> str:
-        """Name the line so that an edit above it changes no baseline."""
-        return f"{self.file} {self.function}: {self.source}"
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.line} in {self.function}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LineUse:
-    """What one line did in one test, by ``op`` for ``reason``."""
-
-    place: SourceLine
-    op: str
-    reason: str
-    waits: int = 0
-    pageable: int = 0
-    nbytes: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftTensors:
-    """Device memory from one line that outlived its test, and the name that keeps it."""
-
-    place: SourceLine
-    tensors: int
-    nbytes: int
-    kept_by: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedTest:
-    """What a test did on the simulated GPU.
+    """What a test did on the simulated GPU: certain waits and copies, line by line.
 
-    ``garbage`` was freed by Python's garbage collector alone, and kept by a cycle.
+    Files are named from the rootdir or from site-packages on. Memory that is ``left``
+    outlived the test, ``garbage`` was freed by Python's garbage collector alone: their
+    reasons say what kept it.
     ``gained`` says that it is skipped, or missing, without that GPU. ``differs`` says how
     it ended there, if that is not what is reported.
     """
 
     test: str
-    lines: tuple[LineUse, ...] = ()
-    left: tuple[LeftTensors, ...] = ()
-    garbage: tuple[LeftTensors, ...] = ()
+    lines: tuple[Finding, ...] = ()
+    left: tuple[Finding, ...] = ()
+    garbage: tuple[Finding, ...] = ()
     peak_bytes: int = 0
     used: bool = False
     unjudged: int = 0
@@ -79,18 +47,26 @@ class WatchedTest:
     @property
     def waits(self) -> int:
         """Waits on lines that are no test's."""
-        return sum(use.waits for use in self.judged)
+        return waits_in(self.judged)
 
     @property
-    def judged(self) -> tuple[LineUse, ...]:
+    def judged(self) -> tuple[Finding, ...]:
         """What lines outside of the tests did: a test must read what it asserts."""
-        return tuple(use for use in self.lines if not is_test_code(use.place.file))
+        return tuple(done for done in self.lines if not is_test_code(file_of(done)))
 
     @property
     def left_tensors(self) -> int:
         """Tensors that it left to the next test."""
-        return sum(left.tensors for left in self.left)
+        return sum(left.per_step for left in self.left)
 
+
+def waits_in(lines: Iterable[Finding]) -> int:
+    """Count the waits in what *lines* did."""
+    return sum(done.per_step for done in lines if done.kind is not FindingKind.TRANSFER)
+
+
+UNKNOWN: Final = Location(file="?", line=0, function="?")
+"""The place of what no line is known for."""
 
 TEST_FOLDERS: Final = frozenset({"test", "tests", "testing", "_pytest", "hypothesis"})
 """Folders whose code only tests run."""
@@ -112,66 +88,96 @@ def is_test_code(file: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuiteLine:
-    """A line over all tests; ``most`` counts are those of the test with most of them."""
+    """What a line did over all tests, or in one: ``first`` has its place and its cause.
 
-    use: LineUse
-    tests: int
-    most_waits: int
-    most_pageable: int
+    ``most`` counts are those of the test with most of them.
+    """
+
+    first: Finding
     worst_test: str
+    tests: int = 1
+    waits: int
+    most_waits: int
+    pageable: int
+    most_pageable: int
+    nbytes: int
+
+    @property
+    def place(self) -> Location:
+        """The line; ``UNKNOWN`` if nobody knows it."""
+        return self.first.location or UNKNOWN
+
+    @property
+    def key(self) -> str:
+        """Name the line so that an edit above it changes no baseline."""
+        return f"{self.place.file} {self.place.function}: {self.first.source}"
 
 
 def suite_lines(records: Iterable[WatchedTest]) -> tuple[SuiteLine, ...]:
     """Add up the lines that are no test's, the worst first."""
     found: dict[str, SuiteLine] = {}
     for record in records:
-        for use in _by_line(record.judged):
-            if use.waits or use.pageable:
-                key = use.place.key
-                found[key] = _added(found.get(key), use, record.test)
+        for line in _by_line(record):
+            if line.waits or line.pageable:
+                known = found.get(line.key)
+                found[line.key] = _added(known, line) if known else line
     return tuple(sorted(found.values(), key=_badness))
 
 
 def _badness(line: SuiteLine) -> tuple[int, int, int, str]:
-    use = line.use
-    return (-line.most_waits, -use.waits, -use.nbytes, use.place.key)
+    return (-line.most_waits, -line.waits, -line.nbytes, line.key)
 
 
-def _by_line(uses: Iterable[LineUse]) -> Iterable[LineUse]:
+def _by_line(record: WatchedTest) -> Iterable[SuiteLine]:
     """Add up what one test did on each line; the operation with most waits names it."""
-    found: dict[str, LineUse] = {}
-    for use in sorted(uses, key=lambda u: (-u.waits, u.op)):
-        first = found.get(use.place.key)
-        found[use.place.key] = use if first is None else _sum(first, use)
+    found: dict[str, SuiteLine] = {}
+    lines = (_line_of(done, record.test) for done in record.judged)
+    for line in sorted(lines, key=_first_cause):
+        first = found.get(line.key)
+        found[line.key] = _sum(first, line) if first else line
     return found.values()
 
 
-def _sum(first: LineUse, other: LineUse) -> LineUse:
+def _first_cause(line: SuiteLine) -> tuple[int, int, str]:
+    return -line.waits, -line.pageable, line.first.op or ""
+
+
+def _line_of(done: Finding, test: str) -> SuiteLine:
+    waits = 0 if done.kind is FindingKind.TRANSFER else done.per_step
+    pageable = done.per_step if PAGEABLE_COPIES.name in done.metrics else 0
+    return SuiteLine(
+        first=done,
+        worst_test=test,
+        waits=waits,
+        most_waits=waits,
+        pageable=pageable,
+        most_pageable=pageable,
+        nbytes=done.moved_bytes,
+    )
+
+
+def _sum(first: SuiteLine, other: SuiteLine) -> SuiteLine:
+    """Add what the same test did there by another operation."""
+    waits, pageable = first.waits + other.waits, first.pageable + other.pageable
     return replace(
         first,
-        waits=first.waits + other.waits,
-        pageable=first.pageable + other.pageable,
+        waits=waits,
+        most_waits=waits,
+        pageable=pageable,
+        most_pageable=pageable,
         nbytes=first.nbytes + other.nbytes,
     )
 
 
-def _added(line: SuiteLine | None, use: LineUse, test: str) -> SuiteLine:
-    if line is None:
-        return SuiteLine(
-            use=use,
-            tests=1,
-            most_waits=use.waits,
-            most_pageable=use.pageable,
-            worst_test=test,
-        )
-    is_worse = use.waits > line.most_waits
+def _added(line: SuiteLine, other: SuiteLine) -> SuiteLine:
+    """Add what another test did there."""
+    worst = other if other.waits > line.most_waits else line
     return replace(
-        line,
-        use=_sum(line.use, use),
+        _sum(line, other),
+        worst_test=worst.worst_test,
         tests=line.tests + 1,
-        most_waits=max(line.most_waits, use.waits),
-        most_pageable=max(line.most_pageable, use.pageable),
-        worst_test=test if is_worse else line.worst_test,
+        most_waits=worst.most_waits,
+        most_pageable=max(line.most_pageable, other.most_pageable),
     )
 
 
@@ -207,8 +213,8 @@ class Objection:
 
     what: str
     test: str = ""
-    lines: tuple[LineUse, ...] = ()
-    left: tuple[LeftTensors, ...] = ()
+    lines: tuple[SuiteLine, ...] = ()
+    left: tuple[Finding, ...] = ()
 
 
 def objections(
@@ -217,11 +223,11 @@ def objections(
     """Yield what *gates* say against each test."""
     for record in records:
         if gates.max_syncs is not None and record.waits > gates.max_syncs:
-            waiting = (use for use in _by_line(record.judged) if use.waits)
+            waiting = (line for line in _by_line(record) if line.waits)
             yield Objection(
                 what=f"{counted(record.waits, 'wait')}, limit {gates.max_syncs}",
                 test=record.test,
-                lines=tuple(sorted(waiting, key=lambda use: -use.waits)),
+                lines=tuple(sorted(waiting, key=lambda line: -line.waits)),
             )
         if gates.leak is not None and record.left_tensors > gates.leak:
             yield Objection(
@@ -246,11 +252,3 @@ def tally(records: Iterable[WatchedTest]) -> Counter[str]:
         found["unjudged"] += record.unjudged > 0
         found["leaking"] += bool(record.left)
     return found
-
-
-def counted(number: int, noun: str) -> str:
-    """Write *number* with its *noun*."""
-    if number == 1:
-        return f"1 {noun}"
-    plural = noun[:-1] + "ies" if noun.endswith("copy") else f"{noun}s"
-    return f"{number} {plural}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
@@ -13,20 +12,14 @@ from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..devices.compile import CompiledCode
-from ..devices.compile import GraphBreak
-from ..devices.compile import Recompilation
 from ..model.compile_metrics import COMPILE_S
 from ..model.compile_metrics import COMPILE_TIMES
 from ..model.compile_metrics import COMPILE_WARM_S
-from ..model.finding import Finding
-from ..model.finding import FindingKind
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.metric import MeasuringPhase
 from ..model.metric import Metric
 from ..model.metrics import COMPILED
-from ..model.metrics import GRAPH_BREAKS
-from ..model.metrics import RECOMPILES
 from ..model.metrics import read_in
 from .bottleneck import WAITING_FINDINGS
 from .plan import Found
@@ -74,48 +67,14 @@ def find_compilation(
 
 def counted(found: CompiledCode) -> Found:
     """Return the numbers of what was *found*."""
-    findings = tuple(_findings(found))
     if found.forgotten:
         unmeasured = {metric.name: found.forgotten for metric in COMPILED}
-        return Found(unmeasured=unmeasured, findings=findings)
+        return Found(unmeasured=unmeasured, findings=found.findings)
     exact = {
-        GRAPH_BREAKS.name: len(found.graph_breaks),
-        RECOMPILES.name: sum(one.times for one in found.recompilations),
+        metric.name: sum(f.per_step for f in found.findings if metric.name in f.metrics)
+        for metric in COMPILED
     }
-    return Found(exact=exact, findings=findings)
-
-
-def _findings(found: CompiledCode) -> Iterator[Finding]:
-    yield from map(_broken, found.graph_breaks)
-    yield from map(_compiled_again, found.recompilations)
-
-
-def _broken(graph_break: GraphBreak) -> Finding:
-    return Finding(
-        kind=FindingKind.BREAK,
-        op=None,
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
-        location=graph_break.location,
-        innermost=graph_break.innermost,
-        metrics=(GRAPH_BREAKS.name,),
-        reason=graph_break.reason,
-    )
-
-
-def _compiled_again(recompilation: Recompilation) -> Finding:
-    refused = "; after so many it runs as plain Python" if recompilation.refused else ""
-    return Finding(
-        kind=FindingKind.RECOMPILE,
-        op=None,
-        api=None,
-        per_step=recompilation.times,
-        blocked_ms=0.0,
-        location=recompilation.location,
-        metrics=(RECOMPILES.name,),
-        reason=f"{recompilation.reason}{refused}",
-    )
+    return Found(exact=exact, findings=found.findings)
 
 
 # How long a step compiles before it is warm, with empty caches and with filled ones.

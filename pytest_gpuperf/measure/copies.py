@@ -10,18 +10,17 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from dataclasses import replace
 from typing import Final
 
+from ..devices.audit_record import BYTES_METRICS
 from ..devices.audit_record import CopyDirection
+from ..devices.audit_record import copy_fields
 from ..devices.base import TraceEvent
 from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
 from ..model.metrics import BLOCKING_COPIES
 from ..model.metrics import D2H_BYTES
 from ..model.metrics import DEVICE_SYNCS
-from ..model.metrics import H2D_BYTES
 from ..model.metrics import PAGEABLE_COPIES
 from .plan import Found
 from .trace import TO_PAGEABLE
@@ -33,37 +32,6 @@ from .trace import functions_around
 from .trace import innermost
 from .trace import parse
 from .trace import transactions
-
-
-# Copies between host and device: their wording and their metrics.
-
-BYTES_METRICS: Final = {
-    CopyDirection.H2D: H2D_BYTES.name,
-    CopyDirection.D2H: D2H_BYTES.name,
-}
-
-MEMORY_WORDS: Final = {
-    True: "pinned memory",
-    False: "ordinary (pageable) memory",
-    None: "the CPU",
-}
-"""The CPU's side of a copy; ``None`` if it is unknown."""
-
-
-def counted_in(
-    direction: CopyDirection, *, pinned: bool | None, blocking: bool
-) -> tuple[str, ...]:
-    """Name the metrics that such a copy counts in."""
-    pageable = (PAGEABLE_COPIES.name,) if pinned is False else ()
-    waited_for = (BLOCKING_COPIES.name,) if blocking else ()
-    return (BYTES_METRICS[direction], *pageable, *waited_for)
-
-
-def described(direction: CopyDirection, *, pinned: bool | None) -> str:
-    """Say where the bytes come from and where they go."""
-    if direction is CopyDirection.H2D:
-        return f"from {MEMORY_WORDS[pinned]} to the GPU"
-    return f"from the GPU to {MEMORY_WORDS[pinned]}"
 
 
 COPY_NAME: Final = re.compile(
@@ -98,25 +66,16 @@ UNKNOWN_COPY_SIZE: Final = "the profiler does not tell how many bytes a copy car
 
 
 @dataclass(frozen=True, slots=True)
-class CopyKind:
-    """What copies have in common that are one finding."""
-
-    direction: CopyDirection
-    pinned: bool | None
-    blocking: bool
-    op: str | None
-    api: str | None
-    location: Location | None
-    innermost: Location | None
-
-
-@dataclass(frozen=True, slots=True)
 class Transfer:
-    """One copy of a tensor in a step."""
+    """One copy of a tensor in a step; its ``cause`` is a finding without numbers.
+
+    ``pinned`` says what the host's side is, if that is known.
+    """
 
     step: int
-    kind: CopyKind
+    cause: Finding
     size_bytes: int | None
+    pinned: bool | None
 
 
 def find_traffic(events: Sequence[TraceEvent]) -> Found:
@@ -128,11 +87,14 @@ def find_traffic(events: Sequence[TraceEvent]) -> Found:
     """
     trace = parse(events)
     transfers = list(transfers_of(trace))
-    steps = [(t.step, t.kind) for t in transfers]
     counts = {
         **_bytes(transfers),
-        PAGEABLE_COPIES.name: _most(n for n, kind in steps if kind.pinned is False),
-        BLOCKING_COPIES.name: _most(n for n, kind in steps if kind.blocking),
+        **{
+            metric.name: _most(
+                t.step for t in transfers if metric.name in t.cause.metrics
+            )
+            for metric in (PAGEABLE_COPIES, BLOCKING_COPIES)
+        },
         DEVICE_SYNCS.name: _most(_asked_waits(trace)),
     }
     unmeasured = {**dict(_unreported(transfers)), **dict(_misnamed(trace))}
@@ -156,15 +118,17 @@ def transfers_of(trace: Trace) -> Iterator[Transfer]:
         if step is None or not _is_a_tensor_s(op):
             continue
         transaction = known.get(start.correlation or 0)
-        kind = CopyKind(
-            **_as_named(copy),
-            blocking=_is_waited_for(copy, transaction),
+        direction, pinned = _as_named(copy)
+        cause = Finding(
+            **copy_fields(
+                direction, pinned=pinned, blocking=_is_waited_for(copy, transaction)
+            ),
             op=op.name if op else None,
             api=start.name or None,
             location=transaction.location if transaction else function,
             innermost=transaction.innermost if transaction else None,
         )
-        yield Transfer(step, kind, copy.size_bytes)
+        yield Transfer(step, cause, copy.size_bytes, pinned)
 
 
 def _gone(copy: Copy) -> Span:
@@ -191,11 +155,11 @@ def _transactions_by_correlation(trace: Trace) -> Mapping[int, Transaction]:
     }
 
 
-def _as_named(copy: Copy) -> dict[str, Any]:
+def _as_named(copy: Copy) -> tuple[CopyDirection, bool | None]:
     named = COPY_NAME.fullmatch(copy.name)
     assert named is not None  # noqa: S101 - chosen by it
     host = named["source" if named["direction"] == "HtoD" else "target"]
-    return {"direction": DIRECTIONS[named["direction"]], "pinned": IS_PINNED.get(host)}
+    return DIRECTIONS[named["direction"]], IS_PINNED.get(host)
 
 
 def _is_waited_for(copy: Copy, transaction: Transaction | None) -> bool:
@@ -225,7 +189,7 @@ def _bytes(transfers: Iterable[Transfer]) -> dict[str, int]:
     """Bytes by metric, of the step with most of them."""
     carried: Counter[tuple[str, int]] = Counter()
     for transfer in transfers:
-        name = BYTES_METRICS[transfer.kind.direction]
+        name = transfer.cause.metrics[0]
         carried[name, transfer.step] += transfer.size_bytes or 0
     return {
         name: max((n for key, n in carried.items() if key[0] == name), default=0)
@@ -235,10 +199,10 @@ def _bytes(transfers: Iterable[Transfer]) -> dict[str, int]:
 
 def _unreported(transfers: Iterable[Transfer]) -> Iterator[tuple[str, str]]:
     for transfer in transfers:
-        if transfer.kind.pinned is None:
+        if transfer.pinned is None:
             yield PAGEABLE_COPIES.name, UNKNOWN_MEMORY
         if transfer.size_bytes is None:
-            yield BYTES_METRICS[transfer.kind.direction], UNKNOWN_COPY_SIZE
+            yield transfer.cause.metrics[0], UNKNOWN_COPY_SIZE
 
 
 def _misnamed(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -253,25 +217,16 @@ def _misnamed(trace: Trace) -> Iterator[tuple[str, str]]:
 
 
 def _findings(transfers: Iterable[Transfer]) -> Iterator[Finding]:
-    counts: dict[CopyKind, Counter[int]] = defaultdict(Counter)
-    carried: dict[CopyKind, Counter[int]] = defaultdict(Counter)
+    counts: dict[Finding, Counter[int]] = defaultdict(Counter)
+    carried: dict[Finding, Counter[int]] = defaultdict(Counter)
     for transfer in transfers:
-        counts[transfer.kind][transfer.step] += 1
-        carried[transfer.kind][transfer.step] += transfer.size_bytes or 0
-    for kind, by_step in counts.items():
-        yield Finding(
-            kind=FindingKind.TRANSFER,
-            op=kind.op,
-            api=kind.api,
+        counts[transfer.cause][transfer.step] += 1
+        carried[transfer.cause][transfer.step] += transfer.size_bytes or 0
+    for cause, by_step in counts.items():
+        yield replace(
+            cause,
             per_step=max(by_step.values()),
-            blocked_ms=0.0,
-            location=kind.location,
-            innermost=kind.innermost,
-            metrics=counted_in(
-                kind.direction, pinned=kind.pinned, blocking=kind.blocking
-            ),
-            reason=described(kind.direction, pinned=kind.pinned),
-            moved_bytes=max(carried[kind].values()),
+            moved_bytes=max(carried[cause].values()),
         )
 
 

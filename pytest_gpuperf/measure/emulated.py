@@ -12,13 +12,10 @@ from dataclasses import field
 from dataclasses import replace
 from typing import Final
 
-from ..devices.audit_record import AuditedStep
-from ..devices.audit_record import AuditKind
-from ..devices.audit_record import Totals
-from ..devices.audit_record import Unjudged
-from ..devices.audit_record import WaitKey
+from ..devices.audit_record import StepAudit
 from ..devices.base import EmulatingDevice
 from ..devices.base import Step
+from ..devices.own_code import is_own
 from ..model.finding import CALLED
 from ..model.finding import Finding
 from ..model.finding import FindingKind
@@ -37,8 +34,6 @@ from ..model.metrics import STEPWISE
 from ..model.metrics import SYNCS
 from .bottleneck import diagnosis_of_counts
 from .compilation import NOTHING_COMPILED
-from .copies import counted_in
-from .copies import described
 from .further_steps import LOOKED_SHARE
 from .further_steps import LOOKED_STEPS
 from .further_steps import SeenStep
@@ -56,8 +51,8 @@ from .prediction import PREDICTED_STEPS
 from .prediction import predict_memory
 from .step import Deadline
 from .step import Subject
+from .syncs import allowing
 from .syncs import reason_on_line
-from .syncs import where_of
 
 
 # Turns audited steps into findings and sync counts.
@@ -65,124 +60,60 @@ from .syncs import where_of
 MOST_WORKING: Final = 60
 """Lines that run operations and are kept of a run."""
 
-FINDING_KINDS: Final = {
-    AuditKind.SYNC: FindingKind.SYNC,
-    AuditKind.COPY: FindingKind.COPY,
-    AuditKind.MAYBE: FindingKind.MAYBE,
-}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Waits:
-    """Waits of one step that are one finding."""
-
-    finding: Finding
-    count: int
-
-
-def counted_syncs(step: AuditedStep) -> int:
+def counted_syncs(step: StepAudit) -> int:
     """Certain waits of *step* that nobody allowed."""
-    return sum(w.count for w in _waits(step) if w.finding.metrics)
+    return sum(f.per_step for f in map(_by_comment, step.findings) if f.metrics)
 
 
-def findings_of(steps: Sequence[AuditedStep]) -> tuple[Finding, ...]:
+def findings_of(steps: Sequence[StepAudit]) -> tuple[Finding, ...]:
     """Findings of all *steps*, each with its count in the step that has most of it."""
     most: dict[Finding, int] = {}
     for step in steps:
-        for waits in _waits(step):
-            most[waits.finding] = max(waits.count, most.get(waits.finding, 0))
-    waiting = [replace(finding, per_step=most[finding]) for finding in most]
-    moving = _largest(copy for step in steps for copy in _transfers(step))
+        for cause, count in _waits(step).items():
+            most[cause] = max(count, most.get(cause, 0))
+    waiting = [replace(cause, per_step=count) for cause, count in most.items()]
+    moving = _largest(copy for step in steps for copy in step.copies)
     working = _working(steps)
     return tuple(sorted((*waiting, *moving, *working), key=_order))
 
 
-def _working(steps: Sequence[AuditedStep]) -> Iterator[Finding]:
+def _working(steps: Sequence[StepAudit]) -> Iterator[Finding]:
     """Name the lines that run most operations, by the step that located them."""
     counts: Counter[tuple[Location, bool]] = Counter()
     for step in steps:
-        for location, is_call, count in step.audit.work:
+        for location, is_call, count in step.work:
             counts[location, is_call] += count
     for (location, is_call), count in counts.most_common(MOST_WORKING):
         yield Finding(
             kind=FindingKind.WORK,
             op=CALLED if is_call else None,
-            api=None,
             per_step=count,
-            blocked_ms=0.0,
             location=location,
             metrics=(OPS.name, FLOPS.name),
         )
 
 
-def _waits(step: AuditedStep) -> Iterator[_Waits]:
-    """Each wait as a finding without a count, allowed ones apart from the others."""
-    allowed = _by_key(step.allowed)
+def _waits(step: StepAudit) -> Counter[Finding]:
+    """Count the waits of *step* by their causes, allowed ones apart from the others."""
     counts: Counter[Finding] = Counter()
-    for found in step.audit.findings:
-        finding = Finding(
-            kind=FINDING_KINDS[found.kind],
-            op=found.op,
-            api=None,
-            per_step=0,
-            blocked_ms=0.0,
-            reason=found.reason,
-            **where_of(found.site),
-        )
-        left = found.count
-        if found.kind is AuditKind.MAYBE:
-            counts[replace(finding, metrics=())] += left
-            continue
-        for reason, count in allowed.get(WaitKey.of(found), {}).items():
-            taken = min(left, count)
-            counts[_allowing(finding, reason)] += taken
-            allowed[WaitKey.of(found)][reason] -= taken
-            left -= taken
-        # Blocks of ``allow_sync`` come first, as they are counted; a comment allows
-        # what is left on its line.
-        comment = reason_on_line(found.site.location or found.site.innermost)
-        counts[_allowing(finding, comment)] += left
-    for finding, count in counts.items():
-        if count:
-            yield _Waits(finding=finding, count=count)
+    for found in map(_by_comment, step.findings):
+        counts[cause_of(found)] += found.per_step
+    return counts
 
 
-def _allowing(finding: Finding, reason: str | None) -> Finding:
-    metrics = (SYNCS.name,) if reason is None else ()
-    return replace(finding, metrics=metrics, allowed=reason)
-
-
-def _by_key(
-    allowed: Mapping[tuple[WaitKey, str], int],
-) -> dict[WaitKey, dict[str, int]]:
-    by_key: dict[WaitKey, dict[str, int]] = {}
-    for (key, reason), count in allowed.items():
-        by_key.setdefault(key, {})[reason] = count
-    return by_key
-
-
-def _transfers(step: AuditedStep) -> Iterator[Finding]:
-    for copy in step.audit.copies:
-        yield Finding(
-            kind=FindingKind.TRANSFER,
-            op=copy.op,
-            api=None,
-            per_step=copy.count,
-            blocked_ms=0.0,
-            metrics=counted_in(
-                copy.direction, pinned=copy.pinned, blocking=copy.blocking
-            ),
-            reason=described(copy.direction, pinned=copy.pinned),
-            moved_bytes=copy.total_bytes,
-            **where_of(copy.site),
-        )
+def _by_comment(found: Finding) -> Finding:
+    """Allow *found* if a comment does: it allows what blocks have left on its line."""
+    if not found.metrics:
+        return found
+    return allowing(found, reason_on_line(found.location))
 
 
 def _largest(transfers: Iterable[Finding]) -> Iterator[Finding]:
     """Of the same copies in several steps, those that carry most."""
     most: dict[Finding, Finding] = {}
     for finding in transfers:
-        what = replace(finding, per_step=0, moved_bytes=0)
+        what = cause_of(finding)
         known = most.setdefault(what, finding)
         most[what] = replace(
             finding,
@@ -248,16 +179,17 @@ def _audited(
             # A training loop would have dropped the result, and the tensors in it.
             results.clear()
             prediction = predict_memory(memory, subject, device.root)
-    steps: list[AuditedStep] = []
+    steps: list[StepAudit] = []
     first: list[SeenStep] = []
     while len(steps) < AUDITED_STEPS and (
         (to_count if not steps else share.cap).leaves(first_ms) or not results
     ):
         arguments = subject.arguments()
         # Lines cost a walk of the stack per operation, so only one step finds them.
-        steps.append(device.audit(subject.step, arguments, locate_work=not steps))
-        first.append(numbered.seen(steps[-1]))
-        results = [steps[-1].result]
+        step, result = device.audit(subject.step, arguments, locate_work=not steps)
+        steps.append(step)
+        first.append(numbered.seen(step))
+        results = [result]
     measurement = Measurement(
         test=plan.test, environment=device.environment(), unmeasured=device.unmeasurable
     )
@@ -285,10 +217,10 @@ class _Numbered:
         self.steps += 1
         return self._step(*arguments)
 
-    def seen(self, step: AuditedStep) -> SeenStep:
+    def seen(self, step: StepAudit) -> SeenStep:
         """Return what *step*, the last one, did."""
-        counts = Counter({waits.finding: waits.count for waits in _waits(step)})
-        for copy in _transfers(step):
+        counts = _waits(step)
+        for copy in step.copies:
             counts[cause_of(copy)] += copy.per_step
         return SeenStep(number=self.steps, counts=counts)
 
@@ -324,28 +256,30 @@ class _Looking:
 
     def _step(self, _: int) -> Sequence[SeenStep]:
         try:
-            step = self.device.audit(self.subject.step, self.subject.arguments())
+            step, result = self.device.audit(
+                self.subject.step, self.subject.arguments()
+            )
         except Exception as error:
             # Nobody asked for so many steps: the test's data may end here.
             if self.subject.period is not None:
                 raise
             self.ended = f"the next one raised {type(error).__name__}"
             return ()
-        self.results[:] = [step.result]
-        if step.audit.not_judged:
-            self.ended = _why_unjudged(step.audit.not_judged, self.device.root)
+        self.results[:] = [result]
+        if step.not_judged:
+            self.ended = _why_unjudged(step.not_judged, self.device.root)
             return ()
         return (self.numbered.seen(step),)
 
 
 def _counted(
-    device: EmulatingDevice, measurement: Measurement, steps: Sequence[AuditedStep]
+    device: EmulatingDevice, measurement: Measurement, steps: Sequence[StepAudit]
 ) -> Measurement:
-    if not any(step.audit.touched_gpu for step in steps):
+    if not any(step.touched_gpu for step in steps):
         return untouched(measurement)
     unjudged = [
         *device.made_unjudged,
-        *(missing for step in steps for missing in step.audit.not_judged),
+        *(missing for step in steps for missing in step.not_judged),
     ]
     measurement = replace(
         measurement,
@@ -363,20 +297,20 @@ def _counted(
     return replace(measurement, exact={**_most(steps), **NOTHING_COMPILED})
 
 
-def _most(steps: Sequence[AuditedStep]) -> dict[str, int]:
+def _most(steps: Sequence[StepAudit]) -> dict[str, int]:
     counts = [_counts(step) for step in steps]
     return {name: max(count[name] for count in counts) for name in counts[0]}
 
 
-def _least(steps: Sequence[AuditedStep]) -> dict[str, int]:
+def _least(steps: Sequence[StepAudit]) -> dict[str, int]:
     """Return what steps differ in by chance, of the step with the least of it."""
     most = _most(steps)
     least = {name: min(_counts(step)[name] for step in steps) for name in most}
     return {n: v for n, v in least.items() if n in STEPWISE and v < most[n]}
 
 
-def _counts(step: AuditedStep) -> Mapping[str, int]:
-    totals: Totals = step.audit.totals
+def _counts(step: StepAudit) -> Mapping[str, int]:
+    totals = step.totals
     return {
         SYNCS.name: counted_syncs(step),
         PAGEABLE_COPIES.name: totals.pageable_copies,
@@ -389,7 +323,7 @@ def _counts(step: AuditedStep) -> Mapping[str, int]:
     }
 
 
-def _differing(steps: Sequence[AuditedStep]) -> Iterable[str]:
+def _differing(steps: Sequence[StepAudit]) -> Iterable[str]:
     """Say which gated counts differ from step to step: the largest is the step's."""
     counts = [_counts(step) for step in steps]
     for name in counts[0]:
@@ -415,11 +349,11 @@ def _without_values(device: EmulatingDevice) -> Iterable[str]:
     return () if device.gave_up_values is None else (device.gave_up_values,)
 
 
-def _why_unjudged(unjudged: Sequence[Unjudged], root: str) -> str:
+def _why_unjudged(unjudged: Sequence[Finding], root: str) -> str:
     """Name what only a GPU can judge; a metric that it could move has no number."""
     named = list(
         dict.fromkeys(
-            f"{missing.op}{_place(missing.site.location, root)}: {missing.reason}"
+            f"{missing.op}{_place(missing.location, root)}: {missing.reason}"
             for missing in unjudged
         )
     )
@@ -429,6 +363,7 @@ def _why_unjudged(unjudged: Sequence[Unjudged], root: str) -> str:
 
 
 def _place(location: Location | None, root: str) -> str:
-    if location is None:
+    """Name the line if it is the project's."""
+    if location is None or not is_own(location.file, root):
         return ""
     return f" ({location.file.removeprefix(root).lstrip('/')}:{location.line})"

@@ -169,9 +169,7 @@ def findings_of(seen: Counter[Location]) -> Iterator[Finding]:
             yield Finding(
                 kind=FindingKind.TIME,
                 op=None,
-                api=None,
                 per_step=1,
-                blocked_ms=0.0,
                 percent=100 * count / total,
                 location=at,
                 metrics=TIMES,

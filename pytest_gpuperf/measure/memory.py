@@ -23,9 +23,9 @@ from ..devices.base import MemoryReading
 from ..devices.compile import compile_counters
 from ..devices.memory_picture import Collecting
 from ..devices.memory_picture import Garbage
-from ..devices.memory_picture import Held
 from ..devices.memory_picture import Picture
 from ..devices.memory_picture import StorageRole
+from ..devices.source_lines import where_of
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.finding import Finding
@@ -54,7 +54,6 @@ from .profile import file_name
 from .profile import portable_from
 from .step import Deadline
 from .step import Subject
-from .syncs import where_of
 from .trace import is_blamable
 
 
@@ -71,38 +70,21 @@ def findings_of_picture(
 ) -> Iterator[Finding]:
     """Say where the peak of *metrics* is and what for, then which places use most."""
     yield peak_of_picture(picture, metrics)
-    for held in picture.held[:MOST_HELD]:
-        yield _finding_of(held, FindingKind.MEMORY, metrics)
+    yield from counting(picture.held, metrics)
 
 
-def findings_of_left(
-    left: Iterable[Held], metrics: tuple[str, ...]
-) -> Iterator[Finding]:
-    """Say where the memory was taken that each step leaves behind."""
-    for held in islice(left, MOST_HELD):
-        yield _finding_of(held, FindingKind.LEFT, metrics)
+def counting(held: Iterable[Finding], metrics: tuple[str, ...]) -> Iterator[Finding]:
+    """Let the first of *held*, of which devices know no metric, count in *metrics*."""
+    for found in islice(held, MOST_HELD):
+        yield replace(found, metrics=metrics)
 
 
 def findings_of_garbage(
     garbage: Garbage, metrics: tuple[str, ...]
 ) -> Iterator[Finding]:
     """Say where the memory was taken that only the collector frees, and what keeps it."""
-    reason = f"in a cycle of {garbage.cycle}" if garbage.cycle else ""
-    for held in islice(garbage.held, MOST_HELD):
-        yield replace(_finding_of(held, FindingKind.GARBAGE, metrics), reason=reason)
-
-
-def _finding_of(held: Held, kind: FindingKind, metrics: tuple[str, ...]) -> Finding:
-    return Finding(
-        kind=kind,
-        op=held.op,
-        api=None,
-        per_step=held.blocks,
-        blocked_ms=0.0,
-        metrics=metrics,
-        held_bytes=held.nbytes,
-        **where_of(held.site),
-    )
+    for found in counting(garbage.held, metrics):
+        yield replace(found, reason=garbage.reason)
 
 
 def peak_of_picture(picture: Picture, metrics: tuple[str, ...]) -> Finding:
@@ -112,9 +94,7 @@ def peak_of_picture(picture: Picture, metrics: tuple[str, ...]) -> Finding:
     return Finding(
         kind=FindingKind.PEAK,
         op=picture.op or None,
-        api=None,
         per_step=1,
-        blocked_ms=0.0,
         metrics=metrics,
         reason=reason,
         held_bytes=sum(picture.by_role.values()),
@@ -140,21 +120,6 @@ def _amount(nbytes: int) -> str:
 
 FREED: Final = "free_requested"
 """From then on the allocator no longer counts a block as allocated."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlocksOfLine:
-    """Blocks alive at a step's peak that one line asked for.
-
-    Without a line they are from before the step. With a ``phase`` and no line, a thread
-    of autograd asked for them, in which no Python runs. Sizes are those that were asked
-    for, before the allocator rounds them.
-    """
-
-    location: Location | None
-    requested_bytes: int
-    blocks: int
-    phase: Phase | None = None
 
 
 def read_snapshot(path: Path) -> Mapping[str, Any]:
@@ -201,8 +166,13 @@ class _PlainUnpickler(pickle.Unpickler):
         raise pickle.UnpicklingError(msg)
 
 
-def held_at_peak(snapshot: Mapping[str, Any]) -> tuple[BlocksOfLine, ...]:
-    """Return what was alive at the peak of the busiest device, the most bytes first."""
+def held_at_peak(snapshot: Mapping[str, Any]) -> tuple[Finding, ...]:
+    """Return what was alive at the peak of the busiest device, the most bytes first.
+
+    Without a line it is from before the step. With a phase and no line, a thread of
+    autograd asked for it, in which no Python runs. Sizes are those that were asked for,
+    before the allocator rounds them.
+    """
     traces: Sequence[Sequence[Mapping[str, Any]]] = snapshot["device_traces"]
     busiest = max(range(len(traces)), key=lambda index: len(traces[index]), default=0)
     if not traces or not traces[busiest]:
@@ -290,18 +260,21 @@ def _line(frames: Sequence[Mapping[str, Any]]) -> Location | None:
     return None
 
 
-def _by_line(blocks: Iterable[_Block]) -> Iterator[BlocksOfLine]:
+def _by_line(blocks: Iterable[_Block]) -> Iterator[Finding]:
     sizes: Counter[tuple[Location | None, Phase | None]] = Counter()
     counts: Counter[tuple[Location | None, Phase | None]] = Counter()
     for block in blocks:
         sizes[block.location, block.phase] += block.requested_bytes
         counts[block.location, block.phase] += 1
     for (location, phase), size in sizes.most_common():
-        yield BlocksOfLine(
+        yield Finding(
+            kind=FindingKind.MEMORY,
+            op=None,
+            per_step=counts[location, phase],
             location=location,
-            requested_bytes=size,
-            blocks=counts[location, phase],
+            metrics=EXPLAINED_PEAKS,
             phase=phase,
+            held_bytes=size,
         )
 
 
@@ -333,13 +306,12 @@ def explained(
     if not device.record_allocations(subject.step, subject.arguments(), path):
         return measurement
     snapshot = read_snapshot(path)
-    lines = map(_finding, held_at_peak(snapshot)[:MOST_MEMORY_LINES])
     found = replace(
         measurement,
         findings=(
             *measurement.findings,
             *_purposes(device, subject, measurement),
-            *lines,
+            *held_at_peak(snapshot)[:MOST_MEMORY_LINES],
         ),
         snapshot=str(path),
     )
@@ -374,20 +346,6 @@ def _with_unseen(picture: Picture, measurement: Measurement) -> Picture:
     if unseen <= 0:
         return picture
     return replace(picture, by_role={**picture.by_role, StorageRole.UNSEEN: unseen})
-
-
-def _finding(held: BlocksOfLine) -> Finding:
-    return Finding(
-        kind=FindingKind.MEMORY,
-        op=None,
-        api=None,
-        per_step=held.blocks,
-        blocked_ms=0.0,
-        location=held.location,
-        metrics=EXPLAINED_PEAKS,
-        phase=held.phase,
-        held_bytes=held.requested_bytes,
-    )
 
 
 MEMORY_NAMES: Final = read_in(MeasuringPhase.MEMORY)
@@ -464,7 +422,7 @@ def measure_memory(
             found.extend(findings_of_garbage(garbage, (GARBAGE.name,)))
     if any(exact.get(name) for name in LEFT_BEHIND) and deadline.leaves(2 * step_ms):
         left = device.left_behind(subject.step, iter(subject.arguments, None))
-        found.extend(findings_of_left(left, LEFT_BEHIND))
+        found.extend(counting(left, LEFT_BEHIND))
     replayed = [r.graph_bytes for r in readings if r.graph_bytes is not None]
     return Memory(
         exact=exact,

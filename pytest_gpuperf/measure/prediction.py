@@ -22,8 +22,8 @@ from ..model.metrics import PREDICTED_RESERVED
 from ..model.metrics import PREDICTED_RETRIES
 from ..model.metrics import PREDICTED_WORKSPACES
 from .memory import COLLECTOR_OFF
+from .memory import counting
 from .memory import findings_of_garbage
-from .memory import findings_of_left
 from .memory import findings_of_picture
 from .memory import garbage_remark
 from .plan import Found
@@ -99,7 +99,7 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
     if any(exact.get(name) for name in PREDICTED_LEFT_BEHIND):
         # Two more steps, so only if there is something to explain.
         left = memory.left_by_step(iter(run, None), root)
-        found.extend(findings_of_left(left, PREDICTED_LEFT_BEHIND))
+        found.extend(counting(left, PREDICTED_LEFT_BEHIND))
     if PREDICTED_GARBAGE.name not in unmeasured and memory.may_leave_garbage:
         garbage = memory.garbage_of_step(iter(run, None), root)
         exact[PREDICTED_GARBAGE.name] = garbage.nbytes

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from typing import Final
 
 from ..devices.allow_sync import allowance_in
@@ -21,15 +20,12 @@ from ..devices.allow_sync import innermost_in
 from ..devices.allow_sync import location_in
 from ..devices.base import STEP_RANGE
 from ..devices.base import TraceEvent
-from ..devices.source_lines import Site
 from ..errors import ErrorId
 from ..errors import RunError
 from ..errors import StepError
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
-from ..model.metrics import SYNCS
-from .further_steps import cause_of
 from .trace import TO_PAGEABLE
 from .trace import Span
 from .trace import Trace
@@ -46,27 +42,15 @@ HOST_ONLY: Final = frozenset({"aten::one_hot", "aten::tensor_split"})
 
 
 @dataclass(frozen=True, slots=True)
-class WaitCause:
-    """What made the host wait: the aten operation, the call, the line.
-
-    ``allowed`` is why its author lets it, ``innermost`` the innermost line outside of
-    torch where that is another one.
-    """
-
-    op: str | None
-    api: str | None
-    location: Location | None
-    allowed: str | None = None
-    innermost: Location | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class MeasuredWait:
-    """One wait in the step of this index, at a moment of the trace's clock."""
+    """One wait in the step of this index, at a moment of the trace's clock.
+
+    Its ``cause`` is a finding without numbers.
+    """
 
     step: int
     blocked_us: float
-    cause: WaitCause
+    cause: Finding
     at_us: float = 0.0
 
 
@@ -89,7 +73,8 @@ def _wait(transaction: Transaction) -> MeasuredWait:
     return MeasuredWait(
         step=last.step,
         blocked_us=transaction.duration_us,
-        cause=WaitCause(
+        cause=Finding(
+            kind=FindingKind.SYNC,
             op=last.op.name if last.op else None,
             api=last.span.name,
             location=transaction.location,
@@ -106,9 +91,9 @@ def marked_waits(trace: Trace) -> Iterator[MeasuredWait]:
         step = trace.step_at(marker.start_us)
         if step is None or any(o.name in HOST_ONLY for o in ops):
             continue
-        cause = WaitCause(
+        cause = Finding(
+            kind=FindingKind.SYNC,
             op=op.name if op else None,
-            api=None,
             location=location_in(marker.name),
             innermost=innermost_in(marker.name),
         )
@@ -159,6 +144,11 @@ def reason_on_line(location: Location | None) -> str | None:
     return found["reason"]
 
 
+def allowing(cause: Finding, reason: str | None) -> Finding:
+    """Let *cause* count in nothing, if there is a *reason*."""
+    return cause if reason is None else replace(cause, metrics=(), allowed=reason)
+
+
 def _shown(location: Location) -> str:
     """Name the line, from the working directory on if it is below that."""
     path, here = Path(location.file), Path.cwd()
@@ -187,7 +177,7 @@ def _judged(
     reason = reason_on_line(wait.cause.location)
     if reason is None:
         reason = _reason_of_block(wait, blocks, used)
-    return replace(wait, cause=replace(wait.cause, allowed=reason))
+    return replace(wait, cause=allowing(wait.cause, reason))
 
 
 def _reason_of_block(
@@ -201,20 +191,6 @@ def _reason_of_block(
             used[block] += 1
             return allowance.reason
     return None
-
-
-# The location of a finding, from the location of an event.
-
-
-def where_of(site: Site) -> dict[str, Any]:
-    """Fields of a finding that say where it is."""
-    elsewhere = site.innermost != site.location
-    return {
-        "location": site.location or site.innermost,
-        "phase": site.phase,
-        "innermost": site.innermost if elsewhere and site.location else None,
-        "forward": site.forward,
-    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +225,7 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
         )
         raise RunError(msg, ErrorId.GP305)
     waits = _waits_in(trace)
-    by_cause: dict[WaitCause, list[MeasuredWait]] = defaultdict(list)
+    by_cause: dict[Finding, list[MeasuredWait]] = defaultdict(list)
     for wait in waits:
         by_cause[wait.cause].append(wait)
     findings = [
@@ -274,7 +250,7 @@ def waits_by_step(events: Sequence[TraceEvent]) -> list[Counter[Finding]]:
     trace = parse(events)
     steps = [Counter[Finding]() for _ in trace.steps]
     for wait in _waits_in(trace):
-        steps[wait.step][cause_of(_finding(wait.cause, [wait], 1))] += 1
+        steps[wait.step][wait.cause] += 1
     return steps
 
 
@@ -283,17 +259,10 @@ def most_waits(events: Sequence[TraceEvent]) -> int:
     return _most_in_a_step(device_waits(parse(events)))
 
 
-def _finding(cause: WaitCause, waits: Sequence[MeasuredWait], steps: int) -> Finding:
-    return Finding(
-        kind=FindingKind.SYNC,
-        op=cause.op,
-        api=cause.api,
-        per_step=_most_in_a_step(waits),
-        blocked_ms=sum(wait.blocked_us for wait in waits) / steps / 1e3,
-        location=cause.location,
-        innermost=cause.innermost,
-        metrics=() if cause.allowed else (SYNCS.name,),
-        allowed=cause.allowed,
+def _finding(cause: Finding, waits: Sequence[MeasuredWait], steps: int) -> Finding:
+    blocked_us = sum(wait.blocked_us for wait in waits)
+    return replace(
+        cause, per_step=_most_in_a_step(waits), blocked_ms=blocked_us / steps / 1e3
     )
 
 

@@ -100,6 +100,25 @@ class Drift:
     bound: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineChange:
+    """A metric's typical value before and after, in its unit; ``None`` if it has none.
+
+    ``anchor`` is the value that its drift is counted from, if it was stored before.
+    """
+
+    test: str
+    metric: str
+    old: float | None
+    new: float | None
+    anchor: float | None = None
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether there is a way from the anchor to the new value."""
+        return None not in {self.anchor, self.new} and self.anchor != self.new
+
+
 # The typical value of the stored runs of one time.
 
 
@@ -347,25 +366,6 @@ class Baselines:
 
 
 # What becomes of stored values when others are accepted.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineChange:
-    """A metric's typical value before and after, in its unit; ``None`` if it has none.
-
-    ``anchor`` is the value that its drift is counted from, if it was stored before.
-    """
-
-    test: str
-    metric: str
-    old: float | None
-    new: float | None
-    anchor: float | None = None
-
-    @property
-    def has_drifted(self) -> bool:
-        """Whether there is a way from the anchor to the new value."""
-        return None not in {self.anchor, self.new} and self.anchor != self.new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from functools import cache
 from functools import partial
 from pathlib import Path
 from typing import Any
+from typing import Final
 from typing import TypeVar
 from typing import Union
 from typing import cast
@@ -25,11 +26,21 @@ from typing import get_type_hints
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
 
+ALWAYS: Final = {"written": "always"}
+"""Metadata of a field that ``encode_briefly`` writes at its default too."""
+
+RARELY: Final = {"written": "rarely"}
+"""Metadata of a field that ``encode`` does not write at its default either."""
+
 
 def encode(value: object) -> Any:
     """Convert *value* for ``json.dumps``: frozen dataclasses, enums, paths, maps, tuples."""
     if is_dataclass(value):
-        return {f.name: encode(getattr(value, f.name)) for f in fields(value)}
+        return {
+            f.name: encode(item)
+            for f in fields(value)
+            if (item := getattr(value, f.name)) != f.default or f.metadata != RARELY
+        }
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Path):
@@ -47,7 +58,7 @@ def encode_briefly(value: object) -> Any:
         return {
             f.name: encode_briefly(item)
             for f in fields(value)
-            if (item := getattr(value, f.name)) != _default(f)
+            if (item := getattr(value, f.name)) != _default(f) or f.metadata == ALWAYS
         }
     if isinstance(value, Mapping):
         return {key: encode_briefly(item) for key, item in value.items()}
@@ -56,10 +67,8 @@ def encode_briefly(value: object) -> Any:
     return encode(value)
 
 
-def _default(field: Field[Any]) -> object:
-    return (
-        field.default if field.default_factory is MISSING else field.default_factory()
-    )
+def _default(of: Field[Any]) -> object:
+    return of.default if of.default_factory is MISSING else of.default_factory()
 
 
 def decode(kind: type[T], raw: Any) -> T:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from dataclasses import field
 from enum import Enum
 from typing import Final
 
+from .codec import ALWAYS
+from .codec import RARELY
 from .metrics import OCCASIONAL
 from .metrics import SYNCS
 
@@ -104,13 +107,17 @@ class Finding:
     recorded, if that is known, and ``changed_since`` the commit of that code, if git says
     that the line is another one since. If not every step that was looked at has it,
     ``in_steps`` of ``of_steps`` have, in equal distances if ``every`` is not 0.
+
+    Of a program with its own loop ``per_step`` counts all steps, of which ``in_steps``
+    have it; ``once``, it was before the first one was over and never again. ``torch`` is
+    the line of torch's own code that waits.
     """
 
     kind: FindingKind
     op: str | None
-    api: str | None
-    per_step: int
-    blocked_ms: float
+    api: str | None = field(default=None, metadata=ALWAYS)
+    per_step: int = field(default=0, metadata=ALWAYS)
+    blocked_ms: float = field(default=0.0, metadata=ALWAYS)
     location: Location | None = None
     metrics: tuple[str, ...] = (SYNCS.name,)
     reason: str = ""
@@ -129,6 +136,23 @@ class Finding:
     in_steps: int = 0
     of_steps: int = 0
     every: int = 0
+    once: bool = field(default=False, metadata=RARELY)
+    torch: Location | None = field(default=None, metadata=RARELY)
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the host waits, of what says that it does or may."""
+        return self.kind is not FindingKind.MAYBE
+
+    @property
+    def repeats(self) -> bool:
+        """Whether it is certain, and in more than one step of a program."""
+        return self.is_certain and self.in_steps > 1
+
+    @property
+    def inner(self) -> Location | None:
+        """The innermost line outside of torch, whether or not it is the project's."""
+        return self.innermost or self.location
 
     @property
     def how_often(self) -> str:

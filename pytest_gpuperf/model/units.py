@@ -113,3 +113,11 @@ _FORMS: Final = {
         noun="share", in_words="percent", suffix=" %", is_tolerable=False
     ),
 }
+
+
+def counted(number: int, noun: str) -> str:
+    """Write *number* with its *noun*: ``1 copy``, ``2 copies``."""
+    if number == 1:
+        return f"1 {noun}"
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number} {plural}"

@@ -13,6 +13,7 @@ from .ab import Comparison
 from .ab import ReferenceResult
 from .finding import Diagnosis
 from .finding import Finding
+from .metric import Metric
 
 
 # The smallest change of a time that can be detected.
@@ -239,3 +240,10 @@ class TestVerdict:
     def settled(self) -> bool:
         """Whether no further run can change the outcome."""
         return all(v.settled for v in self.verdicts)
+
+    def measured(self, metric: Metric) -> Verdict | None:
+        """Return what was judged of *metric* with a number, by its baseline if it was."""
+        judged = (v for v in self.verdicts if v.metric == metric.name)
+        known = (v for v in judged if v.now is not None)
+        # A budget's verdict has the number, but nothing to compare with.
+        return min(known, key=lambda v: v.baseline is None, default=None)

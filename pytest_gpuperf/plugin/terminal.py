@@ -40,6 +40,7 @@ from ..report.screen.precision import acuity_lines
 from ..report.screen.precision import is_poor
 from ..report.screen.summary import Line
 from ..report.screen.summary import LineRole
+from ..report.screen.summary import as_lines
 from ..report.screen.summary import refresh_lines
 from ..report.screen.summary import summary_lines
 from ..runner.evaluation import RunResult
@@ -232,8 +233,7 @@ def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
         reporter.write_sep("=", "gpuperf")
     _write(reporter, lines)
     if verbosity > 0:
-        allowed = allowed_lines(run_result.verdicts)
-        _write(reporter, [Line(text=text, role=LineRole.PLAIN) for text in allowed])
+        _write(reporter, as_lines(allowed_lines(run_result.verdicts)))
     if run_result.explained:
         _write(reporter, explanation_lines(run_result.verdicts))
 
@@ -290,7 +290,7 @@ def _untouched_lines(run_result: RunResult, verbosity: int) -> Iterator[Line]:
 
 
 def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:
-    yield Line(text="", role=LineRole.PLAIN)
+    yield Line(text="")
     yield Line(text=title, role=LineRole.HEADER)
     yield from lines
 

@@ -38,10 +38,7 @@ from ..judge.ratchet import stored_counts
 from ..judge.ratchet import updated
 from ..judge.ratchet import with_edits
 from ..judge.ratchet import worse_than
-from ..judge.watch import LeftTensors
-from ..judge.watch import LineUse
 from ..judge.watch import Objection
-from ..judge.watch import SourceLine
 from ..judge.watch import WatchedTest
 from ..judge.watch import WatchGates
 from ..judge.watch import is_test_code
@@ -53,6 +50,7 @@ from ..model.codec import encode
 from ..model.environment import PRETEND_GIB
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
+from ..model.units import counted
 from ..report.screen.watch import GPU_TEXTS
 from ..report.screen.watch import watch_lines
 from ..settings import refuse_in_ci
@@ -66,11 +64,9 @@ from .plain_server import PlainRunner
 
 
 if TYPE_CHECKING:
-    from ..devices.memory_picture import Held
-    from ..devices.source_lines import Site
     from ..devices.suite_watch import SuiteWatch
     from ..devices.suite_watch import TestAudit
-    from ..model.finding import Location
+    from ..model.finding import Finding
 
 
 OUTPUT_KEY: Final = "gpuperf_watch"
@@ -324,13 +320,12 @@ def _last_words(report: pytest.TestReport) -> str:
 
 
 def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
+    garbage = (g for g in found.garbage if OF_PYTEST not in g.reason)
     return WatchedTest(
         test=test,
-        lines=tuple(_uses(found, root)),
-        left=tuple(_tensors(found.left, found.kept_by, root)),
-        garbage=()
-        if OF_PYTEST in found.cycle
-        else tuple(_tensors(found.garbage, found.cycle, root)),
+        lines=tuple(_placed(done, root) for done in (*found.waits, *found.copies)),
+        left=tuple(_placed(left, root) for left in found.left),
+        garbage=tuple(_placed(freed, root) for freed in garbage),
         peak_bytes=found.peak_bytes,
         used=found.used,
         unjudged=found.unjudged,
@@ -341,56 +336,17 @@ OF_PYTEST: Final = "ExceptionInfo."
 """In a cycle that ``with pytest.raises(...) as error`` makes: it is the test's own."""
 
 
-def _tensors(left: Sequence[Held], kept_by: str, root: Path) -> Iterator[LeftTensors]:
-    for number, held in enumerate(left):
-        yield LeftTensors(
-            place=_place(held.site, root),
-            tensors=held.blocks,
-            nbytes=held.nbytes,
-            kept_by="" if number else kept_by,
-        )
-
-
-def _uses(found: TestAudit, root: Path) -> Iterator[LineUse]:
-    for wait in found.waits:
-        yield LineUse(
-            place=_place(wait.site, root),
-            op=wait.op,
-            reason=wait.reason,
-            waits=wait.count,
-        )
-    for copy in found.copies:
-        yield LineUse(
-            place=_place(copy.site, root),
-            op=copy.op,
-            reason="a copy from ordinary memory" if not copy.pinned else "a copy",
-            pageable=0 if copy.pinned else copy.count,
-            nbytes=copy.nbytes,
-        )
-
-
-UNKNOWN: Final = SourceLine(file="?", line=0, function="?", source="")
-
-
-def _place(site: Site, root: Path) -> SourceLine:
-    """Return the project's line; the library's, if a test called that itself.
+def _placed(found: Finding, root: Path) -> Finding:
+    """Name the project's line alone; the library's, if a test called that itself.
 
     In a backward it is the line of the forward, if that is known.
     """
-    project = site.forward or site.location
-    location = project or site.innermost
-    if project is not None and is_test_code(_shown(project.file, root)):
-        location = site.forward or site.innermost or project
-    return UNKNOWN if location is None else _source_line(location, root)
-
-
-def _source_line(location: Location, root: Path) -> SourceLine:
-    return SourceLine(
-        file=_shown(location.file, root),
-        line=location.line,
-        function=location.function,
-        source=linecache.getline(location.file, location.line).strip(),
-    )
+    at = found.forward or found.location
+    if at is not None and is_test_code(_shown(at.file, root)):
+        at = found.forward or found.inner
+    source = "" if at is None else linecache.getline(at.file, at.line).strip()
+    at = at and replace(at, file=_shown(at.file, root))
+    return replace(found, location=at, innermost=None, forward=None, source=source)
 
 
 PACKAGES: Final = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
@@ -505,7 +461,7 @@ class WatchReport:
             )
             write(self._settings.counts, f"{text}\n")
         place = self._settings.counts.relative_to(self._config.rootpath).as_posix()
-        rows = "1 row" if changed == 1 else f"{changed} rows"
+        rows = counted(changed, "row")
         self._note = f"stored counts in {place}: {rows} changed"
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:

@@ -38,11 +38,11 @@ from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from .numbers import each
 from .numbers import excess_alike
-from .numbers import format_apart
 from .numbers import format_change
 from .numbers import format_value
 from .numbers import join_fitting
 from .numbers import metric_named
+from .numbers import texts_apart
 from .wrapping import text_width
 
 
@@ -189,9 +189,7 @@ def _numbers(verdict: Verdict, limit: float | None) -> str:
     over = _is_over(verdict)
     if over or before is None:
         before, limit = None, verdict.limit
-    bounds = [value for value in (before, limit, verdict.limit) if value is not None]
-    known = (now, *bounds)
-    text = dict(zip(known, format_apart(metric, *known), strict=True))
+    text = texts_apart(metric, now, before, limit, verdict.limit)
     per_step = " per step" if metric.name in PER_STEP else each(metric)
     parts = [f"{text[now]}{per_step}"]
     if before is not None:

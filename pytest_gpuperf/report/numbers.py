@@ -106,6 +106,12 @@ def _fitting(metric: Metric, value: float, digits: int) -> tuple[str, float] | N
     return None
 
 
+def texts_apart(metric: Metric, *values: float | None) -> dict[float, str]:
+    """Write each known one of *values* as ``format_apart`` does."""
+    known = [value for value in values if value is not None]
+    return dict(zip(known, format_apart(metric, *known), strict=True))
+
+
 def format_apart(metric: Metric, *values: float) -> tuple[str, ...]:
     """*values* with as many digits as it takes to tell different ones apart, at most five."""
     texts: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 from ..model.finding import Bottleneck
@@ -30,7 +31,8 @@ class Remedy:
     are ``why`` and ``named_by``, of a part of the reason. What the line ``does`` counts in
     place of ``spot``, and where ``named_by`` fits, that is enough. ``cause`` names it in the
     documents. What ``reads`` a tensor of the GPU is not the cause of a copy to it; what
-    ``reaches`` into a library fits where a library waits. ``rule`` never changes.
+    ``reaches`` into a library fits where a library waits. What a framework does is found
+    by the end of its ``files`` and its ``functions``. ``rule`` never changes.
     """
 
     cause: str
@@ -42,6 +44,8 @@ class Remedy:
     named_by: str | None = None
     reads: bool = False
     reaches: bool = False
+    files: str = r""
+    functions: str = r""
     rule: str = ""
 
 
@@ -399,95 +403,73 @@ GARBAGE_REMEDIES: Final = (
 # What a framework does between the lines of its users: found by its function.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FrameworkRemedy:
-    """A *remedy* for what happens in *functions* of *files* of a framework.
-
-    Both are regular expressions, of the end of a path and of a whole name.
-    """
-
-    files: str
-    functions: str
-    remedy: Remedy
-
-
 _BY_RULE: Final = {remedy.rule: remedy for remedy in SYNC_REMEDIES}
 
 FRAMEWORK_REMEDIES: Final = (
-    FrameworkRemedy(
+    replace(
+        _BY_RULE["grad-scaler"],
         files=r"torch/amp/grad_scaler\.py",
         functions=r"_maybe_opt_step",
-        remedy=_BY_RULE["grad-scaler"],
     ),
-    FrameworkRemedy(
+    replace(
+        _BY_RULE["distribution-check"],
         files=r"torch/distributions/\w+\.py",
         functions=r"__init__|_validate_sample",
-        remedy=_BY_RULE["distribution-check"],
     ),
-    FrameworkRemedy(
+    Remedy(
         files=r"torch/nn/modules/transformer\.py",
         functions=r"_detect_is_causal_mask",
-        remedy=Remedy(
-            rule="causal-mask",
-            cause="`nn.TransformerEncoder`, which compares its mask with a causal one",
-            do="pass is_causal=True with a causal mask, False with others: then the mask is not read",
-        ),
+        rule="causal-mask",
+        cause="`nn.TransformerEncoder`, which compares its mask with a causal one",
+        do="pass is_causal=True with a causal mask, False with others: then the mask is not read",
     ),
-    FrameworkRemedy(
+    Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_maybe_log_save_evaluate|log|store_flos",
-        remedy=Remedy(
-            rule="transformers-logging",
-            cause="logging of transformers' `Trainer`",
-            do="log every N steps: TrainingArguments(logging_steps=50); this is the Trainer's logging, and not the step",
-        ),
+        rule="transformers-logging",
+        cause="logging of transformers' `Trainer`",
+        do="log every N steps: TrainingArguments(logging_steps=50); this is the Trainer's logging, and not the step",
     ),
-    FrameworkRemedy(
+    Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_run_epoch|_inner_training_loop",
-        remedy=Remedy(
-            rule="transformers-nan-filter",
-            cause="its filter of losses for the log that are NaN",
-            ops=_READS,
-            do="set TrainingArguments(logging_nan_inf_filter=False): the Trainer reads "
-            "each loss for its log, twice a batch",
-        ),
+        rule="transformers-nan-filter",
+        cause="its filter of losses for the log that are NaN",
+        ops=_READS,
+        do="set TrainingArguments(logging_nan_inf_filter=False): the Trainer reads "
+        "each loss for its log, twice a batch",
     ),
-    FrameworkRemedy(
+    Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_track_num_input_tokens",
-        remedy=Remedy(
-            rule="transformers-tokens",
-            cause="its count of tokens",
-            do='set TrainingArguments(include_num_input_tokens_seen="no"): the Trainer '
-            "reads each count for its log",
-        ),
+        rule="transformers-tokens",
+        cause="its count of tokens",
+        do='set TrainingArguments(include_num_input_tokens_seen="no"): the Trainer '
+        "reads each count for its log",
     ),
-    FrameworkRemedy(
+    Remedy(
         files=r"accelerate/utils/operations\.py",
         functions=r"send_to_device",
-        remedy=Remedy(
-            rule="accelerate-batch",
-            cause="batches of accelerate's loaders, and of `Trainer`'s",
-            do="set DataLoaderConfiguration(non_blocking=True) for the Accelerator, or "
-            'TrainingArguments(accelerator_config={"non_blocking": True}), and pin_memory',
-        ),
+        rule="accelerate-batch",
+        cause="batches of accelerate's loaders, and of `Trainer`'s",
+        do="set DataLoaderConfiguration(non_blocking=True) for the Accelerator, or "
+        'TrainingArguments(accelerator_config={"non_blocking": True}), and pin_memory',
     ),
-    FrameworkRemedy(
+    Remedy(
         files=r"lightning(?:/|_)fabric/utilities/apply_func\.py",
         functions=r"to_item",
-        remedy=Remedy(
-            rule="lightning-logging",
-            cause="logging of Lightning's `Trainer` and its progress bar",
-            do="log every N steps: Trainer(log_every_n_steps=50), and for "
-            "self.log(prog_bar=True) TQDMProgressBar(refresh_rate=50)",
-        ),
+        rule="lightning-logging",
+        cause="logging of Lightning's `Trainer` and its progress bar",
+        do="log every N steps: Trainer(log_every_n_steps=50), and for "
+        "self.log(prog_bar=True) TQDMProgressBar(refresh_rate=50)",
     ),
 )
 """What to do about waits and copies inside of frameworks: the first that fits."""
 
+_REMEDIES: Final = (*SYNC_REMEDIES, *FRAMEWORK_REMEDIES)
+
 WAIT_REMEDIES: Final = tuple(
-    dict.fromkeys((*SYNC_REMEDIES, *(row.remedy for row in FRAMEWORK_REMEDIES)))
+    ({remedy.rule: remedy for remedy in _REMEDIES} | _BY_RULE).values()
 )
 """All that a wait may be advised, each with a rule of its own."""
 
@@ -549,13 +531,13 @@ def _of_framework(finding: Finding) -> Remedy | None:
     place = finding.innermost or finding.location
     if place is None:
         return None
-    for row in FRAMEWORK_REMEDIES:
+    for remedy in FRAMEWORK_REMEDIES:
         if (
-            re.search(rf"(?:^|/){row.files}$", place.file.replace("\\", "/"))
-            and re.fullmatch(row.functions, place.function)
-            and re.fullmatch(row.remedy.ops, finding.op or "", re.DOTALL)
+            re.search(rf"(?:^|/){remedy.files}$", place.file.replace("\\", "/"))
+            and re.fullmatch(remedy.functions, place.function)
+            and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
         ):
-            return row.remedy
+            return _BY_RULE.get(remedy.rule, remedy)
     return None
 
 

@@ -568,9 +568,9 @@ def test_what_the_peak_is_for_is_told_of_the_gpu_s_tensors(tmp_path: Path) -> No
     assert picture.by_role[StorageRole.TEMPORARIES] == 64 * MIB
     top = step.__code__.co_firstlineno
     lines = {
-        (h.site.phase, h.site.location.line - top)
+        (h.phase, h.location.line - top)
         for h in picture.held
-        if h.site.location and h.nbytes == 64 * MIB
+        if h.location and h.held_bytes == 64 * MIB
     }
     assert lines == {(Phase.BACKWARD, 2), (Phase.OPTIMIZER, 3)}
     assert sum(picture.by_role.values()) <= measured

@@ -17,6 +17,7 @@ from typing import Final
 from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
+from ...model.finding import Finding
 from ...model.metrics import ALLOC_RETRIES
 from ...model.metrics import AUDITED
 from ...model.metrics import BUSY
@@ -40,7 +41,6 @@ from ..compile import compiled_code
 from ..compile import remember_compilations
 from ..host_clock import HostClock
 from ..memory_picture import Garbage
-from ..memory_picture import Held
 from .contention import CorePace
 from .contention import family_wait_ns
 from .contention import others_ns
@@ -192,7 +192,7 @@ class CpuDevice(MeasuringDevice):
 
     def left_behind(
         self, step: Step, batches: Iterator[Sequence[object]]
-    ) -> Sequence[Held]:
+    ) -> Sequence[Finding]:
         """Follow the storages that the first of two steps makes."""
         from .live_memory import Scope
         from .live_memory import left_by_step

@@ -26,6 +26,8 @@ from typing import TypeVar
 
 import torch
 
+from ...model.finding import Finding
+from ...model.finding import FindingKind
 from ...model.finding import MemoryCourse
 from ...model.finding import Phase
 from ...model.metrics import LIVE_PEAK
@@ -47,7 +49,6 @@ from ..memory_owners import storages_of
 from ..memory_picture import Change
 from ..memory_picture import Collecting
 from ..memory_picture import Garbage
-from ..memory_picture import Held
 from ..memory_picture import LiveBlock
 from ..memory_picture import Picture
 from ..memory_picture import StorageRole
@@ -324,7 +325,7 @@ def picture_of_steps(
 
 def left_by_step(
     step: Step, batches: Iterator[Sequence[object]], scope: Scope
-) -> tuple[Held, ...]:
+) -> tuple[Finding, ...]:
     """Return what the first of two steps makes that is alive after the second."""
     seen = watched_step(partial(_Births, scope), step, next(batches))
     with eager():
@@ -349,7 +350,7 @@ def garbage_of_step(
             step(*next(batches))
         found: list[str] = []
         held = seen.freed_by(lambda: found.append(described_cycle(collector, size_of)))
-    nbytes = sum(each.nbytes for each in held)
+    nbytes = sum(each.held_bytes for each in held)
     return Garbage(nbytes=nbytes, held=held, cycle=found[0])
 
 
@@ -563,17 +564,21 @@ class _Births(PeakLookout):
         del collector
         self.forget()
 
-    def freed_by(self, collect: Callable[[], object]) -> tuple[Held, ...]:
+    def freed_by(self, collect: Callable[[], object]) -> tuple[Finding, ...]:
         """Return what of it that frees, the youngest first."""
         alive = [each for each in self._made if each[0]() is not None]
         collect()
         freed = [(size, event) for ref, size, event in alive if ref() is None]
-        return held_by_place((size, event.op, event.site) for size, event in freed)
+        return _held(freed, FindingKind.GARBAGE)
 
-    def left(self) -> tuple[Held, ...]:
+    def left(self) -> tuple[Finding, ...]:
         """Return what of it is alive now, the youngest first."""
         alive = [(size, event) for ref, size, event in self._made if ref() is not None]
-        return held_by_place((size, event.op, event.site) for size, event in alive)
+        return _held(alive, FindingKind.LEFT)
+
+
+def _held(made: Iterable[tuple[int, _Event]], kind: FindingKind) -> tuple[Finding, ...]:
+    return held_by_place(((size, e.op, e.site) for size, e in made), kind)
 
 
 def _alive(nbytes: int, role: StorageRole | None, birth: _Event | None) -> LiveBlock:

@@ -23,6 +23,7 @@ from ...errors import UsageError
 from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
+from ...model.finding import Finding
 from ...model.metrics import DRIVER_BYTES
 from ...model.metrics import ENERGY
 from ...model.metrics import FLOPS
@@ -48,7 +49,6 @@ from ..cpu.contention import relatives
 from ..cpu.contention import run_queue_wait_ns
 from ..host_clock import HostClock
 from ..memory_picture import Garbage
-from ..memory_picture import Held
 from ..memory_picture import Picture
 from ..preflight import check_process
 from ..preflight import software
@@ -288,7 +288,7 @@ class CudaDevice(MeasuringDevice):
 
     def left_behind(
         self, step: Step, batches: Iterator[Sequence[object]]
-    ) -> Sequence[Held]:
+    ) -> Sequence[Finding]:
         """Follow the storages on the GPU that the first of two steps makes."""
         # Imported late, as it imports torch at its top.
         from ..cpu.live_memory import Scope

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -15,20 +16,23 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
+from ...model.finding import Finding
+from ...model.finding import FindingKind
 from ...model.finding import Location
 from ...model.finding import Phase
 from ..garbage import HeldCollector
 from ..garbage import described_cycle
 from ..garbage import held_collector
 from ..memory_picture import held_by_place
+from ..memory_picture import in_a_cycle
 from ..own_code import is_own
 from ..own_warnings import ignored
 from ..source_lines import Site
 from ..source_lines import is_blamable
 from ..source_lines import site_of_caller
+from ..source_lines import where_of
 from ..suite_watch import MOST_KEEPERS
 from ..suite_watch import MOST_OBJECTS_OF_TEST
-from ..suite_watch import SeenWait
 from ..suite_watch import TestAudit
 from ..suite_watch import keeper_of
 from .memory import IN_USE
@@ -138,20 +142,25 @@ class CudaSuite:
         self._frees_more = not passed
         return TestAudit(
             waits=tuple(
-                SeenWait(site=site, op="", reason=WARNED, count=count)
+                Finding(
+                    kind=FindingKind.SYNC,
+                    op="",
+                    reason=WARNED,
+                    per_step=count,
+                    **where_of(site),
+                )
                 for site, count in self._waits.items()
             ),
             peak_bytes=self._peak() if used else 0,
             used=used,
-            left=held_by_place(
-                (block.nbytes, "", self._site(block.lines))
-                for block, _ in left.values()
+            left=self._by_line(
+                (block for block, _ in left.values()),
+                FindingKind.LEFT,
+                self._keeper([tensor for _, tensor in left.values()]),
             ),
-            kept_by=self._keeper([tensor for _, tensor in left.values()]),
-            garbage=held_by_place(
-                (block.nbytes, "", self._site(block.lines)) for block in self._garbage
+            garbage=self._by_line(
+                self._garbage, FindingKind.GARBAGE, in_a_cycle(self._cycle)
             ),
-            cycle=self._cycle,
         )
 
     # Memory.
@@ -221,6 +230,12 @@ class CudaSuite:
             for block in segment["blocks"]
             if block["state"] == IN_USE
         }
+
+    def _by_line(
+        self, blocks: Iterable[Block], kind: FindingKind, reason: str
+    ) -> tuple[Finding, ...]:
+        births = ((block.nbytes, "", self._site(block.lines)) for block in blocks)
+        return held_by_place(births, kind, reason)
 
     def _site(self, lines: tuple[Location, ...]) -> Site:
         users = [line for line in lines if is_blamable(line.file)]

@@ -17,7 +17,7 @@ from torch.autograd import profiler as autograd_profiler
 
 from ...errors import ErrorId
 from ...errors import StepError
-from ..audit_record import AuditKind
+from ...model.finding import FindingKind
 from ..source_lines import torch_path
 from . import streams
 from .device_names import CUDA
@@ -83,7 +83,7 @@ def reset_accumulated(device: Any = None) -> None:
 def empty_cache() -> None:
     """``torch.cuda.empty_cache``: what is cached goes back to the device."""
     WATCH.wait(
-        AuditKind.MAYBE,
+        FindingKind.MAYBE,
         "torch.cuda.empty_cache",
         "cudaFree waits for the device, if blocks are cached, and the next step "
         "takes them from the driver again",

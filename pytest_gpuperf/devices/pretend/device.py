@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import Final
 
@@ -17,6 +19,7 @@ from ...model.environment import PRETEND_GIB
 from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
+from ...model.finding import Finding
 from ...model.metric import Metric
 from ...model.metric import MetricKind
 from ...model.metrics import AUDITED
@@ -30,14 +33,11 @@ from ...model.metrics import SYNCS
 from ...model.metrics import limited_by
 from ..allow_sync import Allowance
 from ..allow_sync import heard_by
-from ..audit_record import AuditedStep
-from ..audit_record import AuditKind
 from ..audit_record import StepAudit
-from ..audit_record import Unjudged
-from ..audit_record import WaitKey
 from ..base import EmulatingDevice
 from ..base import Step
 from ..host_clock import HostClock
+from ..own_code import is_own
 from . import pretend_gpu
 from .allocator import settings_against_reserved
 from .specification import memory_of
@@ -67,9 +67,9 @@ class AllowedWaits:
     """Certain waits that blocks allowed, each with the block's reason."""
 
     def __init__(self, root: str) -> None:
-        self.taken: Counter[tuple[WaitKey, str]] = Counter()
         self._root = root
-        self._taken_inside: Counter[WaitKey] = Counter()
+        self._taken: Counter[tuple[Finding, str]] = Counter()
+        self._taken_inside: Counter[Finding] = Counter()
 
     @contextmanager
     def block(self, allowance: Allowance) -> Iterator[None]:
@@ -88,12 +88,30 @@ class AllowedWaits:
     def _take(self, allowance: Allowance, audit: StepAudit) -> None:
         left = allowance.covers(audit.totals.syncs)
         for finding in audit.findings:
-            if finding.kind is not AuditKind.MAYBE:
-                key = WaitKey.of(finding)
-                taken = min(left, finding.count - self._taken_inside[key])
-                self.taken[key, allowance.reason] += taken
-                self._taken_inside[key] += taken
+            if finding.is_certain:
+                cause = _cause(finding)
+                taken = min(left, finding.per_step - self._taken_inside[cause])
+                self._taken[cause, allowance.reason] += taken
+                self._taken_inside[cause] += taken
                 left -= taken
+
+    def apart(self, findings: Iterable[Finding]) -> Iterator[Finding]:
+        """Yield *findings*, and apart from them what blocks allow of each."""
+        for finding in findings:
+            left = finding.per_step
+            for (cause, reason), count in self._taken.items():
+                taken = min(left, count) if cause == _cause(finding) else 0
+                if taken:
+                    yield replace(finding, per_step=taken, metrics=(), allowed=reason)
+                    self._taken[cause, reason] -= taken
+                    left -= taken
+            if left:
+                yield replace(finding, per_step=left)
+
+
+def _cause(finding: Finding) -> Finding:
+    """Return what two recorders agree on about a wait: all but the forward line."""
+    return replace(finding, per_step=0, forward=None)
 
 
 class PretendDevice(EmulatingDevice):
@@ -118,8 +136,8 @@ class PretendDevice(EmulatingDevice):
         self._gib = gib
         self._pretence = ExitStack()
         self._gpu: PretendGpu | None = None
-        self._made: list[Unjudged] = []
-        self._as_eager: list[Unjudged] = []
+        self._made: list[Finding] = []
+        self._as_eager: list[Finding] = []
 
     def environment(self) -> Environment:
         """One hardware for every machine; the versions that were read on it."""
@@ -149,8 +167,8 @@ class PretendDevice(EmulatingDevice):
 
     def audit(
         self, step: Step, arguments: Sequence[object], *, locate_work: bool = False
-    ) -> AuditedStep:
-        """Run one step and return what it would do on a GPU, and where if asked for."""
+    ) -> tuple[StepAudit, object]:
+        """Run one step: what it would do on a GPU, and where if asked for; its result."""
         assert self._gpu is not None  # noqa: S101 - it was entered before collection
         # What was recorded since the last step, such as a script made in ``setup``, is
         # kept apart from this step.
@@ -160,7 +178,8 @@ class PretendDevice(EmulatingDevice):
             result = step(*arguments)
         audit = self._gpu.end_step()
         self._remember(audit)
-        return AuditedStep(audit=audit, allowed=Counter(allowed.taken), result=result)
+        findings = tuple(allowed.apart(audit.findings))
+        return replace(audit, findings=findings), result
 
     def watching_memory(self) -> AbstractContextManager[MemoryAudit]:
         """Watch the memory of the steps run inside, on a GPU of limited size.
@@ -179,12 +198,12 @@ class PretendDevice(EmulatingDevice):
         return BACKING.switched
 
     @property
-    def made_unjudged(self) -> Sequence[Unjudged]:
+    def made_unjudged(self) -> Sequence[Finding]:
         """Scripts that the project has made so far; those of libraries do not count."""
         return self._made
 
     @property
-    def as_eager(self) -> Sequence[Unjudged]:
+    def as_eager(self) -> Sequence[Finding]:
         """What has been judged as eager code so far, in this process."""
         return self._as_eager
 
@@ -193,5 +212,9 @@ class PretendDevice(EmulatingDevice):
         self._made += [
             made
             for made in audit.not_judged
-            if made.op in SCRIPTED and made.site.location == made.site.innermost
+            if made.op in SCRIPTED and self._is_of_project(made)
         ]
+
+    def _is_of_project(self, made: Finding) -> bool:
+        at = made.inner
+        return at is None or is_own(at.file, self.root)

@@ -6,6 +6,7 @@ import gc
 import os
 from bisect import bisect_left
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -20,6 +21,8 @@ from weakref import WeakSet
 
 import torch
 
+from ...model.finding import Finding
+from ...model.finding import FindingKind
 from ...model.finding import Location
 from ..audit_record import StepMark
 from ..autograd import graphs_alive
@@ -28,7 +31,6 @@ from ..garbage import described_cycle
 from ..garbage import held_collector
 from ..garbage import least_left
 from ..memory_picture import Garbage
-from ..memory_picture import Held
 from ..memory_picture import Picture
 from ..memory_picture import held_by_place
 from .allocator import rounded
@@ -126,10 +128,9 @@ class MemoryAudit:
         died = {event.number for event in events[last:] if not event.is_birth}
         return Garbage(
             nbytes=least_left(freed),
-            held=held_by_place(
-                (rounded(event.nbytes), event.op, event.site)
-                for event in events[first:last]
-                if event.number in died and event.is_birth and event.site is not None
+            held=held_by_events(
+                (e for e in events[first:last] if e.number in died and e.is_birth),
+                FindingKind.GARBAGE,
             ),
             cycle=cycle,
         )
@@ -146,7 +147,7 @@ class MemoryAudit:
 
     def left_by_step(
         self, steps: Iterator[Callable[[], object]], root: str
-    ) -> tuple[Held, ...]:
+    ) -> tuple[Finding, ...]:
         """Run two of *steps* and return what the first took that is alive after both.
 
         Lines below the directory *root* are the project's.
@@ -158,15 +159,21 @@ class MemoryAudit:
         last = len(self.live.events)
         self.step(next(steps))
         alive = alive_at(self.live.events, len(self.live.events) - 1)
-        return held_by_place(
-            (rounded(event.nbytes), event.op, event.site)
-            for event in self.live.events[first:last]
-            if event.number in alive and event.is_birth and event.site is not None
-        )
+        events = self.live.events[first:last]
+        taken = (e for e in events if e.number in alive and e.is_birth)
+        return held_by_events(taken, FindingKind.LEFT)
 
     def memories(self) -> tuple[StepMemory, ...]:
         """What each step needs, by the simulated allocator."""
         return step_memories(self.live.events, self._steps)
+
+
+def held_by_events(
+    births: Iterable[MemoryEvent], kind: FindingKind, reason: str = ""
+) -> tuple[Finding, ...]:
+    """Add up *births* by line, in blocks as the allocator rounds them."""
+    taken = ((rounded(e.nbytes), e.op, e.site) for e in births if e.site is not None)
+    return held_by_place(taken, kind, reason)
 
 
 def size_of_ghost(thing: Any) -> int:
@@ -319,11 +326,7 @@ class WatchedProgram:
             return Garbage(nbytes=0)
         return Garbage(
             nbytes=min(sum(rounded(e.nbytes) for e in births) for births in left),
-            held=held_by_place(
-                (rounded(e.nbytes), e.op, e.site)
-                for e in left[-1]
-                if e.site is not None
-            ),
+            held=held_by_events(left[-1], FindingKind.GARBAGE),
             cycle=self._cycle,
         )
 

@@ -22,13 +22,12 @@ from types import FrameType
 from typing import Any
 from typing import Final
 
+from ...model.finding import Finding
+from ...model.finding import FindingKind
 from ...model.finding import Location
 from ...model.finding import Phase
-from ..audit_record import AuditFinding
-from ..audit_record import AuditKind
 from ..audit_record import StepAudit
 from ..audit_record import StepMark
-from ..audit_record import Unjudged
 from ..own_code import OWN
 from ..source_lines import SourceOwner
 from ..source_lines import location_of
@@ -163,13 +162,18 @@ def without_buckets(audit: StepAudit) -> StepAudit:
     if not (REPLICAS.made and buckets):
         return audit
     unjudged = [
-        Unjudged(
-            op="DistributedDataParallel", reason=BUCKETS, site=f.site, count=f.count
+        replace(
+            found,
+            kind=FindingKind.MAYBE,
+            op="DistributedDataParallel",
+            reason=BUCKETS,
+            metrics=(),
+            torch=None,
         )
-        for f in buckets
+        for found in buckets
     ]
-    waits = sum(f.count for f in buckets if f.kind is not AuditKind.MAYBE)
-    maybe = sum(f.count for f in buckets) - waits
+    waits = sum(f.per_step for f in buckets if f.is_certain)
+    maybe = sum(f.per_step for f in buckets) - waits
     totals = replace(
         audit.totals,
         syncs=audit.totals.syncs - waits,
@@ -183,12 +187,12 @@ def without_buckets(audit: StepAudit) -> StepAudit:
     )
 
 
-def _is_of_bucket(found: AuditFinding) -> bool:
+def _is_of_bucket(found: Finding) -> bool:
     """Whether it is a copy in the backward, or where buckets are made anew."""
     in_replicas = found.torch is not None and found.torch.file.endswith(
         str(Path("nn", "parallel", "distributed.py"))
     )
-    in_backward = found.site.phase is Phase.BACKWARD
+    in_backward = found.phase is Phase.BACKWARD
     return found.op == "aten::copy_" and (in_backward or in_replicas)
 
 

@@ -6,26 +6,31 @@ import threading
 from collections import Counter
 from collections import OrderedDict
 from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 from typing import Final
 
 import torch
 
+from ...model.finding import Finding
+from ...model.finding import FindingKind
 from ...model.finding import Location
 from ...model.finding import Phase
-from ..audit_record import AuditCopy
-from ..audit_record import AuditFinding
-from ..audit_record import AuditKind
+from ...model.metrics import BLOCKING_COPIES
+from ...model.metrics import D2H_BYTES
+from ...model.metrics import H2D_BYTES
+from ...model.metrics import PAGEABLE_COPIES
+from ...model.metrics import SYNCS
 from ..audit_record import CopyDirection
 from ..audit_record import StepAudit
 from ..audit_record import Totals
-from ..audit_record import Unjudged
+from ..audit_record import copy_fields
 from ..autograd import current_node
-from ..source_lines import Site
 from ..source_lines import line_of_torch
 from ..source_lines import lines_of_step
 from ..source_lines import site_of_caller
+from ..source_lines import where_of
 
 
 DEVICE_SYNC_CALLS: Final = frozenset(
@@ -41,9 +46,6 @@ DEVICE_SYNC_CALLS: Final = frozenset(
 MOST_FORWARD_SITES: Final = 10_000
 
 WRITES_TO_VIEW: Final = "torch::autograd::CopySlices"
-
-WaitCause = tuple[AuditKind, str, str, Site, Location | None]
-"""Kind, operation, reason, place, and the line of torch, by which waits are counted."""
 
 
 class AuditRecorder:
@@ -63,13 +65,14 @@ class AuditRecorder:
         """Forget what was recorded."""
         self.ops = 0
         self.flops = 0
-        self._waits: Counter[WaitCause] = Counter()
-        self._in_steps: dict[WaitCause, tuple[int, int]] = {}
+        # By findings without a number.
+        self._waits: Counter[Finding] = Counter()
+        self._in_steps: dict[Finding, tuple[int, int]] = {}
         self._step = 0
-        self._copies: Counter[tuple[str, CopyDirection, bool, bool, Site]] = Counter()
-        self._bytes: Counter[tuple[str, CopyDirection, bool, bool, Site]] = Counter()
-        self._not_judged: Counter[tuple[str, str, Site]] = Counter()
-        self._as_eager: Counter[tuple[str, str, Site]] = Counter()
+        self._copies: Counter[Finding] = Counter()
+        self._bytes: Counter[Finding] = Counter()
+        self._not_judged: Counter[Finding] = Counter()
+        self._as_eager: Counter[Finding] = Counter()
         self._work: Counter[tuple[Location, bool]] = Counter()
         self.locates_work = False
 
@@ -85,13 +88,19 @@ class AuditRecorder:
             for depth, line in enumerate(lines_of_step(self.root)):
                 self._work[line, depth > 0] += 1
 
-    def wait(self, kind: AuditKind, op: str, reason: str, count: int) -> None:
+    def wait(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
         """Record *count* waits of the code that runs now."""
         if self.listener is not None:
             self.listener()
-        # Tests name no line of torch: what they store would change with its version.
-        inside = line_of_torch() if self.of_program else None
-        wait = (kind, op, reason, self._site(), inside)
+        wait = Finding(
+            kind=kind,
+            op=op,
+            reason=reason,
+            metrics=() if kind is FindingKind.MAYBE else (SYNCS.name,),
+            # Tests name no line of torch: what they store would change with its version.
+            torch=line_of_torch() if self.of_program else None,
+            **self._where(),
+        )
         self._add(self._waits, wait, count)
         steps, last = self._in_steps.get(wait, (0, -1))
         self._in_steps[wait] = (steps + (last != self._step), self._step)
@@ -115,17 +124,24 @@ class AuditRecorder:
         """Record a copy of *nbytes* by the code that runs now."""
         if self.listener is not None:
             self.listener()
-        key = (op, direction, pinned, blocking, self._site())
-        self._add(self._copies, key, 1)
-        self._add(self._bytes, key, nbytes)
+        what = copy_fields(direction, pinned=pinned, blocking=blocking)
+        copy = Finding(op=op, **what, **self._where())
+        self._add(self._copies, copy, 1)
+        self._add(self._bytes, copy, nbytes)
 
     def leave_unjudged(self, op: str, reason: str) -> None:
         """Record that *op* ran and that nothing can be said about it."""
-        self._add(self._not_judged, (op, reason, self._site()), 1)
+        self._add(self._not_judged, self._unjudged(op, reason), 1)
 
     def take_as_eager(self, op: str, reason: str) -> None:
         """Record that *op* was asked to compile and judged as eager code."""
-        self._add(self._as_eager, (op, reason, self._site()), 1)
+        self._add(self._as_eager, self._unjudged(op, reason), 1)
+
+    def _unjudged(self, op: str, reason: str) -> Finding:
+        where = self._where()
+        return Finding(
+            kind=FindingKind.MAYBE, op=op, reason=reason, metrics=(), **where
+        )
 
     def remember_forward(self) -> None:
         """Keep the line of an operation with a backward that may wait.
@@ -147,85 +163,71 @@ class AuditRecorder:
 
     def audit(self) -> StepAudit:
         """Everything recorded, in the order of first occurrence."""
-        # Of copies: a program that a signal ends has threads that go on recording.
-        findings = tuple(
-            self._finding(wait, count) for wait, count in self._waits.copy().items()
-        )
+        waits = _counted(self._waits)
+        findings = tuple(map(self._with_steps, waits) if self.of_program else waits)
         copies = tuple(
-            AuditCopy(
-                op=key[0],
-                direction=key[1],
-                pinned=key[2],
-                blocking=key[3],
-                site=key[4],
-                count=count,
-                total_bytes=self._bytes[key],
-            )
-            for key, count in self._copies.copy().items()
+            replace(copy, moved_bytes=self._bytes[replace(copy, per_step=0)])
+            for copy in _counted(self._copies)
         )
         return StepAudit(
             findings=findings,
             copies=copies,
             totals=_totals(findings, copies, self.ops, self.flops),
-            not_judged=_unjudged(self._not_judged),
-            as_eager=_unjudged(self._as_eager),
+            not_judged=_counted(self._not_judged),
+            as_eager=_counted(self._as_eager),
             work=tuple((*where, count) for where, count in self._work.copy().items()),
         )
 
-    def _finding(self, wait: WaitCause, count: int) -> AuditFinding:
-        kind, op, reason, site, inside = wait
-        found = AuditFinding(kind=kind, op=op, reason=reason, site=site, count=count)
-        if not self.of_program:
-            return found
+    def _with_steps(self, found: Finding) -> Finding:
+        wait = replace(found, per_step=0)
         steps, last = self._in_steps.get(wait, (1, self._step))
-        return replace(
-            found, in_steps=steps, once=(steps, last) == (1, 0), torch=inside
-        )
+        return replace(found, in_steps=steps, once=(steps, last) == (1, 0))
 
     def _add(self, counter: Counter[Any], key: object, count: int) -> None:
         # Threads share the recorder, and ``+=`` on a Counter is not atomic.
         with self._lock:
             counter[key] += count
 
-    def _site(self) -> Site:
+    def _where(self) -> dict[str, Any]:
         node = current_node()
         if node is None:
-            return site_of_caller(self.root)
+            return where_of(site_of_caller(self.root))
         # A write to a view has a node around that of the write, numbered next.
         number = node._sequence_nr() - (node.name() == WRITES_TO_VIEW)  # noqa: SLF001, its only name
         _, forward = self._forward.get(number, (None, None))
-        return site_of_caller(self.root, phase=Phase.BACKWARD, forward=forward)
+        site = site_of_caller(self.root, phase=Phase.BACKWARD, forward=forward)
+        return where_of(site)
 
 
-def _unjudged(counter: Counter[tuple[str, str, Site]]) -> tuple[Unjudged, ...]:
+def _counted(counter: Counter[Finding]) -> tuple[Finding, ...]:
+    # Of a copy: a program that a signal ends has threads that go on recording.
     return tuple(
-        Unjudged(op=op, reason=reason, site=site, count=count)
-        for (op, reason, site), count in counter.copy().items()
+        replace(found, per_step=count) for found, count in counter.copy().items()
     )
 
 
 def _totals(
-    findings: tuple[AuditFinding, ...],
-    copies: tuple[AuditCopy, ...],
-    ops: int,
-    flops: int,
+    findings: Collection[Finding], copies: Collection[Finding], ops: int, flops: int
 ) -> Totals:
-    certain = [f for f in findings if f.kind is not AuditKind.MAYBE]
+    certain = [f for f in findings if f.is_certain]
+    syncs = sum(f.per_step for f in certain)
+    counts: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for copy in copies:
+        for metric in copy.metrics:
+            counts[metric] += copy.per_step
+            nbytes[metric] += copy.moved_bytes
     return Totals(
-        syncs=sum(f.count for f in certain),
-        maybe=sum(f.count for f in findings) - sum(f.count for f in certain),
-        device_syncs=sum(f.count for f in certain if f.op in DEVICE_SYNC_CALLS),
-        pageable_copies=sum(c.count for c in copies if not c.pinned),
-        blocking_copies=sum(c.count for c in copies if c.blocking),
-        h2d_bytes=_bytes(copies, CopyDirection.H2D),
-        d2h_bytes=_bytes(copies, CopyDirection.D2H),
+        syncs=syncs,
+        maybe=sum(f.per_step for f in findings) - syncs,
+        device_syncs=sum(f.per_step for f in certain if f.op in DEVICE_SYNC_CALLS),
+        pageable_copies=counts[PAGEABLE_COPIES.name],
+        blocking_copies=counts[BLOCKING_COPIES.name],
+        h2d_bytes=nbytes[H2D_BYTES.name],
+        d2h_bytes=nbytes[D2H_BYTES.name],
         ops=ops,
         flops=flops,
     )
-
-
-def _bytes(copies: tuple[AuditCopy, ...], direction: CopyDirection) -> int:
-    return sum(c.total_bytes for c in copies if c.direction is direction)
 
 
 class ActiveRecorders:
@@ -238,14 +240,14 @@ class ActiveRecorders:
         self.recorders: list[AuditRecorder] = []
         self.unjudged_listeners: list[Callable[[str, str], object]] = []
 
-    def wait(self, kind: AuditKind, op: str, reason: str, count: int = 1) -> None:
+    def wait(self, kind: FindingKind, op: str, reason: str, count: int = 1) -> None:
         """Pass a wait on to every recorder."""
         for recorder in self.recorders:
             recorder.wait(kind, op, reason, count)
 
     def sync(self, op: str, reason: str, count: int = 1) -> None:
         """Pass a certain wait on to every recorder."""
-        self.wait(AuditKind.SYNC, op, reason, count)
+        self.wait(FindingKind.SYNC, op, reason, count)
 
     def copy(
         self,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -14,27 +13,23 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
+from ...model.finding import FindingKind
 from ...model.finding import Phase
-from ..audit_record import AuditKind
-from ..audit_record import StepAudit
 from ..garbage import HeldCollector
 from ..garbage import described_cycle
 from ..garbage import held_collector
-from ..memory_picture import Held
-from ..memory_picture import held_by_place
+from ..memory_picture import in_a_cycle
 from ..source_lines import site_of_caller
 from ..suite_watch import MOST_KEEPERS
 from ..suite_watch import MOST_OBJECTS_OF_TEST
-from ..suite_watch import SeenCopy
-from ..suite_watch import SeenWait
 from ..suite_watch import TestAudit
 from ..suite_watch import keeper_of
 from . import pretend_gpu
-from .allocator import rounded
 from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import watched
 from .memory_watch import WORKSPACE_BYTES
+from .memory_watch import held_by_events
 from .memory_watch import size_of_ghost
 from .specification import memory_of
 from .tensor import Ghost
@@ -140,15 +135,18 @@ class SimulatedSuite:
         audit = self._gpu.end_step()
         used = audit.touched_gpu or self._memory.last_number > self._first
         return TestAudit(
-            waits=_waits(audit),
-            copies=_copies(audit),
-            unjudged=sum(item.count for item in audit.not_judged),
+            # What only a GPU can tell is no count.
+            waits=tuple(found for found in audit.findings if found.is_certain),
+            copies=audit.copies,
+            unjudged=sum(found.per_step for found in audit.not_judged),
             peak_bytes=self._memory.test_peak if used else 0,
             used=used,
-            left=_held(left.values()),
-            kept_by=self._keeper(left),
-            garbage=_held(before[number] for number in sorted(garbage)),
-            cycle=cycle if garbage else "",
+            left=held_by_events(left.values(), FindingKind.LEFT, self._keeper(left)),
+            garbage=held_by_events(
+                (before[number] for number in sorted(garbage)),
+                FindingKind.GARBAGE,
+                in_a_cycle(cycle),
+            ),
         )
 
     def _left(self) -> Mapping[int, MemoryEvent]:
@@ -168,36 +166,6 @@ class SimulatedSuite:
         # The youngest first: the rest is mostly referenced by it.
         found = (numbered[n] for n in sorted(left, reverse=True) if n in numbered)
         return next(filter(None, map(keeper_of, found)), "")
-
-
-def _held(births: Iterable[MemoryEvent]) -> tuple[Held, ...]:
-    return held_by_place(
-        (rounded(birth.nbytes), birth.op, birth.site)
-        for birth in births
-        if birth.site is not None
-    )
-
-
-def _waits(audit: StepAudit) -> tuple[SeenWait, ...]:
-    """Return the certain waits: what only a GPU can tell is no count."""
-    return tuple(
-        SeenWait(site=f.site, op=f.op, reason=f.reason, count=f.count)
-        for f in audit.findings
-        if f.kind is not AuditKind.MAYBE
-    )
-
-
-def _copies(audit: StepAudit) -> tuple[SeenCopy, ...]:
-    return tuple(
-        SeenCopy(
-            site=copy.site,
-            op=copy.op,
-            pinned=copy.pinned,
-            count=copy.count,
-            nbytes=copy.total_bytes,
-        )
-        for copy in audit.copies
-    )
 
 
 def _ghosts() -> Iterator[Ghost]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..audit_record import AuditKind
+from ...model.finding import FindingKind
 from .sync_conditions import Condition
 
 
@@ -22,7 +22,7 @@ class SyncRule:
     reason: str
     source: str
     count: int = 1
-    kind: AuditKind = AuditKind.SYNC
+    kind: FindingKind = FindingKind.SYNC
     since: tuple[int, int] = (2, 6)
     until: tuple[int, int] | None = None
     copied: Condition | None = None

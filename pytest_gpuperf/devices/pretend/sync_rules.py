@@ -14,7 +14,7 @@ from typing import Final
 
 import torch
 
-from ..audit_record import AuditKind
+from ...model.finding import FindingKind
 from .layout_rules import LAYOUT_RULES
 from .layout_rules import SPARSE_RULES
 from .matrix_degrees import COEFFICIENTS
@@ -209,7 +209,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("mode",),
         when=long_slices,
         reason="slices of more than 2048 elements are sorted with waits",
-        kind=AuditKind.MAYBE,
+        kind=FindingKind.MAYBE,
         source="TensorModeKernel.cu",
     ),
     SyncRule(
@@ -412,7 +412,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("_grouped_mm",),
         when=named("offs"),
         reason="GPUs without a grouped kernel loop over offsets that the CPU reads",
-        kind=AuditKind.MAYBE,
+        kind=FindingKind.MAYBE,
         source="_grouped_mm_fallback, libtorch_cuda 2.13",
     ),
 )

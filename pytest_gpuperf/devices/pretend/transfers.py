@@ -5,26 +5,20 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from typing import Final
 
 import torch
 
-from ..audit_record import AuditKind
+from ...model.finding import FindingKind
 from ..audit_record import CopyDirection
 from ..memory_owners import key_of
 from .recorder import WATCH
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransferWait:
-    """Why the host waits, and how sure that is."""
-
-    kind: AuditKind
-    reason: str
-
+TransferWait = tuple[FindingKind, str]
+"""How sure it is that the host waits, and why it does."""
 
 H2D: Final = CopyDirection.H2D
 D2H: Final = CopyDirection.D2H
@@ -32,28 +26,27 @@ D2H: Final = CopyDirection.D2H
 TRANSFER_WAITS: Final[
     Mapping[tuple[CopyDirection, bool, bool], TransferWait | None]
 ] = {
-    (H2D, False, False): TransferWait(
-        kind=AuditKind.SYNC,
-        reason="a blocking copy to the GPU from ordinary (pageable) memory",
+    (H2D, False, False): (
+        FindingKind.SYNC,
+        "a blocking copy to the GPU from ordinary (pageable) memory",
     ),
-    (H2D, True, False): TransferWait(
-        kind=AuditKind.SYNC,
-        reason="a copy to the GPU from pinned memory, but not non_blocking",
+    (H2D, True, False): (
+        FindingKind.SYNC,
+        "a copy to the GPU from pinned memory, but not non_blocking",
     ),
-    (H2D, False, True): TransferWait(
-        kind=AuditKind.MAYBE,
-        reason="a non_blocking copy from pageable memory is staged and may block",
+    (H2D, False, True): (
+        FindingKind.MAYBE,
+        "a non_blocking copy from pageable memory is staged and may block",
     ),
     (H2D, True, True): None,
-    (D2H, False, False): TransferWait(
-        kind=AuditKind.SYNC, reason="a blocking copy to the CPU"
+    (D2H, False, False): (FindingKind.SYNC, "a blocking copy to the CPU"),
+    (D2H, True, False): (
+        FindingKind.SYNC,
+        "a copy to pinned memory, but not non_blocking",
     ),
-    (D2H, True, False): TransferWait(
-        kind=AuditKind.SYNC, reason="a copy to pinned memory, but not non_blocking"
-    ),
-    (D2H, False, True): TransferWait(
-        kind=AuditKind.COPY,
-        reason="a non_blocking copy to pageable memory returns when it is done",
+    (D2H, False, True): (
+        FindingKind.COPY,
+        "a non_blocking copy to pageable memory returns when it is done",
     ),
     (D2H, True, True): None,
 }
@@ -68,10 +61,11 @@ def record_copy(
     if not nbytes or not WATCH.recorders:
         return
     wait = TRANSFER_WAITS[direction, pinned, non_blocking]
-    blocking = wait is not None and wait.kind is not AuditKind.MAYBE
+    blocking = wait is not None and wait[0] is not FindingKind.MAYBE
     WATCH.copy(op, direction, pinned=pinned, blocking=blocking, nbytes=nbytes)
     if wait is not None:
-        WATCH.wait(wait.kind, op, wait.reason)
+        kind, reason = wait
+        WATCH.wait(kind, op, reason)
 
 
 class Moved(threading.local):

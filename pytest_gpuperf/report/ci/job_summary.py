@@ -17,6 +17,7 @@ from ...model.environment import Hardware
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending
+from ...model.units import counted
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...visible import visible
@@ -183,8 +184,7 @@ def _counts(records: Iterable[Record]) -> str:
     counts = Counter(map(_word, records))
     known = [word for word in (*TITLE_WORDS.values(), BY_ITSELF) if counts[word]]
     first, *rest = dict.fromkeys([*known, *counts])
-    tests = "1 test" if counts[first] == 1 else f"{counts[first]} tests"
-    said = [f"{tests} {first}"]
+    said = [f"{counted(counts[first], 'test')} {first}"]
     for word in rest:
         otherwise = " otherwise" if word == BY_ITSELF else ""
         said.append(f"{counts[word]} {word}{otherwise}")

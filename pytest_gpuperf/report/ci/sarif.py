@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ...devices.audit_record import AuditFinding
-from ...devices.audit_record import AuditKind
 from ...devices.audit_record import StepAudit
+from ...model.finding import Finding
 from ...model.finding import Location
 from ..remedies import WAIT_REMEDIES
 from ..remedies import Remedy
@@ -49,13 +48,13 @@ def sarif(
     Lines outside of that folder are counted in a notification. *program* tells apart the
     logs of several scripts, and *version* is that of this package.
     """
-    waits = [f for f in audit.findings if f.kind is not AuditKind.MAYBE and not f.once]
-    groups: dict[RuleGroup, list[AuditFinding]] = {}
+    waits = [f for f in audit.findings if f.is_certain and not f.once]
+    groups: dict[RuleGroup, list[Finding]] = {}
     outside = 0
     for found in waits:
-        place = found.site.location or found.site.innermost
+        place = found.location
         if place is None or _uri(place, view) is None:
-            outside += found.count
+            outside += found.per_step
         else:
             groups.setdefault((remedy_of_wait(found, view), place), []).append(found)
     said = [*notes, *([_outside(outside)] if outside else [])]
@@ -71,7 +70,7 @@ def _outside(waits: int) -> str:
 
 
 def _run(
-    groups: Mapping[RuleGroup, Sequence[AuditFinding]],
+    groups: Mapping[RuleGroup, Sequence[Finding]],
     notes: Iterable[str],
     view: AuditView,
     program: str,
@@ -105,7 +104,7 @@ def _rule(remedy: Remedy) -> dict[str, Any]:
 
 
 def _results(
-    groups: Mapping[RuleGroup, Sequence[AuditFinding]], view: AuditView
+    groups: Mapping[RuleGroup, Sequence[Finding]], view: AuditView
 ) -> Iterator[dict[str, Any]]:
     seen: dict[str, int] = {}
     for (remedy, place), causes in groups.items():
@@ -125,18 +124,17 @@ def _results(
         }
 
 
-def _message(remedy: Remedy, causes: Sequence[AuditFinding], view: AuditView) -> str:
+def _message(remedy: Remedy, causes: Sequence[Finding], view: AuditView) -> str:
     said = [
         f"{reason_of(found, view)}{_inside(found, view)}"
-        for found in sorted(causes, key=lambda f: -f.count)
+        for found in sorted(causes, key=lambda f: -f.per_step)
     ]
     return f"The CPU waits for the GPU here, {'; '.join(said)}. Fix: {remedy.do}."
 
 
-def _inside(found: AuditFinding, view: AuditView) -> str:
-    place = found.site.location or found.site.innermost
-    inner = found.torch or found.site.innermost
-    return "" if inner in {None, place} else f", inside {view.where(inner)}"
+def _inside(found: Finding, view: AuditView) -> str:
+    inner = found.torch or found.innermost
+    return f", inside {view.where(inner)}" if inner else ""
 
 
 def _location(uri: str, place: Location) -> dict[str, Any]:

@@ -39,10 +39,10 @@ from ..headline import no_baseline_headline
 from ..headline import title
 from ..headline import what_happened
 from ..numbers import each
-from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import metric_named
+from ..numbers import texts_apart
 from ..remedies import remedy_of
 from ..screen.findings import badness
 from ..screen.findings import explained
@@ -257,9 +257,8 @@ def _movement(alike: Sequence[Verdict], stored: float | None) -> str:
         return ": ".join(filter(None, (title(worst.metric), worst.because)))
     limit = _limit(alike)
     limit = worst.limit if limit is None and stored is None else limit
-    known = [value for value in (stored, worst.now, limit) if value is not None]
     metric = metric_named(worst.metric)
-    text = dict(zip(known, format_apart(metric, *known), strict=True))
+    text = texts_apart(metric, stored, worst.now, limit)
     if stored == 0 and _is_new(worst):
         said, change = _new(worst, text[worst.now]), ""
     else:

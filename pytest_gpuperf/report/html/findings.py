@@ -6,7 +6,6 @@ from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 from textwrap import dedent
 from typing import Final
@@ -14,7 +13,6 @@ from typing import Final
 from ...model.finding import Diagnosis
 from ...model.finding import Finding
 from ...model.finding import FindingKind
-from ...model.finding import Location
 from ...model.verdict import Verdict
 from ..headline import merged_headlines
 from ..headline import title
@@ -44,32 +42,19 @@ from .markup import rendered
 MOST_PLACES_SHOWN: Final = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A line of source, or what is known in place of it, with its causes."""
-
-    name: str
-    location: Location | None
-    causes: tuple[Finding, ...]
-
-    @property
-    def source(self) -> str:
-        """The text of the line, nothing if only the function is known."""
-        return self.causes[0].source
+Place = Sequence[Finding]
+"""What is found at one line of source, or at what is known in its place, worst first."""
 
 
 def places_of(section: Section, lines: SourceLines) -> list[Place]:
-    """Return where what failed has its causes, the worst first."""
+    """Return where what failed has its causes, the worst first, each with its source."""
     findings = section.verdict.findings if section.verdict else ()
     found: dict[str, list[Finding]] = {}
     failing = {verdict.metric for verdict in section.failing}
     for finding in sorted(causes_of(findings, failing), key=badness):
         known = replace(finding, source=line_of(finding, lines))
         found.setdefault(place_of(finding), []).append(known)
-    return [
-        Place(name=name, location=group[0].location, causes=tuple(group))
-        for name, group in found.items()
-    ]
+    return list(found.values())
 
 
 def line_of(finding: Finding, lines: SourceLines) -> str:
@@ -96,7 +81,7 @@ def answer(section: Section, lines: SourceLines) -> Markup:
         "answer",
         heads=[text.partition(": ") for _, text in heads],
         places=[
-            (place.name, list(_source(place, lines)), _sentences(place))
+            (place_of(place[0]), list(_source(place, lines)), _sentences(place))
             for place in places[:MOST_PLACES_SHOWN]
         ],
         left=len(places) - MOST_PLACES_SHOWN,
@@ -109,7 +94,7 @@ def _fixes(
     failing: Sequence[Verdict], places: Sequence[Place], diagnosis: Diagnosis | None
 ) -> list[str]:
     """Name what ends it: that of the lines first, then that of the metrics."""
-    causes = [cause for place in places[:MOST_PLACES_SHOWN] for cause in place.causes]
+    causes = [cause for place in places[:MOST_PLACES_SHOWN] for cause in place]
     remedies = (remedy_of(finding) for finding in causes)
     fixes = [remedy.do for remedy in remedies if remedy is not None]
     metrics = {verdict.metric for verdict in failing}
@@ -121,14 +106,14 @@ def _fixes(
 
 
 def _sentences(place: Place) -> Collection[str]:
-    said = [explained(finding) for finding in place.causes]
-    inside = [f"inside {short(f.innermost)}" for f in place.causes if f.innermost]
+    said = [explained(finding) for finding in place]
+    inside = [f"inside {short(f.innermost)}" for f in place if f.innermost]
     return dict.fromkeys((*said, *inside))
 
 
 def _source(place: Place, lines: SourceLines) -> Iterator[SourceRow]:
     """Yield the line with those around it, and mark what it is about."""
-    at, text = place.location, place.source
+    at, text = place[0].location, place[0].source
     if at is None or not text:
         return
     now = lines.get((at.file, at.line), "")
@@ -151,7 +136,7 @@ SourceRow = tuple[str, str | None, str]
 def _row(number: str, line: str, place: Place | None) -> SourceRow:
     if place is None:
         return f"{number}  {line}\n", None, ""
-    start, length = spot_of(remedy_of(place.causes[0]), line.strip())
+    start, length = spot_of(remedy_of(place[0]), line.strip())
     start += len(line) - len(line.lstrip())
     end = start + length
     return f"{number}  {line[:start]}", line[start:end], f"{line[end:]}\n"

@@ -22,17 +22,17 @@ from ..headline import PEOPLE
 from ..headline import merged_headlines
 from ..headline import title
 from ..headline import what_happened
-from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
 from ..numbers import metric_named
+from ..numbers import texts_apart
 from ..screen.comparison import speedup
 from ..screen.comparison import step_in_words
 from ..screen.explanation import decided_by
+from ..screen.findings import place_of
 from .contents import Contents
 from .contents import Section
 from .contents import SourceLines
-from .findings import Place
 from .findings import places_of
 from .history import spark
 from .markup import Markup
@@ -88,8 +88,7 @@ def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
     lines = lines_of(found)
     now = next((v.now for v in found if v.now is not None), None)
     values = (now, *map(lines.get, (Ink.BASELINE, Ink.LIMIT, Ink.BUDGET)))
-    known = [value for value in values if value is not None]
-    text = dict(zip(known, format_apart(metric, *known), strict=True))
+    text = texts_apart(metric, *values)
     texts = ["" if v is None else text[v] for v in values]
     if metric.direction is Direction.HIGHER:
         texts[2:] = [t and f"at least {t}" for t in texts[2:]]
@@ -162,13 +161,10 @@ def _said(section: Section, lines: SourceLines) -> Iterator[tuple[str, str, str]
     yield "head", "", "; ".join(heads[:MOST_HEADS])
     if not verdict.outcome.fails:
         yield "", "", section.failing[0].because
-    for place in places_of(section, lines)[:1]:
-        yield "line", _place(place), f" {place.source}"
-
-
-def _place(place: Place) -> str:
-    at = place.location
-    return f"{at.file}:{at.line}" if at else place.name
+    for worst, *_ in places_of(section, lines)[:1]:
+        at = worst.location
+        where = f"{at.file}:{at.line}" if at else place_of(worst)
+        yield "line", where, f" {worst.source}"
 
 
 MOST_HEADS: Final = 2
@@ -184,7 +180,7 @@ def _numbers(section: Section) -> tuple[str, str, str, str]:
 
 
 def _step(verdict: TestVerdict) -> tuple[str, str]:
-    found = _known(verdict, STEP_MS)
+    found = verdict.measured(STEP_MS)
     if found is None or found.now is None or found.baseline is None:
         return _now(verdict, STEP_MS), ""
     change = format_change(STEP_MS, found.baseline, found.now)
@@ -199,15 +195,7 @@ def _compared(sides: Comparison) -> tuple[str, str]:
 
 def _now(verdict: TestVerdict, *metrics: Metric) -> str:
     """Write the first of *metrics* that was measured."""
-    known = [found for metric in metrics if (found := _known(verdict, metric))]
-    if not known or known[0].now is None:
+    found = next(filter(None, map(verdict.measured, metrics)), None)
+    if found is None or found.now is None:
         return ""
-    return format_value(metric_named(known[0].metric), known[0].now)
-
-
-def _known(verdict: TestVerdict, metric: Metric) -> Verdict | None:
-    """Return what was judged of *metric* with a number, by its baseline if it was."""
-    known = [
-        v for v in verdict.verdicts if v.metric == metric.name and v.now is not None
-    ]
-    return min(known, key=lambda v: v.baseline is None, default=None)
+    return format_value(metric_named(found.metric), found.now)

@@ -24,6 +24,7 @@ from ..command import at_root
 from ..numbers import metric_named
 from ..numbers import rates_in_words
 from ..screen.comparison import comparison_texts
+from ..screen.findings import place_of
 from .contents import PASSING
 from .contents import Contents
 from .contents import Section
@@ -155,7 +156,7 @@ def _numbers(
     pictures: Iterator[Markup],
 ) -> Markup:
     places = places_of(section, contents.lines) if section.failing else ()
-    shown = [place.name for place in places[:MOST_PLACES_SHOWN]]
+    shown = [place_of(worst) for worst, *_ in places[:MOST_PLACES_SHOWN]]
     entry = contents.stored.get(section.key)
     return rendered(
         "numbers",

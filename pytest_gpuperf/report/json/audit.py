@@ -7,12 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 from typing import Final
 
-from ...devices.audit_record import AuditFinding
 from ...devices.audit_record import StepAudit
-from ...devices.audit_record import Unjudged
 from ...devices.memory_picture import Garbage
-from ...devices.source_lines import Site
 from ...model.codec import encode
+from ...model.finding import Finding
 from ...model.finding import Location
 from ...model.forecast import Fit
 from ...model.forecast import Forecast
@@ -65,44 +63,41 @@ def _garbage(garbage: Garbage | None) -> dict[str, Any] | None:
     if garbage is None:
         return None
     lines = [
-        {"op": held.op, **_site(held.site), "bytes": held.nbytes}
+        {"op": held.op, **_where(held), "bytes": held.held_bytes}
         for held in garbage.held
     ]
     return {"bytes_per_step": garbage.nbytes, "cycle": garbage.cycle, "lines": lines}
 
 
-def _finding(finding: AuditFinding) -> dict[str, Any]:
+def _finding(finding: Finding) -> dict[str, Any]:
     return {
         "kind": finding.kind.value,
         "op": finding.op,
         "reason": finding.reason,
-        **_site(finding.site),
+        **_where(finding),
         "torch": _place(finding.torch),
-        "count": finding.count,
+        "count": finding.per_step,
         "in_steps": finding.in_steps,
         "once": finding.once,
     }
 
 
-def _unjudged(unjudged: Unjudged) -> dict[str, Any]:
+def _unjudged(unjudged: Finding) -> dict[str, Any]:
     return {
         "op": unjudged.op,
         "reason": unjudged.reason,
-        **_site(unjudged.site),
-        "count": unjudged.count,
+        **_where(unjudged),
+        "count": unjudged.per_step,
     }
 
 
-def _site(site: Site) -> dict[str, Any]:
-    # Without a line of the project, the innermost one outside of torch is the next
-    # best.
-    place = site.location or site.innermost
+def _where(finding: Finding) -> dict[str, Any]:
     nowhere = {"file": None, "line": None, "function": None}
     return {
-        **(_place(place) or nowhere),
-        "innermost": _place(site.innermost),
-        "forward": _place(site.forward),
-        "phase": site.phase.value,
+        **(_place(finding.location) or nowhere),
+        "innermost": _place(finding.inner),
+        "forward": _place(finding.forward),
+        "phase": finding.phase.value if finding.phase else None,
     }
 
 

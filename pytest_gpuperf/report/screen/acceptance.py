@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...model.baseline import AcceptancePlan
 from ...model.baseline import Drift
 from ...model.baseline import Leftovers
+from ...model.units import counted
 from ..command import Invocation
 from ..command import prune_command
 from ..numbers import join_fitting
@@ -17,6 +18,7 @@ from .counts import named
 from .drift import drift_lines
 from .summary import Line
 from .summary import LineRole
+from .summary import as_lines
 
 
 # Lines about baselines of tests that are gone.
@@ -29,7 +31,7 @@ def leftover_lines(found: Leftovers, baseline_file: str) -> tuple[Line, ...]:
     if not found.gone or found.pruned:
         return ()
     number = len(found.gone)
-    entries = "1 entry" if number == 1 else f"{number} entries"
+    entries = counted(number, "entry")
     verb, them = ("has", "it") if number == 1 else ("have", "them")
     text = (
         f"gpuperf: {entries} of {baseline_file} {verb} no test any more, "
@@ -57,7 +59,7 @@ def unmeasured_text(
         f"and call gpuperf(step) as before, or remove {them} with: {command}"
     )
     role = LineRole.BAD if is_strict else LineRole.WARN
-    return tuple(Line(text=line, role=role) for line in wrapped(text))
+    return as_lines(wrapped(text), role)
 
 
 def misplaced_lines(baseline_file: str, above: str) -> tuple[Line, ...]:
@@ -79,7 +81,7 @@ def other_device_lines(device: str, folder: str, other: str) -> tuple[Line, ...]
 
 
 def _warned(text: str) -> tuple[Line, ...]:
-    return tuple(Line(text=line, role=LineRole.WARN) for line in wrapped(text))
+    return as_lines(wrapped(text), LineRole.WARN)
 
 
 def refused_lines(drifts: Sequence[Drift], insist: str) -> Iterator[str]:

@@ -15,19 +15,16 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from ...devices.audit_record import AuditFinding
-from ...devices.audit_record import AuditKind
-from ...devices.audit_record import CopyDirection
 from ...devices.audit_record import StepAudit
-from ...devices.audit_record import Unjudged
 from ...devices.memory_picture import Garbage
-from ...devices.source_lines import Site
 from ...model.finding import Finding
-from ...model.finding import FindingKind
 from ...model.finding import Location
 from ...model.finding import Phase
+from ...model.metrics import D2H_BYTES
+from ...model.metrics import H2D_BYTES
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PREDICTED_GARBAGE
+from ...model.units import counted
 from ...visible import visible
 from ..numbers import format_value
 from ..remedies import Remedy
@@ -45,12 +42,6 @@ from .findings import RULE
 from .findings import source_lines
 from .findings import times
 
-
-AS_FINDINGS: Final = {
-    AuditKind.SYNC: FindingKind.SYNC,
-    AuditKind.COPY: FindingKind.COPY,
-    AuditKind.MAYBE: FindingKind.MAYBE,
-}
 
 COPYING: Final = frozenset({"aten::_to_copy", "aten::copy_", "aten::to"})
 """Operations that copy: once, they are those of a set-up."""
@@ -75,7 +66,7 @@ def audit_lines(
     the *command* to type next. Paths are relative to *here*.
     """
     shown = AuditView(here=here, line_of=line_of, steps=audit.steps)
-    certain = [f for f in audit.findings if f.kind is not AuditKind.MAYBE]
+    certain = [f for f in audit.findings if f.is_certain]
     return (
         _answer(audit),
         *_marked(audit, shown),
@@ -91,7 +82,7 @@ def audit_lines(
         ),
         *_blocks(
             "perhaps (only a GPU can show):",
-            [f for f in audit.findings if f.kind is AuditKind.MAYBE],
+            [f for f in audit.findings if not f.is_certain],
             shown,
         ),
         *_garbage(audit, shown),
@@ -127,26 +118,15 @@ def _garbage(audit: StepAudit, view: AuditView) -> Iterator[str]:
         return
     size = format_value(PREDICTED_GARBAGE, garbage.nbytes)
     yield f"{size} per step that only Python's garbage collector frees:"
-    reason = f"in a cycle of {garbage.cycle}" if garbage.cycle else ""
     for held in garbage.held[:MOST_GARBAGE_LINES]:
-        place = held.site.location or held.site.innermost
-        finding = Finding(
-            kind=FindingKind.GARBAGE,
-            op=held.op,
-            api=None,
-            per_step=held.blocks,
-            blocked_ms=0.0,
-            location=_relative(place, view.here),
-            source=view.source(place),
-        )
-        yield f"{ARROW}{view.where(place)}"
-        text = f"{held.op}, {format_value(PREDICTED_GARBAGE, held.nbytes)}"
-        yield from source_lines(finding, text)
-    yield from labelled("kept", reason)
-    yield from labelled("fix", garbage_remedy(reason).do)
+        yield f"{ARROW}{view.where(held.location)}"
+        text = f"{held.op}, {format_value(PREDICTED_GARBAGE, held.held_bytes)}"
+        yield from source_lines(view.shown(held), text)
+    yield from labelled("kept", garbage.reason)
+    yield from labelled("fix", garbage_remedy(garbage.reason).do)
 
 
-def is_in_each_step(found: AuditFinding, steps: int) -> bool:
+def is_in_each_step(found: Finding, steps: int) -> bool:
     """Whether no step was without it; of a single step nothing else can be said."""
     return steps <= 1 or (not found.once and found.in_steps >= steps)
 
@@ -171,6 +151,14 @@ class AuditView:
         """Write *place* as short as it can be found again."""
         return str(_relative(place, self.here) or "line unknown")
 
+    def shown(self, found: Finding) -> Finding:
+        """Return *found* with its line's source, and the innermost line behind it."""
+        return replace(
+            found,
+            innermost=found.torch or found.innermost,
+            source=self.source(found.location),
+        )
+
 
 def _marked(audit: StepAudit, view: AuditView) -> Iterator[str]:
     """Say what a step is, if it is not an optimizer's."""
@@ -182,26 +170,24 @@ def _marked(audit: StepAudit, view: AuditView) -> Iterator[str]:
 # Waits by the line of the program that led to them, and what caused them.
 
 
-def _blocks(
-    title: str, found: Iterable[AuditFinding], view: AuditView
-) -> Iterator[str]:
+def _blocks(title: str, found: Iterable[Finding], view: AuditView) -> Iterator[str]:
     """Yield each place with its source, how often and why, and what to do about it."""
-    groups: dict[tuple[str, int], list[AuditFinding]] = {}
+    groups: dict[tuple[str, int], list[Finding]] = {}
     for each in found:
-        groups.setdefault(_order(each.site), []).append(each)
+        groups.setdefault(_order(each), []).append(each)
     if groups and title:
         yield title
     for _, causes in sorted(groups.items(), key=lambda g: _rank(*g)):
-        yield from _block(sorted(causes, key=lambda f: -f.count), view)
+        yield from _block(sorted(causes, key=lambda f: -f.per_step), view)
 
 
-def _rank(place: tuple[str, int], causes: Sequence[AuditFinding]) -> tuple[Any, ...]:
+def _rank(place: tuple[str, int], causes: Sequence[Finding]) -> tuple[Any, ...]:
     """Order places by how often they wait; what only copies once, as a set-up, is last."""
     copies_once = all(f.once and f.op in COPYING for f in causes)
-    return copies_once, -sum(f.count for f in causes), place
+    return copies_once, -sum(f.per_step for f in causes), place
 
 
-def _block(causes: Sequence[AuditFinding], view: AuditView) -> Iterator[str]:
+def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:
     """Yield a place, and each of the causes for which it waits, the most frequent first."""
     if len(causes) == 1:
         yield from _one_cause(causes[0], view)
@@ -212,99 +198,73 @@ def _block(causes: Sequence[AuditFinding], view: AuditView) -> Iterator[str]:
         if len(causes) > 1:
             reason = reason_of(cause, view)
             yield from wrapped(reason, first=EMPTY_GUTTER, rest=f"{EMPTY_GUTTER}  ")
-        yield from _inside(cause.site, view, cause.torch)
-        fix = _fix(cause, view)
+        yield from _inside(cause, view)
+        # What happens once costs nothing worth changing.
+        fix = "" if cause.once else remedy_of_wait(cause, view).do
         if fix != advised:
             yield from labelled("fix", fix)
         advised = fix
 
 
-def _one_cause(found: AuditFinding, view: AuditView) -> Iterator[str]:
-    place = found.site.location or found.site.innermost
-    shown = _finding(found, view, view.source(place))
+def _one_cause(found: Finding, view: AuditView) -> Iterator[str]:
+    shown = view.shown(found)
     if shown.source:
-        yield f"{ARROW}{shown.location}"
+        yield f"{ARROW}{view.where(shown.location)}"
         yield from source_lines(shown, reason_of(found, view))
         return
-    where = view.where(place)
+    where = view.where(found.location)
     text = f"{where}: {found.op}, {reason_of(found, view)}"
     yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
 
 
-def _several_causes(causes: Sequence[AuditFinding], view: AuditView) -> Iterator[str]:
-    place = causes[0].site.location or causes[0].site.innermost
+def _several_causes(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:
+    place = causes[0].location
     source = view.source(place)
     yield f"{ARROW}{view.where(place)}"
     if place and source:
         room = text_width() - len(EMPTY_GUTTER)
         yield f"{str(place.line).rjust(GUTTER)}{RULE}{visible(source)[:room]}"
     total = replace(
-        max(causes, key=lambda f: f.in_steps), count=sum(f.count for f in causes)
+        max(causes, key=lambda f: f.in_steps),
+        per_step=sum(f.per_step for f in causes),
     )
     yield f"{EMPTY_GUTTER}{_often(total, view.steps)}, for {len(causes)} causes:"
 
 
-def _finding(found: AuditFinding, view: AuditView, source: str) -> Finding:
-    """Return *found* as a finding whose line is *source*."""
-    place = found.site.location or found.site.innermost
-    inner = found.torch or found.site.innermost
-    return Finding(
-        kind=AS_FINDINGS[found.kind],
-        op=found.op,
-        api=None,
-        per_step=1,
-        blocked_ms=0.0,
-        location=_relative(place, view.here),
-        innermost=None if inner == found.site.location else inner,
-        reason=found.reason,
-        source=source,
-    )
-
-
-def _fix(found: AuditFinding, view: AuditView) -> str:
-    # What happens once costs nothing worth changing.
-    return "" if found.once else remedy_of_wait(found, view).do
-
-
-def remedy_of_wait(found: AuditFinding, view: AuditView) -> Remedy:
+def remedy_of_wait(found: Finding, view: AuditView) -> Remedy:
     """Return what to do, by the program's line; by a library's where that waits."""
-    place = found.site.location or found.site.innermost
-    remedy = remedy_of(_finding(found, view, view.source(place)))
+    remedy = remedy_of(view.shown(found))
     if remedy is None:
         msg = "a wait has a remedy, or the row that says that none is known"
         raise AssertionError(msg)
     return remedy
 
 
-def reason_of(found: AuditFinding, view: AuditView) -> str:
+def reason_of(found: Finding, view: AuditView) -> str:
     """Say how often it waits, in which part of a step, and why."""
-    part = (
-        "" if found.site.phase is Phase.FORWARD else f" in the {found.site.phase.value}"
-    )
+    unusual = None if found.phase is Phase.FORWARD else found.phase
+    part = f" in the {unusual.value}" if unusual else ""
     return f"{_often(found, view.steps)}{part}: {found.reason}"
 
 
-def _inside(
-    site: Site, view: AuditView, torch: Location | None = None
-) -> Iterator[str]:
+def _inside(found: Finding, view: AuditView) -> Iterator[str]:
     """Name the libraries' lines behind the program's, and the forward of a backward."""
-    place = site.location or site.innermost
-    for inner in (site.innermost, torch):
-        if inner not in {None, place}:
+    for inner in (found.innermost, found.torch):
+        if inner is not None:
             source = view.source(inner)
             where = view.where(inner)
             yield from labelled("inside", f"{where}: {source}" if source else where)
-    if site.forward not in {None, place}:
-        yield from labelled("of", view.where(site.forward))
+    if found.forward not in {None, found.location}:
+        yield from labelled("of", view.where(found.forward))
 
 
-def _often(found: AuditFinding, steps: int) -> str:
+def _often(found: Finding, steps: int) -> str:
     """Say how often: per step, or how often in how many."""
     if found.once or steps <= 1:
-        return times(found.count)
+        return times(found.per_step)
     if not is_in_each_step(found, steps):
-        return f"{times(found.count)}, in {found.in_steps} of {steps} steps"
-    return f"{found.count / steps:.3g} per step"
+        return f"{times(found.per_step)}, in {found.in_steps} of {steps} steps"
+    return f"{found.per_step / steps:.3g} per step"
 
 
 def _relative(place: Location | None, here: Path) -> Location | None:
@@ -314,8 +274,8 @@ def _relative(place: Location | None, here: Path) -> Location | None:
     return replace(place, file=BEFORE_PACKAGE.sub("", file))
 
 
-def _order(site: Site) -> tuple[str, int]:
-    place = site.location or site.innermost
+def _order(found: Finding) -> tuple[str, int]:
+    place = found.location
     return (place.file, place.line) if place else ("", 0)
 
 
@@ -325,22 +285,22 @@ def with_counts(notes: Iterable[str]) -> Iterator[str]:
         yield note if count == 1 else f"{note} ({times(count)})"
 
 
-def _listed(title: str, unjudged: Iterable[Unjudged], view: AuditView) -> Iterator[str]:
+def _listed(title: str, unjudged: Iterable[Finding], view: AuditView) -> Iterator[str]:
     """Yield what was not judged: each line, operation and reason once."""
-    alike: dict[tuple[str, str, str], list[Unjudged]] = {}
+    alike: dict[tuple[str, str, str], list[Finding]] = {}
     for item in unjudged:
-        where = view.where(item.site.location or item.site.innermost)
-        alike.setdefault((where, item.op, item.reason), []).append(item)
+        where = view.where(item.location)
+        alike.setdefault((where, item.op or "", item.reason), []).append(item)
     if alike:
         yield title
     for (where, op, reason), items in alike.items():
-        count = sum(item.count for item in items)
+        count = sum(item.per_step for item in items)
         text = f"{where}: {op}, {times(count)}: {reason}"
         yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
-        yield from _inside(items[0].site, view)
-        others = len({item.site.innermost for item in items}) - 1
+        yield from _inside(items[0], view)
+        others = len({item.inner for item in items}) - 1
         if others:
-            yield from labelled("", f"and on {_counted(others, 'line')} more")
+            yield from labelled("", f"and on {counted(others, 'line')} more")
 
 
 def _answer(audit: StepAudit) -> str:
@@ -355,8 +315,8 @@ def _summary(audit: StepAudit, command: str) -> Iterator[str]:
         return
     totals = audit.totals
     yield (
-        f"copies: {_copied(audit, CopyDirection.H2D, totals.h2d_bytes)} to the GPU, "
-        f"{_copied(audit, CopyDirection.D2H, totals.d2h_bytes)} to the CPU"
+        f"copies: {_copied(audit, H2D_BYTES.name, totals.h2d_bytes)} to the GPU, "
+        f"{_copied(audit, D2H_BYTES.name, totals.d2h_bytes)} to the CPU"
     )
     if command:
         yield f"next: {command}"
@@ -365,24 +325,24 @@ def _summary(audit: StepAudit, command: str) -> Iterator[str]:
 
 
 def _sums(audit: StepAudit) -> Iterator[str]:
-    certain = [f for f in audit.findings if f.kind is not AuditKind.MAYBE]
+    certain = [f for f in audit.findings if f.is_certain]
     shown = [f for f in certain if f.repeats or audit.steps <= 1]
-    once = sum(f.count for f in certain if f.once)
-    lines = len({_order(f.site) for f in shown})
-    where = f" on {_counted(lines, 'line')}" if lines else ""
+    once = sum(f.per_step for f in certain if f.once)
+    lines = len({_order(f) for f in shown})
+    where = f" on {counted(lines, 'line')}" if lines else ""
     if audit.steps > 1:
         number = f"{audit.repeating / audit.steps:.3g}"
         yield f"{number} wait{'' if number == '1' else 's'} per step{where}, {audit.steps} steps"
         single = audit.totals.syncs - audit.repeating - once
         if single:
-            yield f"{_counted(single, 'wait')} in a single step"
+            yield f"{counted(single, 'wait')} in a single step"
         if once:
-            yield f"{_counted(once, 'wait')} once"
+            yield f"{counted(once, 'wait')} once"
     else:
-        yield f"{_counted(audit.repeating, 'wait')}{where}"
+        yield f"{counted(audit.repeating, 'wait')}{where}"
     unsure = {
         "maybe": audit.totals.maybe,
-        "not judged": sum(item.count for item in audit.not_judged),
+        "not judged": sum(item.per_step for item in audit.not_judged),
     }
     parts = [f"{number} {what}" for what, number in unsure.items() if number]
     if parts:
@@ -392,10 +352,6 @@ def _sums(audit: StepAudit) -> Iterator[str]:
         yield f"{format_value(PREDICTED_GARBAGE, garbage.nbytes)} of garbage per step"
 
 
-def _copied(audit: StepAudit, direction: CopyDirection, total_bytes: int) -> str:
-    copies = sum(copy.count for copy in audit.copies if copy.direction is direction)
+def _copied(audit: StepAudit, metric: str, total_bytes: int) -> str:
+    copies = sum(copy.per_step for copy in audit.copies if metric in copy.metrics)
     return f"{copies} ({format_value(PEAK_ALLOCATED, total_bytes)})"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

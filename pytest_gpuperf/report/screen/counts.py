@@ -263,7 +263,7 @@ def evidence_line(verdicts: Sequence[TestVerdict]) -> Iterator[Line]:
         if names
     ]
     text = "; ".join(("why, as a page: gpuperf report", *shown))
-    yield Line(text=text, role=LineRole.PLAIN)
+    yield Line(text=text)
 
 
 def skipped_line(files: Sequence[str]) -> Line:

@@ -17,16 +17,16 @@ from ..numbers import each
 from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import metric_named
-from ..table import align
 from ..wrapping import labelled
 from ..wrapping import uncut
 from .summary import Line
 from .summary import LineRole
+from .summary import table
 
 
 KEPT_HEADER: Final = ("stored", "now", "change", "noise", "metric", "test")
 DRIFT_HEADER: Final = ("accepted", "now", "drift", "allowed", "metric", "test")
-LEFT: Final = frozenset({4})
+LEFT: Final = 4
 
 
 def drift_text(
@@ -106,13 +106,7 @@ def _drift_cells(drift: Drift) -> tuple[str, ...]:
 def _table(
     header: tuple[str, ...], rows: Sequence[tuple[str, ...]], role: LineRole
 ) -> tuple[Line, ...]:
-    if not rows:
-        return ()
-    first, *others = align([header, *rows], left=LEFT)
-    return (
-        Line(text=first, role=LineRole.HEADER),
-        *(Line(text=text, role=role) for text in others),
-    )
+    return table(header, rows, [role] * len(rows), LEFT)
 
 
 def drifted_line(tests: Sequence[str], invocation: Invocation) -> Line:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...model.finding import Diagnosis
+from ...model.units import counted
 from ...model.verdict import DecidedBy
 from ...model.verdict import Evidence
 from ...model.verdict import Outcome
@@ -20,6 +21,7 @@ from .counts import COUNTED_WORDS
 from .findings import peak_lines
 from .summary import Line
 from .summary import LineRole
+from .summary import as_lines
 
 
 EXPLANATION_INDENT: Final = "    "
@@ -52,46 +54,36 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
         for test in verdicts
         for line in (
             Line(text=test.test, role=LineRole.HEADER),
-            *(
-                Line(text=text, role=LineRole.PLAIN)
-                for verdict in test.verdicts
-                for text in broken(
-                    _sentence(verdict),
-                    first=EXPLANATION_INDENT,
-                    rest=2 * EXPLANATION_INDENT,
-                )
-            ),
-            *(
-                Line(text=f"  {text}", role=LineRole.PLAIN)
-                for text in peak_lines(test.findings)
-            ),
-            *_diagnosis_lines(test.diagnosis),
-            *_compared_lines(test),
+            *as_lines(_explained(test)),
         )
     )
 
 
-def _diagnosis_lines(diagnosis: Diagnosis | None) -> Iterator[Line]:
+def _explained(test: TestVerdict) -> Iterator[str]:
+    for verdict in test.verdicts:
+        yield from _indented(_sentence(verdict))
+    for text in peak_lines(test.findings):
+        yield f"  {text}"
+    yield from _diagnosis_lines(test.diagnosis)
+    if test.sides is not None and test.sides.time is not None:
+        # Which rule ended a comparison, with its numbers.
+        yield from _indented(f"compared: {test.sides.time.why}")
+
+
+def _indented(sentence: str) -> tuple[str, ...]:
+    return broken(sentence, first=EXPLANATION_INDENT, rest=2 * EXPLANATION_INDENT)
+
+
+def _diagnosis_lines(diagnosis: Diagnosis | None) -> Iterator[str]:
     """Say what the step waits for, the shares in a column."""
     if diagnosis is None:
         return
-    yield Line(text=f"{EXPLANATION_INDENT}{heading(diagnosis)}", role=LineRole.PLAIN)
+    yield f"{EXPLANATION_INDENT}{heading(diagnosis)}"
     rows = list(sentences(diagnosis))
     width = max(len(amount) for amount, _ in rows)
     for amount, sentence in rows:
         first = f"{EXPLANATION_INDENT}  {amount:>{width}}  "
-        for text in wrapped(sentence, first=first, rest=" " * len(first)):
-            yield Line(text=text, role=LineRole.PLAIN)
-
-
-def _compared_lines(test: TestVerdict) -> Iterator[Line]:
-    """Say which rule ended a comparison, with its numbers."""
-    if test.sides is not None and test.sides.time is not None:
-        sentence = f"compared: {test.sides.time.why}"
-        for text in broken(
-            sentence, first=EXPLANATION_INDENT, rest=2 * EXPLANATION_INDENT
-        ):
-            yield Line(text=text, role=LineRole.PLAIN)
+        yield from wrapped(sentence, first=first, rest=" " * len(first))
 
 
 def _sentence(verdict: Verdict) -> str:
@@ -118,7 +110,7 @@ def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:
     if verdict.baseline is not None:
         yield f"tolerance {_plain(evidence.tolerance)}"
         yield f"detect {_plain(evidence.detect)}"
-    yield f"{_counted(evidence.runs, 'fresh run')}, {evidence.stored_runs} stored"
+    yield f"{counted(evidence.runs, 'fresh run')}, {evidence.stored_runs} stored"
     if evidence.p_regressed is not None:
         what = "an excess" if verdict.baseline is None else "a slowdown"
         yield f"p = {evidence.p_regressed:.1g} of {what} by chance"
@@ -128,10 +120,6 @@ def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:
         pace = "slower" if evidence.discount > 0 else "faster"
         yield f"the machine looks {_plain(abs(evidence.discount))} {pace}"
     yield f"smallest detectable change {_plain(evidence.smallest_detectable)}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _signed(ratio: float) -> str:

@@ -21,6 +21,7 @@ from ...model.metrics import H2D_BYTES
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
+from ...model.units import counted
 from ...model.verdict import TestVerdict
 from ...visible import visible
 from ..numbers import format_value
@@ -334,7 +335,7 @@ def _cause(finding: Finding) -> str:
 
 def _work(finding: Finding) -> str:
     of_calls = " in what it calls" if finding.op == CALLED else ""
-    return f"{_operations(finding.per_step)} per step{of_calls}"
+    return f"{counted(finding.per_step, 'operation')} per step{of_calls}"
 
 
 def _time(finding: Finding) -> str:
@@ -361,10 +362,6 @@ def _amounts(finding: Finding) -> Iterator[str]:
         yield format_value(H2D_BYTES, finding.moved_bytes)
 
 
-def _operations(count: int) -> str:
-    return "1 operation" if count == 1 else f"{count} operations"
-
-
 def times(count: int) -> str:
     """Write ``once``, ``2 times``."""
     return "once" if count == 1 else f"{count} times"
@@ -374,7 +371,7 @@ def _held(finding: Finding) -> str:
     held = format_value(PEAK_ALLOCATED, finding.held_bytes)
     if finding.kind is FindingKind.PEAK:
         return held
-    return f"{held} in {finding.per_step} block{'s' if finding.per_step > 1 else ''}"
+    return f"{held} in {counted(finding.per_step, 'block')}"
 
 
 def _phase(finding: Finding) -> str:
@@ -392,9 +389,8 @@ def maybe_remark(findings: Sequence[Finding]) -> str:
     if not maybes:
         return ""
     places = list(dict.fromkeys(_place(f.location) for f in maybes))
-    waits = sum(f.per_step for f in maybes)
-    plural = "s" if waits > 1 else ""
-    return f"maybe {waits} more sync{plural} at {join_fitting(places, MOST_PLACES)}"
+    waits = counted(sum(f.per_step for f in maybes), "more sync")
+    return f"maybe {waits} at {join_fitting(places, MOST_PLACES)}"
 
 
 def _place(location: Location | None) -> str:

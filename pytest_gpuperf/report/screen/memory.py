@@ -23,6 +23,7 @@ from ...model.forecast import Fit
 from ...model.forecast import Forecast
 from ...model.forecast import Saving
 from ...model.metrics import PEAK_ALLOCATED
+from ...model.units import counted
 from ..numbers import format_value
 from ..remedies import SAVING_REMEDIES
 from ..remedies import remedy_of
@@ -192,7 +193,7 @@ def _uses(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
         yield f"{_size(sum(f.held_bytes for f in holders))} taken here"
         return
     for holder in holders:
-        blocks = f"{holder.per_step} block{'s' if holder.per_step > 1 else ''}"
+        blocks = counted(holder.per_step, "block")
         yield f"{_size(holder.held_bytes)} taken here by {holder.op}, in {blocks}"
 
 
@@ -249,7 +250,7 @@ def _named(savings: Iterable[Saving]) -> str:
 
 def _basis(forecast: Forecast, gib: float | None) -> Iterator[str]:
     """Say how the peak was found, and what makes it a guess."""
-    steps = "1 step" if forecast.steps == 1 else f"{forecast.steps} steps"
+    steps = counted(forecast.steps, "step")
     reserved = _size(forecast.reserved_bytes)
     cuda = "" if gib is None else f", CUDA itself {_size(CONTEXT_BYTES)}"
     yield from wrapped(

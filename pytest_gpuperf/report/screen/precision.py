@@ -12,6 +12,7 @@ from ...model.verdict import SuiteAcuity
 from ..wrapping import wrapped
 from .summary import Line
 from .summary import LineRole
+from .summary import as_lines
 
 
 PRECISION_INDENT: Final = "    "
@@ -36,9 +37,9 @@ def acuity_lines(suite: SuiteAcuity) -> tuple[Line, ...]:
     role = LineRole.WARN if is_poor(suite) else LineRole.PLAIN
     sentence = f"noise: {acuity_sentence(suite)}"
     return (
-        *(Line(text=text, role=role) for text in wrapped(sentence)),
+        *as_lines(wrapped(sentence), role),
         *([Line(text=OTHERWISE, role=role)] if is_poor(suite) else []),
-        *(Line(text=_named(test), role=LineRole.PLAIN) for test in _loud(suite)),
+        *as_lines(map(_named, _loud(suite))),
     )
 
 

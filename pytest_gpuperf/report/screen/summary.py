@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -75,12 +76,31 @@ ROLES: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Line:
     """A line of the report, in ASCII but for names that the user chose."""
 
     text: str
-    role: LineRole
+    role: LineRole = LineRole.PLAIN
+
+
+def as_lines(texts: Iterable[str], role: LineRole = LineRole.PLAIN) -> tuple[Line, ...]:
+    """Return *texts* as lines of one *role*."""
+    return tuple(Line(text=text, role=role) for text in texts)
+
+
+def table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    roles: Iterable[LineRole],
+    left: int,
+) -> tuple[Line, ...]:
+    """Align *rows*, each with its role, below their *header*; no row, no table.
+
+    Column *left* is flush left.
+    """
+    texts = align([header, *rows], left=frozenset({left})) if rows else ()
+    return tuple(map(Line, texts, (LineRole.HEADER, *roles)))
 
 
 def summary_lines(
@@ -100,12 +120,8 @@ def summary_lines(
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=ROLES[verdict.outcome]))
-        lines += [
-            Line(text=text, role=LineRole.PLAIN)
-            for text in remark(verdict, failures_above=failures_above)
-        ]
-    lines += [Line(text=text, role=LineRole.PLAIN) for text in unjudged_lines(ordered)]
-    return tuple(lines)
+        lines += as_lines(remark(verdict, failures_above=failures_above))
+    return (*lines, *as_lines(unjudged_lines(ordered)))
 
 
 def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
@@ -116,12 +132,13 @@ def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
 
 
 def _cells(verdict: TestVerdict) -> tuple[str, ...]:
-    baseline, now = _numbers(verdict, STEP_MS)
+    time, syncs = map(verdict.measured, (STEP_MS, SYNCS))
+    now, baseline = (time.now, time.baseline) if time else (None, None)
     return (
         _cell(STEP_MS, now),
         _cell(STEP_MS, baseline),
         _change(STEP_MS, baseline, now),
-        _cell(SYNCS, _numbers(verdict, SYNCS)[1]),
+        _cell(SYNCS, syncs.now if syncs else None),
         _cell(PEAK_ALLOCATED, _peak_bytes(verdict)),
         in_a_word(verdict),
         verdict.test,
@@ -136,22 +153,10 @@ def in_a_word(verdict: TestVerdict) -> str:
     return what_happened(next(v for v in verdict.verdicts if v.outcome is outcome))
 
 
-def _numbers(verdict: TestVerdict, metric: Metric) -> tuple[float | None, float | None]:
-    """Return the baseline and the present value of *metric*."""
-    found = [v for v in verdict.verdicts if v.metric == metric.name]
-    known = sorted(
-        # A verdict by the baseline first: a budget's has the number, but nothing to
-        # compare with.
-        (v for v in found if v.now is not None),
-        key=lambda v: v.baseline is None,
-    )
-    return (known[0].baseline, known[0].now) if known else (None, None)
-
-
 def _peak_bytes(verdict: TestVerdict) -> float | None:
     """Return the memory under the budget's metric that this device measures."""
-    peaks = (_numbers(verdict, m)[1] for m in limited_by(str(PEAK_ALLOCATED.budget)))
-    return next((peak for peak in peaks if peak is not None), None)
+    peaks = map(verdict.measured, limited_by(str(PEAK_ALLOCATED.budget)))
+    return next((peak.now for peak in peaks if peak), None)
 
 
 def _cell(metric: Metric, value: float | None) -> str:
@@ -249,11 +254,8 @@ def _new_tests(
 def _new_lines(new: Mapping[str, Mapping[str, float]]) -> tuple[Line, ...]:
     cells = [NEW_HEADER, *(_new_cells(test, new[test]) for test in new)]
     shown = [c for c in range(len(NEW_HEADER)) if any(row[c] for row in cells[1:])]
-    kept = [tuple(row[column] or "-" for column in shown) for row in cells]
-    header, *texts = align(kept, left=frozenset({len(shown) - 1}))
-    roles = (LineRole.HEADER, *[LineRole.PLAIN] * len(texts))
-    lines = zip((header, *texts), roles, strict=True)
-    return tuple(Line(text=text, role=role) for text, role in lines) if new else ()
+    header, *rows = (tuple(row[column] or "-" for column in shown) for row in cells)
+    return table(header, rows, [LineRole.PLAIN] * len(rows), left=len(shown) - 1)
 
 
 def _new_cells(test: str, values: Mapping[str, float]) -> tuple[str, ...]:
@@ -269,22 +271,13 @@ def _changed_lines(
     rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange]
 ) -> tuple[Line, ...]:
     """Old and new values; if any drifted from its anchor, a column says how far."""
-    if not rows:
-        return ()
     marks = ["*" if row in disturbed else "" for row in rows]
     cells = [REFRESH_HEADER, *map(_refresh_cells, rows, marks)]
     left = 4
     if not any(row.has_drifted for row in rows):
         cells = [(*row[:3], *row[4:]) for row in cells]
         left = 3
-    header, *texts = align(cells, left=frozenset({left}))
-    return (
-        Line(text=header, role=LineRole.HEADER),
-        *(
-            Line(text=text, role=_refresh_role(row))
-            for row, text in zip(rows, texts, strict=True)
-        ),
-    )
+    return table(cells[0], cells[1:], map(_refresh_role, rows), left)
 
 
 def _refresh_cells(row: BaselineChange, mark: str) -> tuple[str, ...]:

@@ -11,23 +11,19 @@ from typing import Final
 from ...judge.ratchet import STORED_LEAKS
 from ...judge.ratchet import STORED_LINES
 from ...judge.ratchet import Counts
-from ...judge.watch import LeftTensors
-from ...judge.watch import LineUse
+from ...judge.watch import UNKNOWN
 from ...judge.watch import Objection
 from ...judge.watch import SuiteLine
 from ...judge.watch import WatchedTest
-from ...judge.watch import counted
 from ...judge.watch import suite_lines
 from ...judge.watch import tally
+from ...judge.watch import waits_in
 from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
-from ...model.finding import Location
-from ...model.metrics import PAGEABLE_COPIES
 from ...model.metrics import PEAK_ALLOCATED
+from ...model.units import counted
 from ..numbers import format_value
-from ..remedies import KIND_REMEDIES
-from ..remedies import garbage_remedy
 from ..remedies import remedy_of
 from ..table import align
 from ..wrapping import REASON_INDENT
@@ -84,8 +80,8 @@ def _answer(records: Sequence[WatchedTest], kind: DeviceKind) -> Iterator[str]:
         yield f"none of {tests} used {GPU_TEXTS[kind]}"
         return
     lines = suite_lines(records)
-    waiting = [line for line in lines if line.use.waits]
-    waits = sum(line.use.waits for line in waiting)
+    waiting = [line for line in lines if line.waits]
+    waits = sum(line.waits for line in waiting)
     leaking = counted(found["leaking"], "test")
     yield from wrapped(
         f"{found['used']} of {tests} used it; {counted(waits, 'wait')} on "
@@ -105,101 +101,93 @@ def _worst(lines: Sequence[SuiteLine], most: int | None) -> Iterator[str]:
     yield texts[0]
     for line, text in zip(shown, texts[1:], strict=True):
         yield text
-        yield from _source(line.use)
-    if len(lines) > len(shown):
-        yield f"{counted(len(lines) - len(shown), 'more line')}: -v shows all"
+        yield from _source(line)
+    yield from _more(len(lines), most, "more line")
 
 
 def _row(line: SuiteLine) -> tuple[str, ...]:
-    use = line.use
     return (
         str(line.most_waits),
-        str(use.waits),
+        str(line.waits),
         str(line.tests),
-        str(use.pageable),
-        _bytes(use.nbytes),
-        str(use.place),
+        str(line.pageable),
+        _bytes(line.nbytes),
+        str(line.place),
     )
 
 
-def _source(use: LineUse) -> Iterator[str]:
-    if use.place.source:
-        text = use.place.source
+def _source(line: SuiteLine) -> Iterator[str]:
+    text = line.first.source
+    if text:
         room = text_width() - REASON_INDENT
         yield from labelled(
             "source", text if len(text) <= room else f"{text[: room - 3]}..."
         )
-    fix = fix_of(use)
-    if fix:
-        yield from labelled("fix", fix)
-
-
-def fix_of(use: LineUse) -> str:
-    """Return what to do about a line, by the table that all reports share."""
-    place = use.place
-    remedy = remedy_of(
-        Finding(
-            kind=FindingKind.SYNC if use.waits else FindingKind.TRANSFER,
-            op=use.op,
-            api=None,
-            per_step=1,
-            blocked_ms=0.0,
-            location=Location(
-                file=place.file, line=place.line, function=place.function
-            ),
-            reason=use.reason,
-            source=place.source,
-            metrics=() if use.waits else (PAGEABLE_COPIES.name,),
-        )
-    )
-    return "" if remedy is None else remedy.do
+    yield from _fix(line.first)
 
 
 def _leaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
-    leaking = sorted(
-        (record for record in records if record.left),
-        key=lambda r: (-sum(left.nbytes for left in r.left), r.test),
-    )
-    if not leaking:
-        return
-    yield ""
-    yield "tests that leave device memory to the next:"
-    for record in leaking[:most]:
-        nbytes = sum(left.nbytes for left in record.left)
-        tensors = counted(record.left_tensors, "tensor")
-        yield f"  {record.test}: {tensors}, {_bytes(nbytes)}"
-        yield from _left(record.left)
-    if most is not None and len(leaking) > most:
-        yield f"{counted(len(leaking) - most, 'more test')}: -v shows all"
-
-
-def _left(left: Sequence[LeftTensors]) -> Iterator[str]:
-    # The youngest comes first: the rest is mostly what it was computed from.
-    first = left[0]
-    yield f"  --> {first.place}"
-    yield from labelled("source", first.place.source)
-    yield from labelled("kept by", first.kept_by)
-    yield from labelled("fix", KIND_REMEDIES[FindingKind.LEFT].do)
+    found = [
+        (
+            r.test,
+            r.left,
+            f"{counted(r.left_tensors, 'tensor')}, {_bytes(_held(r.left))}",
+        )
+        for r in records
+        if r.left
+    ]
+    yield from _kept("tests that leave device memory to the next:", found, most)
 
 
 def _garbage(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
-    """Show the tests whose memory only the garbage collector frees, the most first."""
-    sizes = {record: sum(g.nbytes for g in record.garbage) for record in records}
-    found = sorted((r for r in sizes if sizes[r]), key=lambda r: (-sizes[r], r.test))
-    if not found:
+    found = [
+        (r.test, r.garbage, _bytes(_held(r.garbage)))
+        for r in records
+        if _held(r.garbage)
+    ]
+    title = "tests with device memory that only Python's garbage collector frees:"
+    yield from _kept(title, found, most)
+
+
+def _kept(
+    title: str, found: Iterable[tuple[str, Sequence[Finding], str]], most: int | None
+) -> Iterator[str]:
+    """Show tests, what they keep, and how much it is in words: the most bytes first."""
+    ordered = sorted(found, key=lambda row: (-_held(row[1]), row[0]))
+    if not ordered:
         return
     yield ""
-    yield "tests with device memory that only Python's garbage collector frees:"
-    for record in found[:most]:
-        first = record.garbage[0]
-        reason = f"in a cycle of {first.kept_by}" if first.kept_by else ""
-        yield f"  {record.test}: {_bytes(sizes[record])}"
-        yield f"  --> {first.place}"
-        yield from labelled("source", first.place.source)
-        yield from labelled("kept", reason)
-        yield from labelled("fix", garbage_remedy(reason).do)
-    if most is not None and len(found) > most:
-        yield f"{counted(len(found) - most, 'more test')}: -v shows all"
+    yield title
+    for test, kept, amount in ordered[:most]:
+        yield f"  {test}: {amount}"
+        yield from _first(kept)
+    yield from _more(len(ordered), most, "more test")
+
+
+def _more(number: int, most: int | None, noun: str) -> Iterator[str]:
+    if most is not None and number > most:
+        yield f"{counted(number - most, noun)}: -v shows all"
+
+
+def _held(found: Iterable[Finding]) -> int:
+    return sum(each.held_bytes for each in found)
+
+
+KEPT_LABELS: Final = {FindingKind.LEFT: "kept by", FindingKind.GARBAGE: "kept"}
+
+
+def _first(kept: Sequence[Finding]) -> Iterator[str]:
+    # The youngest comes first: the rest is mostly what it was computed from.
+    first = kept[0]
+    yield f"  --> {first.location or UNKNOWN}"
+    yield from labelled("source", first.source)
+    yield from labelled(KEPT_LABELS[first.kind], first.reason)
+    yield from _fix(first)
+
+
+def _fix(found: Finding) -> tuple[str, ...]:
+    remedy = remedy_of(found)
+    return labelled("fix", remedy.do if remedy else "")
 
 
 def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
@@ -217,8 +205,7 @@ def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
 
 def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:
     """Say what the tests' own lines do: a test must read what it asserts."""
-    total = sum(use.waits for record in records for use in record.lines)
-    own = total - sum(record.waits for record in records)
+    own = sum(waits_in(record.lines) - record.waits for record in records)
     if own:
         yield ""
         yield f"{counted(own, 'wait')} on lines of the tests themselves: not judged"
@@ -265,11 +252,11 @@ def _verdict(
         yield f"{counted(len(objections), 'count')} failed:"
         for objection in objections:
             yield from wrapped(f"{objection.test}: {objection.what}", first="  ")
-            for use in objection.lines[:MOST_BLAMED]:
-                yield f"  --> {use.place}"
-                yield from _source(use)
+            for line in objection.lines[:MOST_BLAMED]:
+                yield f"  --> {line.place}"
+                yield from _source(line)
             if objection.left:
-                yield from _left(objection.left)
+                yield from _first(objection.left)
     elif stored is not None:
         lines = counted(len(stored[STORED_LINES]), "line")
         leaks = counted(len(stored[STORED_LEAKS]), "leaking test")

@@ -21,15 +21,16 @@ from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.syncs import MeasuredWait
-from pytest_gpuperf.measure.syncs import WaitCause
 from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.measure.syncs import reason_on_line
 from pytest_gpuperf.measure.syncs import with_allowances
 from pytest_gpuperf.measure.trace import Span
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 
 
-CAUSE = WaitCause("aten::item", None, None)
+CAUSE = Finding(kind=FindingKind.SYNC, op="aten::item")
 
 
 def block(start_us: float, end_us: float, most: int | None, reason: str) -> Span:

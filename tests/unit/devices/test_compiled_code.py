@@ -15,6 +15,7 @@ from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.devices.compile import compiled_code
 from pytest_gpuperf.devices.compile import remember_compilations
 from pytest_gpuperf.measure.compilation import counted
+from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 
 
@@ -77,10 +78,14 @@ def whole(x: Any) -> Any:
     return (x * 2).relu()
 
 
+def of_kind(found: CompiledCode, kind: FindingKind) -> list[Finding]:
+    return [finding for finding in found.findings if finding.kind is kind]
+
+
 def lines(found: CompiledCode) -> list[tuple[str, str]]:
     return [
         (broken.location.function, line_of(broken.location.line))
-        for broken in found.graph_breaks
+        for broken in of_kind(found, FindingKind.BREAK)
     ]
 
 
@@ -120,9 +125,9 @@ def test_a_break_is_one_line_from_wherever_it_is_called(torch: Any) -> None:
         ("inner", 'print(end="")  # noqa: T201, what Dynamo cannot follow'),
         ("outer", "if total > 0:"),
     ]
-    assert "print" in found.graph_breaks[0].reason
-    assert found.graph_breaks[1].reason == "a branch that the value of a tensor decides"
-    assert found.recompilations == ()
+    assert "print" in found.findings[0].reason
+    assert found.findings[1].reason == "a branch that the value of a tensor decides"
+    assert of_kind(found, FindingKind.RECOMPILE) == []
 
 
 @pytest.mark.parametrize(
@@ -144,7 +149,7 @@ def test_a_function_that_is_given_up_counts_beside_the_line_that_breaks_it_and_i
 
     head = f"def {given_up}(x: Any) -> Any:"
     assert lines(found) == [(given_up, head), (given_up, line)]
-    assert found.graph_breaks[0].reason == (
+    assert found.findings[0].reason == (
         f"nothing of `{given_up}` is compiled: it runs as plain Python"
     )
 
@@ -172,7 +177,7 @@ def test_what_another_step_runs_is_not_this_one_s(torch: Any) -> None:
     clean(torch.ones(4))
 
     assert compiled_code(lambda: clean(torch.ones(4)), ROOT) == CompiledCode()
-    assert len(compiled_code(None, ROOT).graph_breaks) == 2
+    assert len(lines(compiled_code(None, ROOT))) == 2
 
 
 def test_other_shapes_are_recompilations_of_the_function_they_come_to(
@@ -182,13 +187,15 @@ def test_other_shapes_are_recompilations_of_the_function_they_come_to(
     for size in range(3, 7):
         compiled(torch.ones(size))
 
-    (again,) = compiled_code(lambda: compiled(torch.ones(6)), ROOT).recompilations
+    (again,) = of_kind(
+        compiled_code(lambda: compiled(torch.ones(6)), ROOT), FindingKind.RECOMPILE
+    )
 
-    assert again.times == 3
+    assert again.per_step == 3
     assert again.location is not None
     assert line_of(again.location.line) == "def whole(x: Any) -> Any:"
     assert "size mismatch at index 0. expected 3, actual 4" in again.reason
-    assert not again.refused
+    assert "plain Python" not in again.reason
 
 
 def test_after_too_many_a_function_runs_as_python_and_the_finding_says_so(
@@ -225,9 +232,9 @@ def test_an_early_torch_that_gives_no_reasons_still_numbers_compilations(
     )
     monkeypatch.setitem(sys.modules, DYNAMO, early)
 
-    (again,) = compiled_code(None).recompilations
+    (again,) = of_kind(compiled_code(None), FindingKind.RECOMPILE)
 
-    assert (str(again.location), again.times, again.reason) == (
+    assert (str(again.location), again.per_step, again.reason) == (
         "model.py:7 in forward",
         2,
         "",

@@ -965,7 +965,7 @@ def test_the_peak_of_two_steps_is_sorted_by_the_tensors_on_the_current_gpu() -> 
         StorageRole.PARAMETERS: 2000,
     }
     line = step.__code__.co_firstlineno + 2
-    assert [(h.op, h.nbytes, h.site.location.line) for h in picture.held] == [
+    assert [(h.op, h.held_bytes, h.location.line) for h in picture.held] == [
         ("aten::mul", 4000, line)
     ]
     assert weight.is_meta

@@ -27,11 +27,13 @@ from pytest_gpuperf.devices.cpu.live_memory import picture_of_steps  # noqa: E40
 from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import MOST_MOMENTS  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import Change  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import Held  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import StorageRole  # noqa: E402
 from pytest_gpuperf.devices.memory_picture import course_of  # noqa: E402
 from pytest_gpuperf.devices.source_lines import Site  # noqa: E402
+from pytest_gpuperf.devices.source_lines import where_of  # noqa: E402
+from pytest_gpuperf.model.finding import Finding  # noqa: E402
+from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
 from pytest_gpuperf.model.finding import Location  # noqa: E402
 from pytest_gpuperf.model.finding import Phase  # noqa: E402
 
@@ -63,8 +65,15 @@ def at(
     return Site(location=where, innermost=where, phase=phase)
 
 
-def held(op: str, site: Site, nbytes: int, blocks: int = 1) -> Held:
-    return Held(op=op, site=site, nbytes=nbytes, blocks=blocks)
+def held(op: str, site: Site, nbytes: int, blocks: int = 1) -> Finding:
+    return Finding(
+        kind=FindingKind.MEMORY,
+        op=op,
+        metrics=(),
+        held_bytes=nbytes,
+        per_step=blocks,
+        **where_of(site),
+    )
 
 
 def test_a_peak_in_the_forward_holds_activations() -> None:

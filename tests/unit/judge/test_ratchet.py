@@ -7,24 +7,32 @@ import pytest
 from pytest_gpuperf.judge.ratchet import Counts
 from pytest_gpuperf.judge.ratchet import with_edits
 from pytest_gpuperf.judge.ratchet import worse_than
-from pytest_gpuperf.judge.watch import LineUse
-from pytest_gpuperf.judge.watch import SourceLine
 from pytest_gpuperf.judge.watch import WatchedTest
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
 
 
 NOW = {"net.py": ["def step(x):", "a = loss.item()", "b = norm.item()"]}
 
 
-def use(source: str, function: str = "step", waits: int = 1) -> LineUse:
-    place = SourceLine(file="net.py", line=3, function=function, source=source)
-    return LineUse(place=place, op="item", reason="it is read", waits=waits)
+def use(source: str, function: str = "step", waits: int = 1) -> Finding:
+    place = Location(file="net.py", line=3, function=function)
+    return Finding(
+        kind=FindingKind.SYNC,
+        op="item",
+        reason="it is read",
+        location=place,
+        source=source,
+        per_step=waits,
+    )
 
 
 def stored(*keys: str) -> dict[str, Counts]:
     return {"lines": {key: {"waits": 1} for key in keys}, "leaks": {}}
 
 
-def complaints(known: dict[str, Counts], *uses: LineUse) -> list[str]:
+def complaints(known: dict[str, Counts], *uses: Finding) -> list[str]:
     records = [WatchedTest(test="test_it.py::test_step", lines=uses)]
     edited = with_edits(known, records, lambda file: NOW.get(file, ()))
     return [objection.what for objection in worse_than(edited, records)]

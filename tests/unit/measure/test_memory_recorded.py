@@ -17,9 +17,9 @@ from builders import a_measurement
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.memory_picture import Held
 from pytest_gpuperf.devices.memory_picture import Picture
 from pytest_gpuperf.devices.memory_picture import StorageRole
+from pytest_gpuperf.devices.memory_picture import held_by_place
 from pytest_gpuperf.devices.source_lines import Site
 from pytest_gpuperf.measure import memory as recorded
 from pytest_gpuperf.measure.memory import EXPLAINED_PEAKS
@@ -39,7 +39,9 @@ PICTURE = Picture(
     op="aten::mm",
     site=SITE,
     by_role={StorageRole.PARAMETERS: MIB, StorageRole.ACTIVATIONS: 3 * MIB},
-    held=(Held(op="aten::tanh", site=SITE, nbytes=3 * MIB, blocks=2),),
+    held=held_by_place(
+        [(MIB, "aten::tanh", SITE), (2 * MIB, "aten::tanh", SITE)], FindingKind.MEMORY
+    ),
 )
 SNAPSHOT = {
     "segments": [],

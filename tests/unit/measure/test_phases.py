@@ -14,7 +14,6 @@ from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.compile import CompiledCode
-from pytest_gpuperf.devices.compile import GraphBreak
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.compilation import find_compilation
@@ -24,6 +23,8 @@ from pytest_gpuperf.measure.step import Deadline
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.step import subject_of
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.metrics import METRICS
@@ -362,8 +363,15 @@ class Compiling(ScriptedDevice):
     def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
         self.asked_to_run = run is not None
         line = Location(file="train.py", line=3, function="step")
-        broken = GraphBreak(location=line, innermost=None, reason="it reads a number")
-        return CompiledCode(graph_breaks=(broken,))
+        broken = Finding(
+            kind=FindingKind.BREAK,
+            op=None,
+            per_step=1,
+            location=line,
+            metrics=("graph_breaks",),
+            reason="it reads a number",
+        )
+        return CompiledCode(findings=(broken,))
 
 
 def test_what_is_known_of_compiled_code_is_measured_and_found() -> None:

@@ -13,9 +13,11 @@ import pytest
 
 from pytest_gpuperf.devices.cuda.memory import record_allocations
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.memory import BlocksOfLine
+from pytest_gpuperf.measure.memory import EXPLAINED_PEAKS
 from pytest_gpuperf.measure.memory import held_at_peak
 from pytest_gpuperf.measure.memory import read_snapshot
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 
@@ -53,9 +55,16 @@ def at(line: int) -> Location:
     return Location(file="/p/train.py", line=line, function="step")
 
 
-def held(line: int | None, size: int, blocks: int = 1) -> BlocksOfLine:
+def held(line: int | None, size: int, blocks: int = 1) -> Finding:
     location = None if line is None else at(line)
-    return BlocksOfLine(location=location, requested_bytes=size, blocks=blocks)
+    return Finding(
+        kind=FindingKind.MEMORY,
+        op=None,
+        location=location,
+        metrics=EXPLAINED_PEAKS,
+        held_bytes=size,
+        per_step=blocks,
+    )
 
 
 def test_what_was_alive_at_the_peak_is_told_by_the_line_that_asked_for_it() -> None:

@@ -117,13 +117,13 @@ def test_what_was_taken_in_the_step_is_held_by_a_line() -> None:
 
     made, added = picture.held
     line = step.__code__.co_firstlineno
-    assert (made.op, made.blocks, made.nbytes) == ("aten::ones", 3, 12 * MIB)
-    assert (added.op, added.blocks, added.nbytes) == ("aten::add", 1, 4 * MIB)
-    assert made.site.location is not None
-    assert made.site.location.line == line + 1
-    assert added.site.location is not None
-    assert added.site.location.line == line + 2
-    assert Path(made.site.location.file) == HERE
+    assert (made.op, made.per_step, made.held_bytes) == ("aten::ones", 3, 12 * MIB)
+    assert (added.op, added.per_step, added.held_bytes) == ("aten::add", 1, 4 * MIB)
+    assert made.location is not None
+    assert made.location.line == line + 1
+    assert added.location is not None
+    assert added.location.line == line + 2
+    assert Path(made.location.file) == HERE
 
 
 def test_a_step_unlike_the_last_one_is_not_explained() -> None:

@@ -13,9 +13,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.audit_record import AuditKind  # noqa: E402
 from pytest_gpuperf.devices.audit_record import CopyDirection  # noqa: E402
 from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
+from pytest_gpuperf.devices.audit_record import copy_fields  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.layout_rules import LAYOUT_RULES  # noqa: E402
@@ -24,6 +24,7 @@ from pytest_gpuperf.devices.pretend.operation import OpCall  # noqa: E402
 from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import SYNC_RULES  # noqa: E402
 from pytest_gpuperf.devices.pretend.sync_rules import rules_by_op  # noqa: E402
+from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
 from pytest_gpuperf.model.finding import Phase  # noqa: E402
 
 
@@ -53,13 +54,13 @@ def test_a_sync_is_named_with_its_line_and_counted(gpu: PretendGpu) -> None:
 
     (finding,) = audited(gpu, step).findings
 
-    assert finding.kind is AuditKind.SYNC
+    assert finding.kind is FindingKind.SYNC
     assert finding.op == "aten::_local_scalar_dense"
     assert finding.reason == "the CPU reads one element"
-    assert finding.count == 3
-    assert finding.site.phase is Phase.FORWARD
-    assert str(finding.site.location) == line(step, 2)
-    assert finding.site.innermost == finding.site.location
+    assert finding.per_step == 3
+    assert finding.phase is Phase.FORWARD
+    assert str(finding.location) == line(step, 2)
+    assert finding.inner == finding.location
 
 
 def test_code_outside_of_the_root_is_the_innermost_line(
@@ -76,8 +77,8 @@ def test_code_outside_of_the_root_is_the_innermost_line(
 
     (finding,) = audited(gpu, step).findings
 
-    assert str(finding.site.location) == line(step, 1)
-    assert str(finding.site.innermost) == f"{source}:2 in peek"
+    assert str(finding.location) == line(step, 1)
+    assert str(finding.innermost) == f"{source}:2 in peek"
 
 
 def test_a_sync_in_backward_stands_at_its_call_and_names_the_forward_line(
@@ -92,9 +93,9 @@ def test_a_sync_in_backward_stands_at_its_call_and_names_the_forward_line(
     (finding,) = audited(gpu, step).findings
 
     assert finding.reason == "the backward of prod() looks for zeros in its input"
-    assert finding.site.phase is Phase.BACKWARD
-    assert str(finding.site.location) == line(step, 2)
-    assert str(finding.site.forward) == line(step, 1)
+    assert finding.phase is Phase.BACKWARD
+    assert str(finding.location) == line(step, 2)
+    assert str(finding.forward) == line(step, 1)
 
 
 def test_both_passes_over_a_mask_are_found(gpu: PretendGpu) -> None:
@@ -107,11 +108,11 @@ def test_both_passes_over_a_mask_are_found(gpu: PretendGpu) -> None:
 
     found = audited(gpu, step).findings
 
-    assert [(f.site.phase, f.count) for f in found] == [
+    assert [(f.phase, f.per_step) for f in found] == [
         (Phase.FORWARD, 1),
         (Phase.BACKWARD, 1),
     ]
-    assert str(found[1].site.forward) == line(step, 1)
+    assert str(found[1].forward) == line(step, 1)
 
 
 NO_NODE = {
@@ -147,7 +148,7 @@ def test_the_forward_line_is_that_of_the_node_that_waits(
         out.sum().backward()
 
     waits = audited(gpu, step).findings
-    lines = {str(f.site.forward) for f in waits if f.site.phase is Phase.BACKWARD}
+    lines = {str(f.forward) for f in waits if f.phase is Phase.BACKWARD}
 
     assert lines == {line(forward, 0)}
 
@@ -166,8 +167,8 @@ def test_a_custom_backward_is_blamed_itself(gpu: PretendGpu) -> None:
 
     (finding,) = audited(gpu, lambda: Peeking.apply(weight).sum().backward()).findings
 
-    assert str(finding.site.location) == line(Peeking.backward, 2)
-    assert finding.site.phase is Phase.BACKWARD
+    assert str(finding.location) == line(Peeking.backward, 2)
+    assert finding.phase is Phase.BACKWARD
 
 
 def test_a_dataset_on_the_device_is_the_data_phase(gpu: PretendGpu) -> None:
@@ -182,8 +183,8 @@ def test_a_dataset_on_the_device_is_the_data_phase(gpu: PretendGpu) -> None:
 
     (finding,) = audited(gpu, lambda: list(loader)).findings
 
-    assert finding.site.phase is Phase.DATA
-    assert finding.count == 2
+    assert finding.phase is Phase.DATA
+    assert finding.per_step == 2
 
 
 @pytest.mark.parametrize(
@@ -208,8 +209,9 @@ def test_copies_to_the_device_carry_their_bytes(
     audit = audited(gpu, lambda: move(host))
     (copy,) = audit.copies
 
-    assert (copy.direction, copy.pinned) == (CopyDirection.H2D, pinned)
-    assert (copy.blocking, copy.count, copy.total_bytes) == (blocking, 1, 128)
+    expected = copy_fields(CopyDirection.H2D, pinned=pinned, blocking=blocking)
+    assert {name: getattr(copy, name) for name in expected} == expected
+    assert (copy.per_step, copy.moved_bytes) == (1, 128)
     assert (audit.totals.syncs, audit.totals.maybe) == (syncs, maybe)
     assert (audit.totals.h2d_bytes, audit.totals.d2h_bytes) == (128, 0)
     assert audit.totals.pageable_copies == int(not pinned)
@@ -242,7 +244,7 @@ def test_a_non_blocking_copy_into_pageable_memory_blocks_without_a_sync_call(
 
     audit = audited(gpu, lambda: host.copy_(device, non_blocking=True))
 
-    assert [f.kind for f in audit.findings] == [AuditKind.COPY]
+    assert [f.kind for f in audit.findings] == [FindingKind.COPY]
     assert audit.totals.syncs == 1
     assert audit.totals.d2h_bytes == 16
 
@@ -330,7 +332,7 @@ def test_a_sync_in_another_thread_is_found_at_its_line(gpu: PretendGpu) -> None:
 
     (finding,) = audited(gpu, step).findings
 
-    assert str(finding.site.location) == line(work, 1)
+    assert str(finding.location) == line(work, 1)
 
 
 def test_what_cannot_be_judged_is_named_and_the_run_goes_on(gpu: PretendGpu) -> None:

@@ -123,7 +123,7 @@ def test_an_empty_list_copies_nothing(gpu: PretendGpu) -> None:
     full = gpu.end_step()
 
     assert (empty.findings, empty.copies) == ((), ())
-    assert [(f.op, f.count) for f in full.findings] == [("aten::_to_copy", 1)]
+    assert [(f.op, f.per_step) for f in full.findings] == [("aten::_to_copy", 1)]
     assert full.totals.h2d_bytes == 16
 
 

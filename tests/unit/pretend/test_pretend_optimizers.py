@@ -103,14 +103,14 @@ def test_adafactor_reads_two_norms_a_parameter_and_the_least_of_them(
     audit = second_step(gpu, training("Adafactor", {"foreach": foreach}))
 
     assert audit.totals.syncs == 2 * 2
-    assert {f.site.phase for f in audit.findings} == {Phase.OPTIMIZER}
+    assert {f.phase for f in audit.findings} == {Phase.OPTIMIZER}
 
 
 def test_asgd_keeps_its_scalars_on_the_device_and_reads_them(gpu: PretendGpu) -> None:
     audit = second_step(gpu, training("ASGD", {"foreach": False}))
 
     assert audit.totals.syncs > 0
-    assert {f.site.phase for f in audit.findings} == {Phase.OPTIMIZER}
+    assert {f.phase for f in audit.findings} == {Phase.OPTIMIZER}
 
 
 def test_an_optimizer_of_ones_own_is_one(gpu: PretendGpu) -> None:
@@ -128,9 +128,9 @@ def test_an_optimizer_of_ones_own_is_one(gpu: PretendGpu) -> None:
 
     (finding,) = second_step(gpu, step).findings
 
-    assert finding.site.phase is Phase.OPTIMIZER
-    assert finding.site.location is not None
-    assert finding.site.location.function == "step"
+    assert finding.phase is Phase.OPTIMIZER
+    assert finding.location is not None
+    assert finding.location.function == "step"
 
 
 def test_a_closure_is_forward_although_the_optimizer_calls_it(gpu: PretendGpu) -> None:
@@ -145,7 +145,7 @@ def test_a_closure_is_forward_although_the_optimizer_calls_it(gpu: PretendGpu) -
 
     (finding,) = second_step(gpu, lambda: optimizer.step(closure)).findings
 
-    assert finding.site.phase is Phase.FORWARD
+    assert finding.phase is Phase.FORWARD
 
 
 def test_a_scaler_reads_whether_gradients_are_finite_once_a_step(
@@ -165,6 +165,6 @@ def test_a_scaler_reads_whether_gradients_are_finite_once_a_step(
 
     audit = second_step(gpu, step)
 
-    assert [(f.op, f.count, f.site.phase) for f in audit.findings] == [
+    assert [(f.op, f.per_step, f.phase) for f in audit.findings] == [
         ("aten::_local_scalar_dense", 1, Phase.OPTIMIZER)
     ]

@@ -15,12 +15,12 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader  # noqa: E402
 
-from pytest_gpuperf.devices.audit_record import AuditFinding  # noqa: E402
 from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.audit_record import StepMark  # noqa: E402
 from pytest_gpuperf.devices.garbage import held_collector  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
+from pytest_gpuperf.model.finding import Finding  # noqa: E402
 
 
 Run = Callable[[Callable[[], object]], StepAudit]
@@ -46,12 +46,12 @@ def counts(
     """Return of each wait its line after the program's ``def``, its count, and if it is once."""
     assert isinstance(program, FunctionType)
     begin = program.__code__.co_firstlineno
-    return sorted((line_of(f) - begin, f.count, f.once) for f in audit.findings)
+    return sorted((line_of(f) - begin, f.per_step, f.once) for f in audit.findings)
 
 
-def line_of(finding: AuditFinding) -> int:
-    assert finding.site.location is not None
-    return finding.site.location.line
+def line_of(finding: Finding) -> int:
+    assert finding.location is not None
+    return finding.location.line
 
 
 def sgd() -> torch.optim.Optimizer:
@@ -134,7 +134,7 @@ def test_without_an_optimizer_a_step_is_a_backward_of_the_line_that_begins_most(
     audit = audited(program)
 
     assert (audit.steps, audit.mark, audit.loop) == (8, StepMark.BACKWARD, None)
-    assert sorted((f.count, f.in_steps, f.once) for f in audit.findings) == [
+    assert sorted((f.per_step, f.in_steps, f.once) for f in audit.findings) == [
         (1, 1, True),
         (8, 8, False),
         (12, 2, False),
@@ -458,8 +458,8 @@ def test_what_only_the_collector_frees_of_each_step_is_found(
     assert found is not None
     assert (found.nbytes, found.cycle) == (2**20, "Node.other -> Node.other")
     (held,) = found.held
-    assert held.site.location is not None
-    assert held.site.location.function == "leave_a_cycle"
+    assert held.location is not None
+    assert held.location.function == "leave_a_cycle"
 
 
 @pytest.mark.usefixtures("collector")

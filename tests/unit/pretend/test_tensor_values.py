@@ -204,9 +204,9 @@ def test_the_line_of_a_guess_is_known(gpu: PretendGpu) -> None:
         loss.zero_()
     (missing,) = gpu.end_step().not_judged
 
-    assert missing.site.innermost is not None
-    assert Path(missing.site.innermost.file) == Path(__file__)
-    function = missing.site.innermost.function
+    assert missing.inner is not None
+    assert Path(missing.inner.file) == Path(__file__)
+    function = missing.inner.function
     assert function == "test_the_line_of_a_guess_is_known"
 
 

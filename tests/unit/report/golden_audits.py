@@ -17,17 +17,15 @@ from builders import a_finding
 from builders import a_location
 from builders import text_of
 
-from pytest_gpuperf.devices.audit_record import AuditCopy
-from pytest_gpuperf.devices.audit_record import AuditFinding
-from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.audit_record import CopyDirection
 from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.audit_record import StepMark
 from pytest_gpuperf.devices.audit_record import Totals
-from pytest_gpuperf.devices.audit_record import Unjudged
+from pytest_gpuperf.devices.audit_record import copy_fields
 from pytest_gpuperf.devices.memory_picture import Garbage
-from pytest_gpuperf.devices.memory_picture import Held
 from pytest_gpuperf.devices.source_lines import Site
+from pytest_gpuperf.devices.source_lines import where_of
+from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.forecast import Fit
@@ -69,72 +67,81 @@ def json_of(document: Any) -> str:
 
 # A script that waits, and one that does not.
 
-ITEM: Final = AuditFinding(
-    kind=AuditKind.SYNC,
+ITEM: Final = Finding(
+    kind=FindingKind.SYNC,
     op="aten::_local_scalar_dense",
     reason="the CPU reads one element",
-    site=Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD),
-    count=20,
+    **where_of(Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD)),
+    per_step=20,
     in_steps=20,
 )
 CONDITION: Final = replace(
     ITEM,
-    site=Site(location=LOSS, innermost=LOSS, phase=Phase.FORWARD),
-    count=2,
+    **where_of(Site(location=LOSS, innermost=LOSS, phase=Phase.FORWARD)),
+    per_step=2,
     in_steps=2,
 )
-INSIDE: Final = AuditFinding(
-    kind=AuditKind.COPY,
+INSIDE: Final = Finding(
+    kind=FindingKind.COPY,
     op="aten::copy_",
     reason="a non_blocking copy to pageable memory returns when it is done",
-    site=Site(location=TRAIN, innermost=LIBRARY, phase=Phase.BACKWARD, forward=LOSS),
-    count=40,
+    **where_of(
+        Site(location=TRAIN, innermost=LIBRARY, phase=Phase.BACKWARD, forward=LOSS)
+    ),
+    per_step=40,
     in_steps=20,
     torch=a_location(9, "/env/lib/python/site-packages/torch/nn/f.py", "clip"),
 )
-PERHAPS: Final = AuditFinding(
-    kind=AuditKind.MAYBE,
+PERHAPS: Final = Finding(
+    kind=FindingKind.MAYBE,
     op="aten::mode",
     reason="slices of more than 2048 elements are sorted with waits",
-    site=Site(location=None, innermost=LIBRARY, phase=Phase.OPTIMIZER),
-    count=100,
+    **where_of(Site(location=None, innermost=LIBRARY, phase=Phase.OPTIMIZER)),
+    per_step=100,
     in_steps=20,
 )
 SETUP: Final = replace(
-    ITEM, op="aten::_to_copy", count=300, in_steps=1, once=True, reason="a copy"
+    ITEM, op="aten::_to_copy", per_step=300, in_steps=1, once=True, reason="a copy"
 )
-UNJUDGED: Final = Unjudged(
+UNJUDGED: Final = Finding(
+    kind=FindingKind.MAYBE,
     op="aten::histc",
     reason="there is no CPU kernel to run in its place",
-    site=Site(location=TRAIN, innermost=LIBRARY, phase=Phase.FORWARD),
-    count=6,
+    **where_of(Site(location=TRAIN, innermost=LIBRARY, phase=Phase.FORWARD)),
+    per_step=6,
 )
 COMPILED: Final = replace(UNJUDGED, op="torch.compile", reason="judged as eager code")
-SCRATCH: Final = Held(op="aten::empty", site=ITEM.site, nbytes=24 * MIB, blocks=3)
+SCRATCH: Final = replace(
+    ITEM,
+    kind=FindingKind.GARBAGE,
+    op="aten::empty",
+    reason="",
+    held_bytes=24 * MIB,
+    per_step=3,
+)
 COMMAND: Final = audit_command(
     "--max-syncs-per-step=3", "train.py", ["--lr", "0.1 x"], is_module=False
 )
 
 
-def an_audit(*findings: AuditFinding, steps: int = 20, **fields: Any) -> StepAudit:
+def an_audit(*findings: Finding, steps: int = 20, **fields: Any) -> StepAudit:
     """The record of a program that did this."""
-    certain = sum(f.count for f in findings if f.kind is not AuditKind.MAYBE)
-    copied = AuditCopy(
-        op="aten::copy_",
-        direction=CopyDirection.H2D,
-        pinned=False,
-        blocking=True,
-        site=ITEM.site,
-        count=5,
-        total_bytes=5 * MIB,
+    certain = sum(f.per_step for f in findings if f.is_certain)
+    copies = tuple(
+        Finding(
+            op="aten::copy_",
+            per_step=count,
+            **copy_fields(direction, pinned=False, blocking=True),
+        )
+        for direction, count in ((CopyDirection.H2D, 5), (CopyDirection.D2H, 1))
     )
     known: dict[str, Any] = {
-        "copies": (copied, replace(copied, direction=CopyDirection.D2H, count=1)),
+        "copies": copies,
         "not_judged": (),
         "as_eager": (),
         "totals": Totals(
             syncs=certain,
-            maybe=sum(f.count for f in findings) - certain,
+            maybe=sum(f.per_step for f in findings) - certain,
             device_syncs=0,
             pageable_copies=5,
             blocking_copies=5,
@@ -214,10 +221,9 @@ def audit_remedies() -> str:
     """Lines that wait as people write them, each with what to do about it."""
     sources = dict(enumerate(WAITING_LINES, start=1))
     places = [a_location(number, f"{HERE}/train.py") for number in sources]
-    sites = [Site(location=p, innermost=p, phase=Phase.FORWARD) for p in places]
     found = [
-        replace(ITEM, site=site, op=op, reason=reason)
-        for site, (op, reason) in zip(sites, WAITING_LINES.values(), strict=True)
+        replace(ITEM, location=at, op=op, reason=reason)
+        for at, (op, reason) in zip(places, WAITING_LINES.values(), strict=True)
     ]
     shown = audit_lines(an_audit(*found), (), HERE, line_of=lambda _, n: sources[n])
     return text_of(shown)
@@ -225,7 +231,7 @@ def audit_remedies() -> str:
 
 def audit_sarif() -> str:
     view = AuditView(here=HERE, line_of=line_of, steps=20)
-    outside = replace(ITEM, site=replace(PERHAPS.site, phase=Phase.DATA))
+    outside = replace(ITEM, location=LIBRARY, phase=Phase.DATA)
     audit = an_audit(ITEM, CONDITION, INSIDE, outside)
     return json_of(sarif(audit, NOTES, view, program="train.py", version="1.2"))
 

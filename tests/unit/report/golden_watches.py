@@ -18,9 +18,8 @@ from builders import an_environment
 from builders import text_of
 from golden_suite import NOISY
 
-from pytest_gpuperf.judge.watch import LeftTensors
-from pytest_gpuperf.judge.watch import LineUse
-from pytest_gpuperf.judge.watch import SourceLine
+from pytest_gpuperf.devices.audit_record import CopyDirection
+from pytest_gpuperf.devices.audit_record import copy_fields
 from pytest_gpuperf.judge.watch import WatchedTest
 from pytest_gpuperf.judge.watch import WatchGates
 from pytest_gpuperf.judge.watch import objections
@@ -29,6 +28,9 @@ from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.checkup import StoredSuite
 from pytest_gpuperf.model.checkup import Trial
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.report.screen.checkup import examined_lines
 from pytest_gpuperf.report.screen.checkup import no_clock_lines
 from pytest_gpuperf.report.screen.checkup import stored_lines
@@ -40,19 +42,37 @@ from pytest_gpuperf.report.screen.watch import watch_lines
 # A suite that is watched.
 
 
-def a_use(line: int, source: str, file: str = "train.py", **counts: int) -> LineUse:
-    place = SourceLine(file=file, line=line, function="step", source=source)
-    reads = "waits" in counts
-    reason = "the CPU reads one element" if reads else "a copy to the GPU"
-    op = "aten::_local_scalar_dense" if reads else "aten::_to_copy"
-    return LineUse(place=place, op=op, reason=reason, **counts)
+def a_use(line: int, source: str, file: str = "train.py", **counts: int) -> Finding:
+    """What a line did: it waited, or it copied from ordinary memory."""
+    known: dict[str, Any] = {
+        "location": Location(file=file, line=line, function="step"),
+        "source": source,
+    }
+    if "waits" in counts:
+        return Finding(
+            kind=FindingKind.SYNC,
+            op="aten::_local_scalar_dense",
+            reason="the CPU reads one element",
+            per_step=counts["waits"],
+            **known,
+        )
+    return Finding(
+        op="aten::_to_copy",
+        per_step=counts["pageable"],
+        moved_bytes=counts["nbytes"],
+        **copy_fields(CopyDirection.H2D, pinned=False, blocking=False),
+        **known,
+    )
 
 
-KEPT: Final = LeftTensors(
-    place=a_use(30, "history.append(loss)").place,
-    tensors=3,
-    nbytes=24 * MIB,
-    kept_by="train.history",
+KEPT: Final = replace(
+    a_use(30, "history.append(loss)", waits=3),
+    kind=FindingKind.LEFT,
+    held_bytes=24 * MIB,
+    reason="train.history",
+)
+GARBAGE: Final = replace(
+    KEPT, kind=FindingKind.GARBAGE, reason="in a cycle of function forward"
 )
 WATCHED: Final = (
     WatchedTest(
@@ -69,7 +89,7 @@ WATCHED: Final = (
     WatchedTest(
         test="tests/test_train.py::test_gained",
         lines=(a_use(12, "total += loss.item()", waits=1),),
-        garbage=(replace(KEPT, kept_by="function forward"),),
+        garbage=(GARBAGE,),
         peak_bytes=10 * MIB,
         used=True,
         unjudged=2,

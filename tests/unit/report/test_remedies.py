@@ -22,7 +22,6 @@ from remedy_programs import Program
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.audit_record import AuditKind  # noqa: E402
 from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
@@ -58,7 +57,7 @@ class Ran:
 
     result: Any
     cost: Any
-    causes: frozenset[tuple[AuditKind, str, str]] = frozenset()
+    causes: frozenset[tuple[FindingKind, str, str]] = frozenset()
     rules: frozenset[str] = frozenset()
 
 
@@ -85,9 +84,9 @@ def on_cpu(result: Any) -> list[Any]:
     return [torch.as_tensor(each).detach().cpu() for each in results]
 
 
-def repeated(audit: StepAudit) -> frozenset[tuple[AuditKind, str, str]]:
+def repeated(audit: StepAudit) -> frozenset[tuple[FindingKind, str, str]]:
     """Return why it waits, but for what one step of all does."""
-    found = (f for f in audit.findings if f.count > 1)
+    found = (f for f in audit.findings if f.per_step > 1)
     return frozenset((f.kind, f.op, f.reason) for f in found)
 
 

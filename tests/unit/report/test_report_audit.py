@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.devices.audit_record import AuditCopy
-from pytest_gpuperf.devices.audit_record import AuditFinding
-from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.audit_record import CopyDirection
 from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.audit_record import StepMark
 from pytest_gpuperf.devices.audit_record import Totals
-from pytest_gpuperf.devices.audit_record import Unjudged
+from pytest_gpuperf.devices.audit_record import copy_fields
 from pytest_gpuperf.devices.source_lines import Site
+from pytest_gpuperf.devices.source_lines import where_of
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.report.json.audit import audit_document
@@ -33,55 +33,55 @@ TRAIN = at("/home/me/project/train.py", 12, "train")
 MASKS = at("/env/lib/site-packages/models/masks.py", 307, "is_full")
 LOSS = at("/home/me/project/loss.py", 3, "loss")
 
-ITEM = AuditFinding(
-    kind=AuditKind.SYNC,
+ITEM = Finding(
+    kind=FindingKind.SYNC,
     op="aten::_local_scalar_dense",
     reason="the CPU reads one element",
-    site=Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD),
-    count=2,
+    **where_of(Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD)),
+    per_step=2,
 )
-INSIDE = AuditFinding(
-    kind=AuditKind.COPY,
+INSIDE = Finding(
+    kind=FindingKind.COPY,
     op="aten::copy_",
     reason="a non_blocking copy to pageable memory returns when it is done",
-    site=Site(location=TRAIN, innermost=MASKS, phase=Phase.BACKWARD, forward=LOSS),
-    count=12,
+    **where_of(
+        Site(location=TRAIN, innermost=MASKS, phase=Phase.BACKWARD, forward=LOSS)
+    ),
+    per_step=12,
 )
-PERHAPS = AuditFinding(
-    kind=AuditKind.MAYBE,
+PERHAPS = Finding(
+    kind=FindingKind.MAYBE,
     op="aten::mode",
     reason="slices of more than 2048 elements are sorted with waits",
-    site=Site(location=None, innermost=MASKS, phase=Phase.OPTIMIZER),
-    count=100,
+    **where_of(Site(location=None, innermost=MASKS, phase=Phase.OPTIMIZER)),
+    per_step=100,
 )
-NOWHERE = AuditFinding(
-    kind=AuditKind.SYNC,
+NOWHERE = Finding(
+    kind=FindingKind.SYNC,
     op="aten::nonzero",
     reason="the size of the result depends on values: their count is read",
-    site=Site(location=None, innermost=None, phase=Phase.DATA),
-    count=1,
+    **where_of(Site(location=None, innermost=None, phase=Phase.DATA)),
+    per_step=1,
 )
-LEFT = Unjudged(
+LEFT = Finding(
+    kind=FindingKind.MAYBE,
     op="aten::histc",
     reason="there is no CPU kernel to run in its place",
-    site=Site(location=TRAIN, innermost=MASKS, phase=Phase.FORWARD),
-    count=6,
+    **where_of(Site(location=TRAIN, innermost=MASKS, phase=Phase.FORWARD)),
+    per_step=6,
 )
-COMPILED = Unjudged(
+COMPILED = Finding(
+    kind=FindingKind.MAYBE,
     op="torch.compile",
     reason="judged as eager code",
-    site=Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD),
-    count=1,
+    **where_of(Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD)),
+    per_step=1,
 )
 COPIES = tuple(
-    AuditCopy(
+    Finding(
         op="aten::copy_",
-        direction=direction,
-        pinned=False,
-        blocking=True,
-        site=ITEM.site,
-        count=count,
-        total_bytes=0,
+        per_step=count,
+        **copy_fields(direction, pinned=False, blocking=True),
     )
     for direction, count in (
         (CopyDirection.H2D, 3),
@@ -92,15 +92,15 @@ COPIES = tuple(
 
 
 def audit(
-    *findings: AuditFinding, ops: int = 7, not_judged: tuple[Unjudged, ...] = ()
+    *findings: Finding, ops: int = 7, not_judged: tuple[Finding, ...] = ()
 ) -> StepAudit:
-    certain = [f.count for f in findings if f.kind is not AuditKind.MAYBE]
+    certain = [f.per_step for f in findings if f.is_certain]
     return StepAudit(
         findings=findings,
         copies=COPIES if findings else (),
         totals=Totals(
             syncs=sum(certain),
-            maybe=sum(f.count for f in findings) - sum(certain),
+            maybe=sum(f.per_step for f in findings) - sum(certain),
             device_syncs=0,
             pageable_copies=5,
             blocking_copies=5,
@@ -152,8 +152,8 @@ copies: 4 (5.000 MiB) to the GPU, 1 (12 B) to the CPU"""
 
 
 def test_a_loop_of_several_steps_counts_per_step_and_apart_what_it_did_once() -> None:
-    begun = replace(ITEM, count=8, once=True, reason="a blocking copy")
-    loop = replace(audit(replace(ITEM, count=9, in_steps=6), begun), steps=6)
+    begun = replace(ITEM, per_step=8, once=True, reason="a blocking copy")
+    loop = replace(audit(replace(ITEM, per_step=9, in_steps=6), begun), steps=6)
 
     lines = audit_lines(loop, (), HERE, command="gpuperf audit train.py")
 
@@ -176,10 +176,8 @@ CLIPPING = at("/env/lib/site-packages/torch/nn/utils/clip_grad.py", 109, "total_
 
 
 def test_waits_in_libraries_are_separate_below_the_line_that_led_there() -> None:
-    read = replace(
-        ITEM, count=40, in_steps=20, site=replace(ITEM.site, innermost=BATCHES)
-    )
-    clip = replace(read, count=20, reason="a check", torch=CLIPPING)
+    read = replace(ITEM, per_step=40, in_steps=20, innermost=BATCHES)
+    clip = replace(read, per_step=20, reason="a check", torch=CLIPPING)
     loop = replace(audit(clip, read), steps=20)
     sources = {
         TRAIN: "trainer.fit(model)",
@@ -208,11 +206,10 @@ each step:
 
 
 def test_set_up_copies_are_last_and_what_is_rare_comes_after_each_step() -> None:
-    setup = replace(ITEM, op="aten::_to_copy", count=300, once=True)
-    elsewhere = Site(location=LOSS, innermost=LOSS, phase=Phase.FORWARD)
-    other = replace(ITEM, count=1, once=True, site=elsewhere)
-    rare = replace(ITEM, count=20, in_steps=1)
-    often = replace(ITEM, count=12, in_steps=6, site=elsewhere)
+    setup = replace(ITEM, op="aten::_to_copy", per_step=300, once=True)
+    other = replace(ITEM, per_step=1, once=True, location=LOSS)
+    rare = replace(ITEM, per_step=20, in_steps=1)
+    often = replace(ITEM, per_step=12, in_steps=6, location=LOSS)
     loop = replace(audit(setup, rare, other, often), steps=6)
 
     lines = audit_lines(loop, (), HERE)
@@ -255,7 +252,7 @@ def test_what_a_step_is_without_an_optimizer_is_said(
     mark: StepMark, loop: Location | None, said: str
 ) -> None:
     found = replace(
-        audit(replace(ITEM, count=4, in_steps=4)), steps=4, mark=mark, loop=loop
+        audit(replace(ITEM, per_step=4, in_steps=4)), steps=4, mark=mark, loop=loop
     )
 
     assert audit_lines(found, (), HERE)[1] == said
@@ -285,7 +282,7 @@ def test_a_clean_script_has_no_table() -> None:
 
 
 def test_what_is_alike_is_said_once_with_its_count() -> None:
-    elsewhere = replace(LEFT, site=replace(LEFT.site, innermost=TRAIN), count=2)
+    elsewhere = replace(LEFT, innermost=None, per_step=2)
     other = replace(LEFT, op="aten::eig")
 
     lines = audit_lines(
@@ -344,7 +341,7 @@ def test_a_file_from_elsewhere_keeps_its_path() -> None:
 def test_the_headline_counts_per_step_what_the_limit_counts(
     waits: tuple[tuple[int, int], ...], headline: str
 ) -> None:
-    found = [replace(ITEM, count=count, in_steps=steps) for count, steps in waits]
+    found = [replace(ITEM, per_step=count, in_steps=steps) for count, steps in waits]
     loop = replace(audit(*found), steps=20)
 
     assert audit_lines(loop, (), HERE)[0] == f"gpuperf: {headline}"

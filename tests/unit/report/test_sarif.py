@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.devices.audit_record import AuditFinding
-from pytest_gpuperf.devices.audit_record import AuditKind
 from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.audit_record import Totals
 from pytest_gpuperf.devices.source_lines import Site
+from pytest_gpuperf.devices.source_lines import where_of
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.report.ci.sarif import sarif
@@ -30,20 +31,20 @@ def place(file: str, line: int) -> Location:
     return Location(file=file, line=line, function="train")
 
 
-def wait(file: str, line: int, **more: Any) -> AuditFinding:
+def wait(file: str, line: int, **more: Any) -> Finding:
     at = place(file, line)
-    found = AuditFinding(
-        kind=AuditKind.SYNC,
+    found = Finding(
+        kind=FindingKind.SYNC,
         op="aten::_local_scalar_dense",
         reason="the CPU reads one element",
-        site=Site(location=at, innermost=at, phase=Phase.FORWARD),
-        count=10,
+        **where_of(Site(location=at, innermost=at, phase=Phase.FORWARD)),
+        per_step=10,
         in_steps=10,
     )
     return replace(found, **more)
 
 
-def log(*findings: AuditFinding, line: str = "x.item()") -> dict[str, Any]:
+def log(*findings: Finding, line: str = "x.item()") -> dict[str, Any]:
     none = dict.fromkeys(Totals.__slots__, 0)
     audit = StepAudit(
         findings=findings,
@@ -133,9 +134,9 @@ def test_rules_are_the_waits_of_the_table_and_their_ids_stay() -> None:
 
 
 def test_what_some_steps_do_is_a_note_and_what_happens_once_is_none() -> None:
-    rare = wait("/home/me/project/a.py", 1, count=3, in_steps=3)
+    rare = wait("/home/me/project/a.py", 1, per_step=3, in_steps=3)
     once = wait("/home/me/project/a.py", 2, once=True)
-    unsure = wait("/home/me/project/a.py", 3, kind=AuditKind.MAYBE)
+    unsure = wait("/home/me/project/a.py", 3, kind=FindingKind.MAYBE)
 
     (result,) = log(rare, once, unsure)["results"]
 
@@ -152,7 +153,7 @@ def test_lines_outside_of_the_repository_are_counted_and_notes_are_kept() -> Non
     assert said == ["A note.", "20 waits are on lines outside of the repository"]
 
 
-def fingerprints(*findings: AuditFinding) -> list[str]:
+def fingerprints(*findings: Finding) -> list[str]:
     return [
         r["partialFingerprints"]["gpuperfLine/v1"] for r in log(*findings)["results"]
     ]
@@ -170,7 +171,9 @@ def test_a_line_that_moves_keeps_its_fingerprint_and_no_two_share_one() -> None:
 def test_two_causes_of_a_line_are_one_result() -> None:
     file = "/home/me/project/a.py"
 
-    (result,) = log(wait(file, 1), wait(file, 1, count=20, reason="a check"))["results"]
+    (result,) = log(wait(file, 1), wait(file, 1, per_step=20, reason="a check"))[
+        "results"
+    ]
 
     assert result["message"]["text"].startswith(
         "The CPU waits for the GPU here, 2 per step: a check; 1 per step: the CPU reads "
@@ -183,7 +186,7 @@ def test_what_torch_waits_for_behind_a_line_is_a_result_of_its_own() -> None:
     inside = place("/env/lib/site-packages/torch/nn/utils/clip.py", 9)
 
     _, result = log(
-        wait(file, 1), wait(file, 1, count=20, reason="a check", torch=inside)
+        wait(file, 1), wait(file, 1, per_step=20, reason="a check", torch=inside)
     )["results"]
 
     assert result["message"]["text"] == (
