@@ -395,8 +395,8 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 536,  # the id of a page without jinja2
     "baselines": 1036,
-    "cli": 2224,
-    "compare_commits": 1659,  # signatures broken by longer names
+    "cli": 2223,
+    "compare_commits": 1652,  # signatures broken by longer names
     "compare_steps": 813,
     "devices": 2136,
     "devices.cpu": 799,
@@ -406,15 +406,15 @@ MOST_CODE: Final = {
     "history": 472,
     "judge": 3623,
     "measure": 4068,
-    "model": 1957,
-    "plugin": 2970,
+    "model": 1953,
+    "plugin": 2944,
     "report": 1331,
     "report.ci": 650,
     "report.exchange": 161,
     "report.html": 1257,
     "report.json": 284,
-    "report.screen": 2513,
-    "runner": 3024,  # signatures broken by longer names
+    "report.screen": 2514,
+    "runner": 3007,  # signatures broken by longer names
     "sharing": 309,  # how every process is started, and signals; cli, runner less
     "trainers": 472,
     "worker": 1593,
@@ -422,7 +422,7 @@ MOST_CODE: Final = {
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 294
+MOST_DATACLASSES: Final = 290
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

@@ -56,15 +56,6 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CollectRequest:
-    """Asks for the tests of *selection* in *directory*."""
-
-    relocation: Relocation
-    directory: str
-    selection: Selection
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
     """The measured tests of a side, its settings, and how a child must be started.
 
@@ -139,18 +130,14 @@ class Side:
 
     def collect(self, selection: Selection) -> Collected:
         """Return what pytest selects; raises ``UsageError`` if it cannot collect."""
-        relocation = self._place.relocation
-        request = CollectRequest(
-            relocation=relocation,
-            directory=self._place.directory,
-            selection=_moved(selection, relocation),
-        )
+        moved = _moved(selection, self.relocation)
+        request = {"place": encode(self._place), "selection": encode(moved)}
         try:
             self._server.wait_until_ready()
             answer = self._server.run(
                 Job(
                     entry="pytest_gpuperf.compare_commits.side_process:collect",
-                    request=encode(request),
+                    request=request,
                 ),
                 COLLECT_SECONDS,
             )

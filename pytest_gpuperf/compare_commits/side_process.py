@@ -39,8 +39,8 @@ from ..runner.relocation import stranger
 from ..worker import child
 from ..worker.items import plan_of
 from .side import Collected
-from .side import CollectRequest
 from .side import Selection
+from .side import SidePlace
 
 
 SIDE_LAST_LINES: Final = 15
@@ -53,16 +53,19 @@ COLLECTED_CODES: Final = frozenset(
 
 def collect(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Return the measured tests of a side, or the sentence of why there are none."""
-    request = decode(CollectRequest, raw)
-    os.chdir(request.directory)
+    place, selection = (
+        decode(SidePlace, raw["place"]),
+        decode(Selection, raw["selection"]),
+    )
+    os.chdir(place.directory)
     # As ``python -m pytest`` does, which users run.
-    sys.path.insert(0, request.directory)
+    sys.path.insert(0, place.directory)
     try:
-        arguments = [*request.selection.arguments, *_files(request)]
+        arguments = [*selection.arguments, *_files(place, selection)]
     except UsageError as error:
         return {"error": str(error)}
     sys.argv = ["pytest", *arguments]
-    collector = Collector(request.selection)
+    collector = Collector(selection)
     output = io.StringIO()
     # pytest's output is shown only if collecting fails, and must not mix with the
     # answer.
@@ -70,7 +73,7 @@ def collect(raw: Mapping[str, Any]) -> dict[str, Any]:
         code = pytest.main(["--collect-only", "-q", *arguments], plugins=[collector])
     if code not in COLLECTED_CODES or collector.errors:
         return {"error": collector.errors or _last(output.getvalue())}
-    objection = _objection(request.relocation)
+    objection = _objection(place.relocation)
     if objection is not None:
         return {"error": objection}
     try:
@@ -110,12 +113,12 @@ def _objection(relocation: Relocation) -> str | None:
     )
 
 
-def _files(request: CollectRequest) -> list[str]:
+def _files(place: SidePlace, selection: Selection) -> list[str]:
     """Return the existing files of the tests that are named, if any are."""
-    files = list(dict.fromkeys(planned.module for planned in request.selection.tests))
+    files = list(dict.fromkeys(planned.module for planned in selection.tests))
     known = [file for file in files if Path(file).is_file()]
     if files and not known:
-        root = Path(request.relocation.root)
+        root = Path(place.relocation.root)
         names = ", ".join(shown_path(Path(file), root) for file in files)
         msg = f"it has no {names}"
         raise UsageError(msg, ErrorId.GP708)

@@ -21,7 +21,6 @@ from ..measure.phases import measure
 from ..measure.step import Subject
 from ..model.checkup import CheckupRequest
 from ..model.checkup import Examination
-from ..model.checkup import Trial
 from ..model.codec import decode
 from ..model.codec import encode
 
@@ -51,7 +50,7 @@ def examine(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def try_step(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure the fixed step as a test's step is, with the clock it ran at."""
+    """Measure the fixed step as a test's step is."""
     request = decode(CheckupRequest, raw)
     try:
         device = _timing(_opened(request))
@@ -59,9 +58,7 @@ def try_step(raw: Mapping[str, Any]) -> dict[str, Any]:
         found = measure(device, subject, test=FIXED_STEP, seconds=request.seconds)
     except GpuperfError as error:
         return {"error": str(error)}
-    measurement = found.measurement
-    trial = Trial(measurement=measurement, clock_mhz=measurement.board.sm_mhz)
-    return {"trial": encode(trial)}
+    return {"trial": encode(found.measurement)}
 
 
 def _opened(request: CheckupRequest) -> Device:
