@@ -395,8 +395,8 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 536,  # the id of a page without jinja2
     "baselines": 1036,
-    "cli": 2222,
-    "compare_commits": 1537,  # signatures broken by longer names
+    "cli": 2212,
+    "compare_commits": 1536,  # signatures broken by longer names
     "compare_steps": 766,
     "devices": 2084,
     "devices.cpu": 799,
@@ -406,15 +406,15 @@ MOST_CODE: Final = {
     "history": 472,
     "judge": 3506,  # what chooses by a clock is blamed after eight runs
     "measure": 3888,
-    "model": 1975,
-    "plugin": 2937,
+    "model": 1974,
+    "plugin": 2901,
     "report": 1318,
-    "report.ci": 647,
+    "report.ci": 646,
     "report.exchange": 161,
-    "report.html": 1238,
+    "report.html": 1235,
     "report.json": 283,
     "report.screen": 2424,
-    "runner": 3015,  # signatures broken by longer names
+    "runner": 2996,  # signatures broken by longer names
     "sharing": 309,
     "trainers": 469,
     "worker": 1504,  # the user's own code that names a clock
@@ -422,7 +422,7 @@ MOST_CODE: Final = {
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 254
+MOST_DATACLASSES: Final = 251
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

@@ -27,12 +27,12 @@ from ..model.baseline import MOST_RUNS
 from ..model.checkup import CheckupRequest
 from ..model.checkup import Examination
 from ..model.checkup import StoredSuite
-from ..model.checkup import Trial
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
+from ..model.measurement import Measurement
 from ..model.metrics import STEP_MS
 from ..model.results import ProjectSettings
 from ..plugin.parse_settings import positive_seconds
@@ -146,8 +146,7 @@ def check(
     elif not wrong:
         with closing(turns_at(found.slot, project.lock_seconds, announce)) as turns:
             trials, wrong = _trials(ask, request, arguments.runs, turns)
-        runs = [trial.measurement for trial in trials]
-        acuity = acuity_of_step(runs, project.tolerance)
+        acuity = acuity_of_step(trials, project.tolerance)
         _print(trial_lines(trials, acuity, verbose=arguments.verbose))
     _print(wrong_lines(wrong, hardware))
     return WRONG if wrong else 0
@@ -155,13 +154,13 @@ def check(
 
 def _trials(
     ask: Ask, request: CheckupRequest, runs: int, turns: Turns
-) -> tuple[list[Trial], list[str]]:
+) -> tuple[list[Measurement], list[str]]:
     """Try the step in fresh processes while their time lasts; return what went wrong.
 
     Each has the device alone, and others that measure have it between them.
     """
     spent = 0.0
-    trials: list[Trial] = []
+    trials: list[Measurement] = []
     for number in range(runs):
         # Two runs at least, whatever they cost: one has no scatter.
         if len(trials) >= LEAST_RUNS and spent * (1 + 1 / number) > request.seconds:
@@ -174,7 +173,7 @@ def _trials(
             spent += time.monotonic() - start
         if "error" in answer:
             return trials, [answer["error"]]
-        trials.append(decode(Trial, answer["trial"]))
+        trials.append(decode(Measurement, answer["trial"]))
     return trials, []
 
 

@@ -17,7 +17,6 @@ from ..errors import ErrorId
 from ..errors import UsageError
 from ..history.index import HISTORY_INDEX_FILE
 from ..history.index import HistoryIndex
-from ..history.place import is_url
 from ..history.place import place_at
 from ..history.place import shown
 from ..judge.changepoints import LEAST_SEARCHED_RUNS
@@ -37,7 +36,10 @@ from ..report.screen.history import left_out_lines
 from ..report.screen.history import overview_lines
 from ..report.table import marks_for
 from ..visible import printed
+from .files import add_history_argument
 from .files import ask_project
+from .files import count
+from .files import history_at
 
 
 REST: Final = None
@@ -76,16 +78,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--hardware", metavar="KEY", help="only runs on it, as cuda-nvidia-h200"
     )
-    parser.add_argument(
-        "--history",
-        "--gpuperf-history",
-        dest="history",
-        metavar="PLACE",
-        help="folder or URL of the history (default: the ini key gpuperf_history)",
-    )
+    add_history_argument(parser)
     parser.add_argument(
         "--last",
-        type=_count,
+        type=count,
         metavar="N",
         help=f"runs to draw and to list of each test (default: draw {LAST}, list "
         f"{MOST_RUNS_LISTED})",
@@ -133,9 +129,7 @@ def _print(lines: Iterable[str]) -> None:
 def _located(given: str | None) -> tuple[str, Path]:
     """Return where the history is, and the ignored folder for its index."""
     if given is not None:
-        return (given if is_url(given) else str(Path(given).absolute())), Path(
-            ".gpuperf"
-        )
+        return history_at(given), Path(".gpuperf")
     settings = ask_project()
     if settings.history is None:
         raise UsageError(NOWHERE, ErrorId.GP520)
@@ -264,15 +258,8 @@ def _changes_of(series: Series, points: Sequence[Point]) -> Iterator[LevelChange
         )
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        msg = f"expected a whole number from 1 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
 def _searched(text: str) -> int:
-    if _count(text) > MOST_RUNS_SEARCHED:
+    if count(text) > MOST_RUNS_SEARCHED:
         msg = f"expected a whole number from 1 to {MOST_RUNS_SEARCHED}, found {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return int(text)

@@ -21,6 +21,7 @@ from ..model.results import Shard
 from ..report.screen.merged import merged_lines
 from ..runner.merge import merge
 from ..visible import printed
+from .files import count
 from .files import read_results
 from .files import results_file
 from .pending import read_pending
@@ -45,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shards",
         dest="expected",
-        type=_count,
+        type=count,
         metavar="N",
         help="fail if there are fewer than N shards (default: as many as are named)",
     )
@@ -85,13 +86,6 @@ def _merged(arguments: argparse.Namespace) -> tuple[int, tuple[str, ...]]:
         for pending in merged.pending
     ]
     return merged.exit_status, (*(f"pending: {path}" for path in written), *lines)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or not int(text):
-        msg = f"expected a whole number from 1 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

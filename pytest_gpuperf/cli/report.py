@@ -17,7 +17,6 @@ from ..devices.preflight import no_garbage_collection
 from ..files import no_link
 from ..history.index import HISTORY_INDEX_FILE as INDEX_FILE
 from ..history.index import HistoryIndex
-from ..history.place import is_url
 from ..history.place import place_at
 from ..model.baseline import Entry
 from ..model.environment import Hardware
@@ -34,7 +33,9 @@ from ..report.screen.history import left_out_lines
 from ..settings import ARTEFACTS
 from ..visible import printed
 from .files import add_baselines_argument
+from .files import add_history_argument
 from .files import ask_project
+from .files import history_at
 from .files import read_document
 from .files import read_results
 from .files import read_samples
@@ -65,13 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"folder that a run left, or its {RESULTS_NAME} (default: %(default)s)",
     )
     add_baselines_argument(parser)
-    parser.add_argument(
-        "--history",
-        "--gpuperf-history",
-        dest="history",
-        metavar="PLACE",
-        help="folder or URL of the history (default: the ini key gpuperf_history)",
-    )
+    add_history_argument(parser)
     parser.add_argument(
         "--out",
         type=Path,
@@ -132,7 +127,7 @@ def _location(given: str | None) -> str | None:
     """Return where the history lies: as *given*, else as the project says."""
     if given is None:
         return ask_project().history
-    return given if is_url(given) else str(Path(given).absolute())
+    return history_at(given)
 
 
 def _points(index: HistoryIndex, hardware: Hardware) -> History:

@@ -36,26 +36,25 @@ def trees_of(repository: Repository, commit: str, path: str) -> Iterator[Tree]:
     Raises ``UsageError`` if the commit of such a submodule is not here.
     """
     yield {"repository": repository.top, "commit": commit, "path": path}
-    for submodule in repository.submodules(commit):
-        inner = repository.inside(submodule.path)
+    for place, asked in repository.submodules(commit):
+        inner = repository.inside(place)
         if inner is None:
             continue
-        if not inner.has(submodule.commit):
+        if not inner.has(asked):
             msg = (
-                f"submodule {submodule.path}: its commit {short(submodule.commit)}, which "
-                f"{short(commit)} asks for, is not here; fetch it with `git -C "
-                f"{submodule.path} fetch`"
+                f"submodule {place}: its commit {short(asked)}, which {short(commit)} asks "
+                f"for, is not here; fetch it with `git -C {place} fetch`"
             )
             raise UsageError(msg, ErrorId.GP706)
-        yield from trees_of(inner, submodule.commit, f"{path}/{submodule.path}")
+        yield from trees_of(inner, asked, f"{path}/{place}")
 
 
 def uninitialised(repository: Repository, commit: str) -> list[str]:
     """Return the paths of the submodules of *commit* that nobody has fetched."""
     return [
-        submodule.path
-        for submodule in repository.submodules(commit)
-        if repository.inside(submodule.path) is None
+        path
+        for path, _ in repository.submodules(commit)
+        if repository.inside(path) is None
     ]
 
 

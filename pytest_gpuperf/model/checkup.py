@@ -9,7 +9,6 @@ from dataclasses import field
 from .environment import DeviceKind
 from .environment import DeviceSlot
 from .environment import Environment
-from .measurement import Measurement
 from .verdict import SuiteAcuity
 
 
@@ -50,14 +49,6 @@ class Examination:
     disturbance: str | None = None
     circumstances: tuple[Circumstance, ...] = ()
     slot: DeviceSlot = field(default_factory=DeviceSlot)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trial:
-    """One fresh process that measured the fixed step, and the GPU's clock at its end."""
-
-    measurement: Measurement
-    clock_mhz: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,11 @@ class Ending(Enum):
     XFAILED = "xfailed"
     DIED = "died"
 
+    @property
+    def fails(self) -> bool:
+        """Whether the test failed, or its process died."""
+        return self in {Ending.FAILED, Ending.DIED}
+
 
 class RunMode(Enum):
     """What a run does with each step.

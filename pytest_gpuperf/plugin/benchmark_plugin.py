@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 from typing import Final
-from typing import Protocol
 
 import pytest
 
@@ -25,23 +24,12 @@ from ..report.exchange.pytest_benchmark import described
 from ..report.exchange.pytest_benchmark import options_of
 from ..report.exchange.pytest_benchmark import seconds_of
 from ..runner.evaluation import RunResult
+from .outputs import MeasuringPlugin
 from .session import announce
 
 
 SWITCHED_OFF: Final = ("benchmark_disable", "benchmark_skip")
 """Options that switch pytest-benchmark off; ``benchmark_enable`` undoes them."""
-
-
-class Run(Protocol):
-    """The plugin that measures."""
-
-    @property
-    def run_result(self) -> RunResult | None:
-        """What came of it, once it has measured."""
-
-    @property
-    def params(self) -> Mapping[str, Mapping[str, object]]:
-        """Parameters of each test by their names."""
 
 
 def refuse_to_feed_nobody(config: pytest.Config) -> None:
@@ -58,7 +46,7 @@ def refuse_to_feed_nobody(config: pytest.Config) -> None:
 class BenchmarkFeed:
     """Hands over what was measured before pytest-benchmark saves and compares."""
 
-    def __init__(self, config: pytest.Config, run: Run) -> None:
+    def __init__(self, config: pytest.Config, run: MeasuringPlugin) -> None:
         refuse_to_feed_nobody(config)
         self._config = config
         self._run = run

@@ -29,8 +29,8 @@ class SelectionWatch:
         self.collected: tuple[str, ...] = ()
         self.others: tuple[str, ...] = ()
         self.selected: tuple[str, ...] = ()
-        self.files: list[str] = []
-        self.skipped: list[str] = []
+        self.files: tuple[str, ...] = ()
+        self.skipped: tuple[str, ...] = ()
         self.where: Mapping[str, str] = {}
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
@@ -39,9 +39,9 @@ class SelectionWatch:
         if "::" in report.nodeid:
             return
         if report.passed:
-            self.files.append(report.nodeid)
+            self.files = (*self.files, report.nodeid)
         elif report.skipped:
-            self.skipped.append(report.nodeid)
+            self.skipped = (*self.skipped, report.nodeid)
 
     # pytest deselects in plain implementations of this hook. The outermost wrapper sees
     # the items before all of them.
@@ -68,7 +68,7 @@ class SelectionWatch:
             tests=self.collected,
             others=self.others,
             files=frozenset(self.files),
-            skipped=tuple(self.skipped),
+            skipped=self.skipped,
             obstacle=self._obstacle(),
         )
 

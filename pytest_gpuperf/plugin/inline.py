@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from datetime import timezone
@@ -17,7 +16,6 @@ from unittest import SkipTest
 
 import pytest
 
-from ..baselines.stale import unmeasured
 from ..baselines.store import read
 from ..devices import default_kind
 from ..devices import open_device
@@ -37,7 +35,6 @@ from ..model.environment import DeviceKind
 from ..model.measurement import Samples
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.results import Unseen
 from ..model.run import Ending
 from ..model.run import Report
 from ..model.run import TestResult
@@ -54,7 +51,6 @@ from ..runner.screening import samples_of
 from ..runner.verdicts import compared
 from ..runner.verdicts import unjudged
 from ..settings import Settings
-from ..settings import is_ci
 from ..worker.compile_again import CompileFolders
 from ..worker.fixture import measurer_key
 from ..worker.items import asks
@@ -63,14 +59,12 @@ from ..worker.items import params_of
 from ..worker.items import recorded
 from ..worker.measurer import Measuring
 from ..worker.unmeasured import chosen_key
-from ..worker.unmeasured import refused_in
 from .collection import SELECTION
 from .options import early_value
 from .parse_settings import positive_gib
-from .reported_items import ReportLog
 from .reported_items import end_as
-from .reported_items import failing
 from .reported_items import remember
+from .session import ReportedRun
 from .terminal import write_nothing
 from .terminal import write_rest
 from .terminal import write_summary
@@ -102,24 +96,23 @@ def _pretend_gib(config: pytest.Config) -> float:
         return PRETEND_GIB
 
 
-class InlineSession:
-    """Judges each measured test when its call has ended."""
+class InlineSession(ReportedRun):
+    """Judges each measured test when its call has ended; none can get lost."""
 
     def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        super().__init__(config, settings)
         try:
             device = _device(config, settings)
             self._hardware = device.environment().hardware
             self._baselines = read(settings.baselines, self._hardware)
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
-        self._settings = settings
         entries, kind = self._baselines.entries.values(), self._hardware.kind
         self._suite_context = SuiteContext(
             prior=prior_of(entries, kind),
             occasions=occasions_prior_of(entries, kind),
             now=occasion_id(datetime.now(timezone.utc)),
         )
-        self._config = config
         self._reporter = Reporter(
             settings=settings,
             hardware=self._hardware,
@@ -128,9 +121,7 @@ class InlineSession:
         )
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
-        self._heard = ReportLog()
         self._samples: dict[str, tuple[Samples, ...]] = {}
-        self.params: dict[str, Mapping[str, object]] = {}
         folders = CompileFolders(settings.compile_timing)
         config.add_cleanup(folders.close)
         self._measuring = Measuring(
@@ -194,7 +185,7 @@ class InlineSession:
 
     def _judge(self, item: pytest.Item, case: Case) -> None:
         self._samples |= samples_of([case])
-        self.params[item.nodeid] = params_of(item)
+        self.params = {**self.params, item.nodeid: params_of(item)}
         verdicts = self._verdicts_on(case)
         self._verdicts.extend(verdicts.values())
         report = self._reporter.report(case, verdicts)
@@ -215,23 +206,6 @@ class InlineSession:
         return {key: verdict for key, verdict in found.items() if verdict.outcome.fails}
 
     @property
-    def _failing(self) -> set[str]:
-        return failing(self._reports) | refused_in(self._config)
-
-    @property
-    def unseen(self) -> Unseen:
-        """What the verdicts do not cover; tests cannot get lost in a single process."""
-        return Unseen(
-            silenced=tuple(sorted(self._heard.silenced(self._failing))),
-            unmeasured=unmeasured(
-                self._baselines.entries,
-                self._heard.passed,
-                {verdict.test for verdict in self._verdicts},
-            ),
-            is_strict=is_ci(os.environ) or self._settings.strict,
-        )
-
-    @property
     def run_result(self) -> RunResult:
         """What came of the tests so far."""
         return RunResult(
@@ -240,13 +214,11 @@ class InlineSession:
             reports=self._reports,
             verdicts=tuple(self._verdicts),
             samples=self._samples,
+            stored=tuple(self._baselines.entries),
             explained=self._settings.explain,
             invocation=self._reporter.invocation,
             note=self._reporter.note,
         )
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._heard.note(report)
 
     # The outermost wrapper: behind the yield every other plugin has set its status.
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -141,6 +141,10 @@ class MeasuringPlugin(Protocol):
     def unseen(self) -> Unseen:
         """What no verdict says."""
 
+    @property
+    def params(self) -> Mapping[str, Mapping[str, object]]:
+        """Parameters of each test by their names."""
+
 
 class HistoryKeeper:
     """Writes the file of one run when it is over; reports it if that fails."""

@@ -267,8 +267,7 @@ def _said(text: str) -> str:
 
 def failing(reports: Mapping[str, Report]) -> set[str]:
     """Return the tests that failed or died by their *reports*."""
-    bad = {Ending.FAILED, Ending.DIED}
-    return {test for test, report in reports.items() if report.ending in bad}
+    return {test for test, report in reports.items() if report.ending.fails}
 
 
 def _section(title: str, text: str) -> tuple[str, str]:

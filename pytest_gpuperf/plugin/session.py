@@ -180,7 +180,52 @@ def coverage_of(config: pytest.Config) -> dict[str, object] | None:
     }
 
 
-class GpuperfSession:
+class ReportedRun:
+    """What pytest reports of the tests of a run, and what no verdict covers."""
+
+    def __init__(self, config: pytest.Config, settings: Settings) -> None:
+        self._config = config
+        self._settings = settings
+        self._heard = ReportLog()
+        self.params: Mapping[str, Mapping[str, object]] = {}
+
+    @property
+    def run_result(self) -> RunResult | None:
+        """What came of the measured tests, as far as they were."""
+        raise NotImplementedError
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._heard.note(report)
+
+    @property
+    def _failing(self) -> set[str]:
+        """Tests that must be reported as failed: by their reports, or as refused."""
+        reports = self.run_result.reports if self.run_result else {}
+        return failing(reports) | refused_in(self._config)
+
+    @property
+    def unseen(self) -> Unseen:
+        """What the verdicts do not cover."""
+        found = self.run_result
+        verdicts = found.verdicts if found else ()
+        return Unseen(
+            lost=tuple(sorted(self._lost)),
+            silenced=tuple(sorted(self._heard.silenced(self._failing))),
+            unmeasured=unmeasured(
+                found.stored if found else (),
+                self._heard.passed,
+                {verdict.test for verdict in verdicts},
+            ),
+            is_strict=is_ci(os.environ) or self._settings.strict,
+        )
+
+    @property
+    def _lost(self) -> set[str]:
+        """Tests that were selected and for which pytest never reported a verdict."""
+        return set()
+
+
+class GpuperfSession(ReportedRun):
     """Measures after everything has been collected and before the first test runs."""
 
     def __init__(
@@ -191,14 +236,11 @@ class GpuperfSession:
         early: EarlyServer,
     ) -> None:
         """*early* imports torch while the tests are collected."""
-        self._config = config
-        self._settings = settings
+        super().__init__(config, settings)
         self._reference_check = reference_check
         self._run_result: RunResult | None = None
         self._live: LiveLine | LogLines | None = None
         self._early = early
-        self.params: Mapping[str, Mapping[str, object]] = {}
-        self._heard = ReportLog()
         self._is_stopped = False
 
     # First, and with no result: pytest's own loop follows and runs the items as they
@@ -274,9 +316,6 @@ class GpuperfSession:
         tests = {node_id(item) for item in items}
         return owns_one(tests, stored_keys(self._settings.baselines))
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._heard.note(report)
-
     # The outermost wrapper: code before the yield runs first, code behind it last.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(
@@ -313,28 +352,6 @@ class GpuperfSession:
         return bool(
             found
             and (found.moved_with_the_environment or found.drifts or found.unmeasured)
-        )
-
-    @property
-    def _failing(self) -> set[str]:
-        """Tests that must be reported as failed: by their reports, or as refused."""
-        reports = self._run_result.reports if self._run_result else {}
-        return failing(reports) | refused_in(self._config)
-
-    @property
-    def unseen(self) -> Unseen:
-        """What the verdicts do not cover."""
-        found = self._run_result
-        verdicts = found.verdicts if found else ()
-        return Unseen(
-            lost=tuple(sorted(self._lost)),
-            silenced=tuple(sorted(self._heard.silenced(self._failing))),
-            unmeasured=unmeasured(
-                found.stored if found else (),
-                self._heard.passed,
-                {verdict.test for verdict in verdicts},
-            ),
-            is_strict=is_ci(os.environ) or self._settings.strict,
         )
 
     @property

@@ -34,6 +34,7 @@ from ..runner.fork_server import EarlyServer
 from ..runner.plan import Planned
 from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
+from ..sharing.processes import write_json
 from ..worker.items import plan_of
 from .collection import SELECTION
 from .session import GpuperfSession
@@ -49,17 +50,8 @@ LOCKS_KEY: Final = "gpuperf_locks"
 
 REPORTS: Final = "reports.json"
 
-COLLECTED_KEY: Final = "collected"
-"""What a worker had to measure before any test was deselected."""
-
-OTHERS: Final = "others"
-"""What a worker collected that is not to be measured."""
-
-FILES: Final = "files"
-"""What a worker collected whole."""
-
-SKIPPED: Final = "skipped"
-"""Files that skipped themselves where a worker collected them."""
+SELECTION_NAMES: Final = ("collected", "others", "files", "skipped")
+"""What a worker says of its selection, by attribute."""
 
 auto_key = pytest.StashKey[str]()
 
@@ -151,20 +143,21 @@ class XdistController(GpuperfSession):
         # The devices must be free before the workers run ordinary tests on them.
         evaluator.close()
         reports = self._run_result.all_reports if self._run_result else {}
-        _write(
-            Path(self._folder.name, REPORTS),
-            {test: encode(r) for test, r in reports.items()},
-        )
+        write_json(Path(self._folder.name, REPORTS), encode(reports))
 
     def _note_selection(self) -> Sequence[Planned]:
         """Remember what the workers selected, which is what is to be measured."""
-        folder = Path(self._folder.name)
-        plan = _read_plan(folder)
+        found = [
+            json.loads(path.read_text(encoding="utf-8"))
+            for path in sorted(Path(self._folder.name).glob("collected-*.json"))
+        ]
+        # Under ``--dist each`` workers may differ.
+        raw = {planned["test"]: planned for each in found for planned in each["plan"]}
+        plan = [decode(Planned, planned) for planned in raw.values()]
         selection = self._config.stash[SELECTION]
-        selection.collected = _read_names(folder, COLLECTED_KEY)
-        selection.others = _read_names(folder, OTHERS)
-        selection.files = [*_read_names(folder, FILES)]
-        selection.skipped = [*_read_names(folder, SKIPPED)]
+        for kind in SELECTION_NAMES:
+            names = dict.fromkeys(name for each in found for name in each[kind])
+            setattr(selection, kind, tuple(names))
         selection.selected = tuple(planned.test for planned in plan)
         selection.where = {planned.test: planned.where for planned in plan}
         return plan
@@ -206,14 +199,9 @@ class XdistWorker:
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         selection = session.config.stash[SELECTION]
-        _write(
-            self._folder / f"{COLLECTED_KEY}-{self._worker}.json", selection.collected
-        )
-        _write(self._folder / f"{OTHERS}-{self._worker}.json", selection.others)
-        _write(self._folder / f"{FILES}-{self._worker}.json", selection.files)
-        _write(self._folder / f"{SKIPPED}-{self._worker}.json", selection.skipped)
-        plan = [encode(planned) for planned in plan_of(session.items)]
-        _write(self._folder / f"plan-{self._worker}.json", plan)
+        names = {kind: getattr(selection, kind) for kind in SELECTION_NAMES}
+        found = {**names, "plan": encode(plan_of(session.items))}
+        write_json(self._folder / f"collected-{self._worker}.json", found)
         use_beside_others(session.config, self._locks, self._settings)
 
     # Before xdist's loop, which runs all tests and ends the hook with its result.
@@ -235,30 +223,6 @@ def _tell(tell: Callable[..., None], *arguments: object, **order: object) -> Non
     """
     with suppress(OSError):
         tell(*arguments, **order)
-
-
-def _write(path: Path, content: object) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(json.dumps(content), encoding="utf-8")
-    # Renamed when complete: the controller may read before the last worker has written.
-    part.replace(path)
-
-
-def _read_plan(folder: Path) -> list[Planned]:
-    """Return what any worker selected: under ``--dist each`` they may differ."""
-    plans = [
-        json.loads(path.read_text(encoding="utf-8"))
-        for path in sorted(folder.glob("plan-*.json"))
-    ]
-    raw = {planned["test"]: planned for plan in plans for planned in plan}
-    return [decode(Planned, planned) for planned in raw.values()]
-
-
-def _read_names(folder: Path, kind: str) -> tuple[str, ...]:
-    """Return the names of one *kind* that all workers have written, each once."""
-    paths = sorted(folder.glob(f"{kind}-*.json"))
-    texts = [path.read_text(encoding="utf-8") for path in paths]
-    return tuple(dict.fromkeys(test for text in texts for test in json.loads(text)))
 
 
 def _read_reports(folder: Path) -> Mapping[str, Report]:

@@ -300,56 +300,37 @@ class BaselineWriter:
             self._announce(f"gpuperf: {self._refused[key]}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Interruption:
-    """Tests of an interrupted refresh, by whether they have all their runs, enough, or few."""
-
-    complete: Sequence[Case]
-    thin: Sequence[Case]
-    lost: Sequence[str]
-    enough: int
-    update: Refresh | None = None
-
-    def counted(self, failure: str) -> Interrupted:
-        """Count them, for people."""
-        return Interrupted(
-            complete=len(self.complete),
-            thin=len(self.thin),
-            lost=len(self.lost),
-            enough=self.enough,
-            failure=failure,
-        )
-
-    def command(self, entries: Mapping[str, Entry], invocation: Invocation) -> str:
-        """Return what refreshes the rest: by name where an old baseline hides it."""
-        # "missing" selects what has no baseline. A lost test with an old one must be
-        # named.
-        if self.update is Refresh.EVIDENCE:
-            return refresh_command(self.update, invocation)
-        is_missing = not any(test in entries for test in self.lost)
-        if is_missing:
-            return refresh_command(Refresh.MISSING, invocation)
-        return refresh_command(Refresh.ALL, invocation, self.lost)
-
-
-def interruption_of(
-    cases: Mapping[str, Case],
-    wanted: Mapping[str, int],
-    kind: DeviceKind,
-    update: Refresh | None,
-) -> Interruption:
-    """Divide the tests that an *update* *wanted* by the runs that they have."""
+def interrupted(
+    cases: Mapping[str, Case], wanted: Mapping[str, int], kind: DeviceKind
+) -> Interrupted:
+    """Divide the *wanted* tests by the runs that they have."""
     enough = min(ENOUGH_RUNS, full_runs(kind))
     known = {test: cases[test] for test in wanted if test in cases}
     whole = {t for t, case in known.items() if has_all_runs(case, wanted[t])}
     thin = {t for t, c in known.items() if c.calls and c.clean_runs >= enough} - whole
-    return Interruption(
-        complete=[known[test] for test in sorted(whole)],
-        thin=[known[test] for test in sorted(thin)],
+    return Interrupted(
+        complete=sorted(whole),
+        thin=sorted(thin),
         lost=[test for test in wanted if test not in whole | thin],
         enough=enough,
-        update=update,
     )
+
+
+def command_for_the_rest(
+    lost: Sequence[str],
+    update: Refresh | None,
+    entries: Mapping[str, Entry],
+    invocation: Invocation,
+) -> str:
+    """Return what refreshes what is *lost*: by name where an old baseline hides it."""
+    # "missing" selects what has no baseline. A lost test with an old one must be
+    # named.
+    if update is Refresh.EVIDENCE:
+        return refresh_command(update, invocation)
+    is_missing = not any(test in entries for test in lost)
+    if is_missing:
+        return refresh_command(Refresh.MISSING, invocation)
+    return refresh_command(Refresh.ALL, invocation, lost)
 
 
 def selected_of(

@@ -22,7 +22,6 @@ from ..measure.plan import MeasurePlan
 from ..measure.step import Subject
 from ..model.checkup import CheckupRequest
 from ..model.checkup import Examination
-from ..model.checkup import Trial
 from ..model.codec import decode
 from ..model.codec import encode
 
@@ -52,7 +51,7 @@ def examine(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def try_step(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure the fixed step as a test's step is, with the clock it ran at."""
+    """Measure the fixed step as a test's step is."""
     request = decode(CheckupRequest, raw)
     try:
         device = _timing(_opened(request))
@@ -61,8 +60,7 @@ def try_step(raw: Mapping[str, Any]) -> dict[str, Any]:
         measurement = measure(device, subject, plan).measurement
     except GpuperfError as error:
         return {"error": str(error)}
-    trial = Trial(measurement=measurement, clock_mhz=measurement.board.sm_mhz)
-    return {"trial": encode(trial)}
+    return {"trial": encode(measurement)}
 
 
 def _opened(request: CheckupRequest) -> Device:

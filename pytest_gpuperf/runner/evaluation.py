@@ -34,12 +34,13 @@ from ..model.verdict import SuiteVerdict
 from ..model.verdict import TestVerdict
 from ..report.command import DEFAULT_INVOCATION
 from ..report.command import Invocation
+from ..report.screen.progress import Interrupted
 from ..report.screen.progress import interruption_lines
 from ..settings import Settings
 from .baseline_writer import BaselineWriter
-from .baseline_writer import Interruption
 from .baseline_writer import Refreshed
-from .baseline_writer import interruption_of
+from .baseline_writer import command_for_the_rest
+from .baseline_writer import interrupted
 from .evidence import forget_traces
 from .evidence import with_traces
 from .fork_server import EarlyServer
@@ -235,11 +236,11 @@ class RunEvaluator:
     def _interrupted(self) -> RunResult:
         """Store what has enough runs, and report the verdicts that are final."""
         cases, wanted = self._rounds.so_far(), self._rounds.wanted
-        found = interruption_of(cases, wanted, self._kind, self._settings.update)
-        refreshed = self._stored_early([*found.complete, *found.thin])
+        found = interrupted(cases, wanted, self._kind)
+        stored = (*found.complete, *found.thin)
+        refreshed = self._stored_early([cases[test] for test in stored])
         if self._settings.update is not None:
-            self._announce_interruption(found, refreshed)
-        stored = {case.test for case in (*found.complete, *found.thin)}
+            self._announce_interruption(replace(found, failure=refreshed.failure))
         decided = {
             test: case
             for test, case in cases.items()
@@ -249,10 +250,14 @@ class RunEvaluator:
         reported = replace(judged, reports=self._reports(judged))
         return self._run_result(reported, stopped=NOT_DECIDED_INTERRUPTED)
 
-    def _announce_interruption(self, found: Interruption, refreshed: Refreshed) -> None:
-        rest = found.command(self._baselines.entries, self._reporter.invocation)
-        counted = found.counted(refreshed.failure)
-        for line in interruption_lines(counted, self._reporter.baseline_file, rest):
+    def _announce_interruption(self, found: Interrupted) -> None:
+        rest = command_for_the_rest(
+            found.lost,
+            self._settings.update,
+            self._baselines.entries,
+            self._reporter.invocation,
+        )
+        for line in interruption_lines(found, self._reporter.baseline_file, rest):
             self._announce(line)
 
     # The stages.

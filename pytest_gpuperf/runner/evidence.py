@@ -28,6 +28,7 @@ from .screening import Case
 from .screening import Group
 from .screening import JudgeCall
 from .screening import repeat
+from .verdicts import Verdicts
 
 
 # Chooses the failures that deserve a run which records the allocator.
@@ -78,10 +79,6 @@ def fails_for_memory(judge: JudgeCall, case: Case) -> bool:
 
 MOST_TRACES: Final = 5
 """The worst tests of a run are traced: if more fail, they usually share one cause."""
-
-
-Verdicts = Mapping[str, Mapping[str, TestVerdict]]
-"""Verdicts by test and call."""
 
 
 def forget_traces(artefacts: Path) -> None:

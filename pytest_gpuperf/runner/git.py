@@ -30,14 +30,6 @@ NO_REPOSITORY: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Submodule:
-    """A submodule of a commit: its path, and the commit that it is at."""
-
-    path: str
-    commit: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Changes:
     """What is in a working tree and in no commit."""
 
@@ -169,15 +161,15 @@ class Repository:
         parents = self._ask("rev-parse", "--verify", "--quiet", f"{commit}^")
         return parents is None and self._is_shallow
 
-    def submodules(self, commit: str) -> Iterator[Submodule]:
-        """Name the submodules of *commit*."""
+    def submodules(self, commit: str) -> Iterator[tuple[str, str]]:
+        """Yield the path of each submodule of *commit*, and the commit that it is at."""
         # NUL ends each entry: without -z git would quote paths with special characters.
         listed = self._ask("ls-tree", "-r", "-z", commit) or ""
         for entry in filter(None, listed.split("\0")):
             mode, _, rest = entry.partition(" ")
             if mode == SUBMODULE_MODE:
                 found, _, path = rest.removeprefix("commit ").partition("\t")
-                yield Submodule(path=path, commit=found)
+                yield path, found
 
     def inside(self, path: str) -> Repository | None:
         """Return the submodule at *path*, if it is initialised."""

@@ -26,15 +26,12 @@ from ..model.results import Merged
 from ..model.results import Record
 from ..model.results import Results
 from ..model.results import Shard
-from ..model.run import Ending
 
 
 EXIT_FAILED: Final = 1
 NO_TESTS: Final = 5
 MERGED_EXITS: Final = frozenset({0, EXIT_FAILED, NO_TESTS})
 """Exit statuses of pytest after which every selected test has its result."""
-
-FAILING: Final = frozenset({Ending.FAILED, Ending.DIED})
 
 
 def merge(
@@ -176,7 +173,7 @@ def _objections(shards: Sequence[Shard]) -> Iterator[str]:
 
 def _explains_failure(results: Results) -> bool:
     records = results.tests.values()
-    return bool(results.head.unreported) or any(r.ending in FAILING for r in records)
+    return bool(results.head.unreported) or any(r.ending.fails for r in records)
 
 
 def _exit_status(shards: Sequence[Shard]) -> int:

@@ -113,7 +113,7 @@ def _ended_otherwise(
         settings, missing_baseline=MissingBaseline.WARN, fail_on_improvement=False
     )
     ending, why = _ending(judged, lenient, explain)
-    if last.ending in {Ending.FAILED, Ending.DIED}:
+    if last.ending.fails:
         return replace(report, text="\n\n".join(filter(None, (last.text, why))))
     warning = "" if why else _warning(judged)
     text, warning = (
@@ -139,8 +139,7 @@ def failures_among(
     endings = {case.test: case.last.ending for case in cases}
     # A report comes last because a verdict may fail a test that passed by itself.
     endings.update({test: report.ending for test, report in reports.items()})
-    failing = {Ending.FAILED, Ending.DIED}
-    return sum(e in failing and test not in may_fail for test, e in endings.items())
+    return sum(e.fails and test not in may_fail for test, e in endings.items())
 
 
 def _for_others(verdicts: Iterable[TestVerdict]) -> tuple[str, ...]:

@@ -84,8 +84,7 @@ class Case:
     @property
     def judged(self) -> Mapping[str, tuple[StepCall, ...]]:
         """What is judged: a failed test needs no verdict, a skip must not hide one."""
-        is_broken = self.last.ending in {Ending.FAILED, Ending.DIED}
-        return {} if is_broken else self.witnessed
+        return {} if self.last.ending.fails else self.witnessed
 
     @property
     def stop(self) -> Stop | None:
@@ -179,7 +178,7 @@ def confirm(
 
 def _wants_more(case: Case, judge: JudgeCall, seconds: float) -> bool:
     verdicts = [judge(calls) for calls in case.judged.values()]
-    if case.last.ending not in {Ending.FAILED, Ending.DIED}:
+    if not case.last.ending.fails:
         verdicts += map(judge_comparison, case.comparisons.values())
     if all(verdict.settled for verdict in verdicts):
         return False

@@ -145,7 +145,7 @@ def _of_weight(
     if ending is Ending.PASSED:
         return verdicts
     shown = {Outcome.INCONCLUSIVE}
-    if ending in {Ending.FAILED, Ending.DIED}:
+    if ending.fails:
         before = {key: settled(judge(calls)) for key, calls in case.witnessed.items()}
         verdicts, shown = {**before, **verdicts}, set()
     return {

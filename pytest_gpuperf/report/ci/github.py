@@ -17,7 +17,6 @@ from ...visible import visible_line
 from ..command import DEFAULT_INVOCATION
 from ..command import Invocation
 from ..numbers import join_fitting
-from .worst_findings import FAILING
 from .worst_findings import Remark
 from .worst_findings import Sources
 from .worst_findings import advice
@@ -102,7 +101,7 @@ def outputs(results: Results, pending: str) -> str:
     Outcomes have names with underscores; ``failed`` are tests, whatever the reason.
     """
     counts = results.counts
-    failed = sum(record.ending in FAILING for record in results.tests.values())
+    failed = sum(record.ending.fails for record in results.tests.values())
     values = {
         **{o.value.replace(" ", "_"): counts[o.value] for o in Outcome},
         "failed": failed,

@@ -28,7 +28,6 @@ from ..command import at_root
 from ..screen.counts import COUNTED_WORDS
 from ..screen.counts import UNJUDGED_WORDS
 from ..screen.failure import failure_text
-from .worst_findings import FAILING
 from .worst_findings import Remark
 from .worst_findings import Sources
 from .worst_findings import has_cause
@@ -165,7 +164,7 @@ def title(results: Results) -> str:
     """Name how many tests failed and how, else what came of all of them."""
     where, status = _device(results.head.hardware), results.head.exit_status
     records = results.tests.values()
-    failing = [record for record in records if record.ending in FAILING]
+    failing = [record for record in records if record.ending.fails]
     is_told = bool(failing) and status in FINISHED_EXITS
     ended = "" if is_told or status in GREEN_EXITS else f", pytest exited with {status}"
     if not results.tests:
@@ -194,7 +193,7 @@ def _counts(records: Iterable[Record]) -> str:
 def _word(record: Record) -> str:
     """Return what a test is counted as."""
     outcome = record.outcome
-    if record.ending in FAILING:
+    if record.ending.fails:
         if outcome is None or outcome in PASSABLE:
             return BY_ITSELF
     elif record.ending is not Ending.PASSED:
@@ -223,7 +222,7 @@ def _parted(found: Sequence[Remark]) -> tuple[ByTest, ByTest]:
     failing: dict[str, list[Remark]] = {}
     others: dict[str, list[Remark]] = {}
     for remark in found:
-        failed = remark.record.ending in FAILING
+        failed = remark.record.ending.fails
         (failing if failed else others).setdefault(remark.node, []).append(remark)
     return failing, others
 
@@ -297,7 +296,7 @@ def _what(test: str, said: Sequence[Remark]) -> str:
     """Say in one cell what came of the *test*, of the worst of its metrics first."""
     first, record = said[0], said[0].record
     if first.call is None or not first.is_telling or first.verdict is None:
-        ended = "" if record.ending in FAILING else f"{record.ending.value}: "
+        ended = "" if record.ending.fails else f"{record.ending.value}: "
         return ended + code(record.headline) if record.headline else _word(record)
     calls = {remark.test: remark.call for remark in said if remark.call}
     parts = [
@@ -310,7 +309,7 @@ def _what(test: str, said: Sequence[Remark]) -> str:
 
 def _prefix(record: Record) -> str:
     outcome = record.outcome
-    if outcome is None or (outcome.fails and record.ending in FAILING):
+    if outcome is None or (outcome.fails and record.ending.fails):
         return ""
     if record.ending is Ending.XFAILED:
         return "expected to fail: "

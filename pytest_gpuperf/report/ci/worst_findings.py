@@ -23,7 +23,6 @@ from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
 from ...model.results import Record
 from ...model.results import Results
-from ...model.run import Ending
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
@@ -50,7 +49,6 @@ from ..screen.findings import short
 from ..screen.findings import telling
 
 
-FAILING: Final = frozenset({Ending.FAILED, Ending.DIED})
 _OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
 _RANKS: Final = {outcome: rank for rank, outcome in enumerate(Outcome)}
 
@@ -120,7 +118,7 @@ class Remark(NamedTuple):
     @property
     def fails(self) -> bool:
         """Whether it is a reason why the test failed."""
-        if self.record.ending not in FAILING:
+        if not self.record.ending.fails:
             return False
         # A setting may fail a test without a failing metric; then its worst outcome is
         # the reason.

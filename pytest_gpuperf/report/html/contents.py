@@ -58,7 +58,6 @@ POINTS_OF_ALL: Final = 20_000
 
 PASSING: Final = frozenset({Outcome.IMPROVED, Outcome.PASS, Outcome.NOT_JUDGED})
 
-FAILED_ENDINGS: Final = frozenset({Ending.FAILED, Ending.DIED})
 
 WORST_FIRST_ENDINGS: Final = (
     *(Ending.DIED.value, Ending.FAILED.value),
@@ -90,11 +89,9 @@ class Section:
     def failed(self) -> bool:
         """Whether its test failed because of it, as far as that is known."""
         if self.verdict is None:
-            return self.record.ending in FAILED_ENDINGS
+            return self.record.ending.fails
         outcome = self.verdict.outcome
-        is_worst = (
-            outcome is self.record.outcome and self.record.ending in FAILED_ENDINGS
-        )
+        is_worst = outcome is self.record.outcome and self.record.ending.fails
         return outcome.fails or is_worst
 
     @property

@@ -11,9 +11,9 @@ from ...model.baseline import ENOUGH_RUNS
 from ...model.checkup import Circumstance
 from ...model.checkup import Examination
 from ...model.checkup import StoredSuite
-from ...model.checkup import Trial
 from ...model.environment import Capability
 from ...model.environment import Hardware
+from ...model.measurement import Measurement
 from ...model.metric import Metric
 from ...model.metrics import PAGEABLE_COPIES
 from ...model.metrics import SENTINELS
@@ -106,7 +106,7 @@ def stored_lines(stored: StoredSuite, options: Sequence[str]) -> tuple[str, ...]
 
 
 def trial_lines(
-    trials: Sequence[Trial], acuity: SuiteAcuity | None, *, verbose: bool
+    trials: Sequence[Measurement], acuity: SuiteAcuity | None, *, verbose: bool
 ) -> tuple[str, ...]:
     """Say what the fixed step showed: disturbances, clocks, noise, and all metrics."""
     if not trials:
@@ -175,16 +175,16 @@ def _thin(tests: Sequence[str]) -> tuple[str, ...]:
     )
 
 
-def _measured(trial: Trial) -> str:
-    measurement, sentinels = trial.measurement, {metric.name for metric in SENTINELS}
-    names = (*measurement.times, *measurement.exact)
+def _measured(trial: Measurement) -> str:
+    sentinels = {metric.name for metric in SENTINELS}
+    names = (*trial.times, *trial.exact)
     return ", ".join(name for name in names if name not in sentinels)
 
 
-def _disturbed(trials: Sequence[Trial]) -> str:
-    reasons = Counter(why for trial in trials for why in trial.measurement.dirty)
+def _disturbed(trials: Sequence[Measurement]) -> str:
+    reasons = Counter(why for trial in trials for why in trial.dirty)
     found = [f"{count} of {len(trials)} runs: {why}" for why, count in reasons.items()]
-    clean = sum(not trial.measurement.dirty for trial in trials)
+    clean = sum(not trial.dirty for trial in trials)
     if clean < min(ENOUGH_RUNS, len(trials)):
         found.append(
             "ask again when the machine is quiet, this is its noise under load"
@@ -192,13 +192,14 @@ def _disturbed(trials: Sequence[Trial]) -> str:
     return "; ".join(found)
 
 
-def _clocks(trials: Sequence[Trial]) -> str:
+def _clocks(trials: Sequence[Measurement]) -> str:
     """Say whether the clock behind each run is the same; nothing if none was seen."""
-    seen = [trial.clock_mhz for trial in trials if trial.clock_mhz is not None]
+    clocks = (trial.board.sm_mhz for trial in trials)
+    seen = [mhz for mhz in clocks if mhz is not None]
     if not seen:
         return ""
     least, most = min(seen), max(seen)
-    software = trials[-1].measurement.environment.software
+    software = trials[-1].environment.software
     highest = f", of at most {software[MOST_CLOCK]}" if MOST_CLOCK in software else ""
     if most <= least * (1 + MOST_MOVED):
         return f"{most} MHz after each of {len(seen)} runs{highest}"
@@ -208,10 +209,10 @@ def _clocks(trials: Sequence[Trial]) -> str:
     )
 
 
-def _noise(trials: Sequence[Trial], acuity: SuiteAcuity | None) -> str:
+def _noise(trials: Sequence[Measurement], acuity: SuiteAcuity | None) -> str:
     if acuity is None:
         return f"unknown: it takes 2 runs with a time, found {len(trials)}"
-    step = trials[-1].measurement.times[STEP_MS.name].q50
+    step = trials[-1].times[STEP_MS.name].q50
     return (
         f"a fixed step of {format_value(STEP_MS, step, digits=2)} in {len(trials)} "
         f"fresh processes: {acuity_sentence(acuity)}"

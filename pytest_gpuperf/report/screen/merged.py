@@ -13,7 +13,6 @@ from typing import Final
 
 from ...model.results import FoundRecord
 from ...model.results import Merged
-from ...model.run import Ending
 from ...model.verdict import Outcome
 from ...model.verdict import worst_of
 from ..json.results import verdict_of
@@ -35,7 +34,6 @@ Call = tuple[Mapping[str, Any], str]
 """A call as JSON, and its file."""
 
 _OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
-_UNJUDGED: Final = {Ending.FAILED, Ending.DIED}
 
 
 def merged_lines(merged: Merged) -> tuple[str, ...]:
@@ -95,7 +93,7 @@ def _table(
 def _failures(tests: Mapping[str, FoundRecord]) -> Iterator[str]:
     """Name the tests that failed without a verdict."""
     for test, (record, _) in tests.items():
-        if record.outcome is None and record.ending in _UNJUDGED:
+        if record.outcome is None and record.ending.fails:
             why = f": {record.headline}" if record.headline else ""
             yield f"{record.ending.value} {test}{why}"
 

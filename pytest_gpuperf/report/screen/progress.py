@@ -77,9 +77,9 @@ class Interrupted:
     than *enough* undisturbed ones. ``failure`` says why nothing could be written.
     """
 
-    complete: int
-    thin: int
-    lost: int
+    complete: Sequence[str]
+    thin: Sequence[str]
+    lost: Sequence[str]
     enough: int
     failure: str = ""
 
@@ -88,13 +88,13 @@ def interruption_lines(kept: Interrupted, file: str, command: str) -> Sequence[s
     """Say what is stored in *file*, and the *command* that measures the rest."""
     if kept.failure:
         return wrapped(f"gpuperf: interrupted: {kept.failure}")
-    stored = kept.complete + kept.thin
+    stored, thin = len(kept.complete) + len(kept.thin), len(kept.thin)
     parts = [f"{_tests(stored)} stored in {file}" if stored else "nothing was stored"]
-    if kept.thin:
-        parts.append(f"{kept.thin} of them with {kept.enough} or more of their runs")
+    if thin:
+        parts.append(f"{thin} of them with {kept.enough} or more of their runs")
     if kept.lost:
         parts.append(
-            f"{_tests(kept.lost)} not, with fewer than {kept.enough} undisturbed runs"
+            f"{_tests(len(kept.lost))} not, with fewer than {kept.enough} undisturbed runs"
         )
     said = wrapped(f"gpuperf: interrupted: {', '.join(parts)}")
     return [*said, *([f"  go on    {command}"] if kept.lost else [])]

@@ -27,12 +27,12 @@ from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
-from pytest_gpuperf.model.checkup import Trial
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.measurement import Board
 from pytest_gpuperf.model.results import ProjectSettings
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.sharing.device_lock import DeviceLock
@@ -136,8 +136,9 @@ def tried(ms: float, mhz: int | None = None, *dirty: str) -> dict[str, Any]:
         test="the fixed step",
         environment=GPU,
         exact={"peak_allocated_bytes": 1, "syncs": 0},
+        board=Board(sm_mhz=mhz),
     )
-    return {"trial": encode(Trial(measurement=measurement, clock_mhz=mhz))}
+    return {"trial": encode(measurement)}
 
 
 def test_a_machine_that_sees_well(

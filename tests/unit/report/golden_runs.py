@@ -253,9 +253,11 @@ def progress() -> str:
     )
     command = "gpuperf refresh --kind=missing"
     kept = (
-        Interrupted(complete=3, thin=1, lost=2, enough=5),
-        Interrupted(complete=0, thin=0, lost=1, enough=5),
-        Interrupted(complete=0, thin=0, lost=0, enough=5, failure="the disk is full"),
+        Interrupted(complete="abc", thin="d", lost="ef", enough=5),
+        Interrupted(complete=(), thin=(), lost="a", enough=5),
+        Interrupted(
+            complete=(), thin=(), lost=(), enough=5, failure="the disk is full"
+        ),
     )
     stopped = (interruption_lines(each, BASELINE_FILE, command) for each in kept)
     lines = [*map(progress_text, standings), *(x for each in stopped for x in each)]

@@ -26,11 +26,11 @@ from pytest_gpuperf.judge.watch import objections
 from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.checkup import StoredSuite
-from pytest_gpuperf.model.checkup import Trial
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.measurement import Board
 from pytest_gpuperf.report.screen.checkup import examined_lines
 from pytest_gpuperf.report.screen.checkup import no_clock_lines
 from pytest_gpuperf.report.screen.checkup import stored_lines
@@ -131,16 +131,13 @@ def doctor() -> str:
     )
     clocks = (1980, 1410, 1500, None)
     trials = [
-        Trial(
-            measurement=a_measurement(environment=found.environment, exact=USUAL),
-            clock_mhz=mhz,
+        a_measurement(
+            environment=found.environment, exact=USUAL, board=Board(sm_mhz=mhz)
         )
         for mhz in clocks
     ]
     other = "other processes computed on the GPU (pid 7)"
-    trials[1] = replace(
-        trials[1], measurement=replace(trials[1].measurement, dirty=(other,))
-    )
+    trials[1] = replace(trials[1], dirty=(other,))
     return text_of(
         (
             *examined_lines(found, verbose=True),

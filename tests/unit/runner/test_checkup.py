@@ -41,9 +41,9 @@ def test_a_trial_is_a_measurement_and_the_clock_behind_it(tmp_path: Path) -> Non
 
     trial = try_step(request(tmp_path, script, number=1))["trial"]
 
-    assert trial["measurement"]["test"] == "the fixed step"
-    assert trial["measurement"]["times"]["step_ms"]["q25"] == 3.0
-    assert trial["clock_mhz"] == 1410
+    assert trial["test"] == "the fixed step"
+    assert trial["times"]["step_ms"]["q25"] == 3.0
+    assert trial["board"]["sm_mhz"] == 1410
 
 
 @pytest.mark.parametrize("function", [examine, try_step])
@@ -74,10 +74,9 @@ def test_a_refusal_of_the_preflight_is_told(
 def test_the_fixed_step_trains_and_holds_no_sync_of_its_own(tmp_path: Path) -> None:
     pytest.importorskip("torch")
 
-    trial = try_step(request(tmp_path, {}, kind="cpu"))["trial"]
+    measurement = try_step(request(tmp_path, {}, kind="cpu"))["trial"]
 
-    measurement = trial["measurement"]
     assert measurement["exact"]["syncs"] == 0
     assert measurement["exact"]["live_peak_bytes"] > 2 * 256 * 256 * 4
     assert measurement["times"]["step_ms"]["samples"] >= 5
-    assert trial["clock_mhz"] is None
+    assert measurement["board"]["sm_mhz"] is None
