@@ -15,6 +15,7 @@ from ..judge.process_pairs import LEAST_PAIRS
 from ..judge.process_pairs import MOST_PAIRS
 from ..judge.process_pairs import Pair
 from ..judge.process_pairs import judge_call
+from ..judge.wording import counted
 from ..model.ab import AbResult
 from ..model.ab import Comparison
 from ..model.budget import Tolerance
@@ -194,19 +195,14 @@ def _meet(
 ) -> None:
     measured = [test for test in tests if test.measured and test.after.calls]
     if measured:
-        announce(f"both in one process: {_counted(len(measured))}")
+        announce(f"both in one process: {counted(len(measured), 'test')}")
     for test in measured:
         test.together.update(together(test))
 
 
 def _progress(number: int, groups: Sequence[Group]) -> str:
-    return (
-        f"pair {number + 1} of at most {MOST_PAIRS}: {_counted(sum(map(len, groups)))}"
-    )
-
-
-def _counted(tests: int) -> str:
-    return f"{tests} test" + ("" if tests == 1 else "s")
+    tests = counted(sum(map(len, groups)), "test")
+    return f"pair {number + 1} of at most {MOST_PAIRS}: {tests}"
 
 
 def _run_pair(

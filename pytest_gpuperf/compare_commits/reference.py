@@ -19,6 +19,7 @@ from typing import Final
 from ..baselines.store import path_of
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..judge.wording import counted
 from ..model.ab import AbRun
 from ..model.ab import ReferenceResult
 from ..model.baseline import Entry
@@ -180,8 +181,7 @@ def settled(
 
 
 def _tests(selection: Selection, against: Reference) -> str:
-    number = len(selection.tests)
-    tests = "1 test" if number == 1 else f"{number} tests"
+    tests = counted(len(selection.tests), "test")
     if not against.unasked:
         return f"{tests} that did not pass"
     return f"{tests} with a time that stored runs cannot decide (--gpuperf-ref=none: no A/B)"

@@ -31,6 +31,7 @@ from .ab import CONFIDENCE
 from .ab import Decided
 from .ab import Schedule
 from .readings import DISTURBANCE
+from .wording import counted
 
 
 # Label swaps: what the difference of two steps would be if their names meant nothing.
@@ -279,7 +280,7 @@ def judge_quads(
 
 def _evidence(decided: Decided, quads: Sequence[Quad]) -> str:
     """Name what decided: without a p-value it is the distance of the blocks alone."""
-    over = f"{len(quads)} quad{'s' if len(quads) != 1 else ''}"
+    over = counted(len(quads), "quad")
     if decided == (Answer.SLOWER, None):
         return (
             f"each block of after takes over {_doubt(quads):g} times as long as any of "

@@ -16,8 +16,8 @@ from ..errors import UsageError
 from .watch import Objection
 from .watch import SourceLine
 from .watch import WatchedTest
-from .watch import counted
 from .watch import suite_lines
+from .wording import counted
 
 
 Counts = Mapping[str, Mapping[str, int]]

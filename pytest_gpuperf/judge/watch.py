@@ -12,6 +12,7 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from .wording import counted
 
 
 # What one test did.
@@ -246,11 +247,3 @@ def tally(records: Iterable[WatchedTest]) -> Counter[str]:
         found["unjudged"] += record.unjudged > 0
         found["leaking"] += bool(record.left)
     return found
-
-
-def counted(number: int, noun: str) -> str:
-    """Write *number* with its *noun*."""
-    if number == 1:
-        return f"1 {noun}"
-    plural = noun[:-1] + "ies" if noun.endswith("copy") else f"{noun}s"
-    return f"{number} {plural}"

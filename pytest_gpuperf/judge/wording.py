@@ -73,3 +73,11 @@ def change(now: float, baseline: float) -> str:
 def signed(ratio: float) -> str:
     """Write a change of 0.008 as ``+0.8 %``."""
     return f"{100 * ratio:+.1f} %"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write *number* with its *noun*."""
+    if number == 1:
+        return f"1 {noun}"
+    plural = noun[:-1] + "ies" if noun.endswith("copy") else f"{noun}s"
+    return f"{number} {plural}"

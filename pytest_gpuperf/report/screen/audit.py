@@ -22,6 +22,7 @@ from ...devices.audit_record import StepAudit
 from ...devices.audit_record import Unjudged
 from ...devices.memory_picture import Garbage
 from ...devices.source_lines import Site
+from ...judge.wording import counted
 from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.finding import Location
@@ -340,7 +341,7 @@ def _listed(title: str, unjudged: Iterable[Unjudged], view: AuditView) -> Iterat
         yield from _inside(items[0].site, view)
         others = len({item.site.innermost for item in items}) - 1
         if others:
-            yield from labelled("", f"and on {_counted(others, 'line')} more")
+            yield from labelled("", f"and on {counted(others, 'line')} more")
 
 
 def _answer(audit: StepAudit) -> str:
@@ -369,17 +370,17 @@ def _sums(audit: StepAudit) -> Iterator[str]:
     shown = [f for f in certain if f.repeats or audit.steps <= 1]
     once = sum(f.count for f in certain if f.once)
     lines = len({_order(f.site) for f in shown})
-    where = f" on {_counted(lines, 'line')}" if lines else ""
+    where = f" on {counted(lines, 'line')}" if lines else ""
     if audit.steps > 1:
         number = f"{audit.repeating / audit.steps:.3g}"
         yield f"{number} wait{'' if number == '1' else 's'} per step{where}, {audit.steps} steps"
         single = audit.totals.syncs - audit.repeating - once
         if single:
-            yield f"{_counted(single, 'wait')} in a single step"
+            yield f"{counted(single, 'wait')} in a single step"
         if once:
-            yield f"{_counted(once, 'wait')} once"
+            yield f"{counted(once, 'wait')} once"
     else:
-        yield f"{_counted(audit.repeating, 'wait')}{where}"
+        yield f"{counted(audit.repeating, 'wait')}{where}"
     unsure = {
         "maybe": audit.totals.maybe,
         "not judged": sum(item.count for item in audit.not_judged),
@@ -395,7 +396,3 @@ def _sums(audit: StepAudit) -> Iterator[str]:
 def _copied(audit: StepAudit, direction: CopyDirection, total_bytes: int) -> str:
     copies = sum(copy.count for copy in audit.copies if copy.direction is direction)
     return f"{copies} ({format_value(PEAK_ALLOCATED, total_bytes)})"
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
+from ...judge.wording import counted
 from ...model.finding import Diagnosis
 from ...model.verdict import DecidedBy
 from ...model.verdict import Evidence
@@ -118,7 +119,7 @@ def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:
     if verdict.baseline is not None:
         yield f"tolerance {_plain(evidence.tolerance)}"
         yield f"detect {_plain(evidence.detect)}"
-    yield f"{_counted(evidence.runs, 'fresh run')}, {evidence.stored_runs} stored"
+    yield f"{counted(evidence.runs, 'fresh run')}, {evidence.stored_runs} stored"
     if evidence.p_regressed is not None:
         what = "an excess" if verdict.baseline is None else "a slowdown"
         yield f"p = {evidence.p_regressed:.1g} of {what} by chance"
@@ -128,10 +129,6 @@ def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:
         pace = "slower" if evidence.discount > 0 else "faster"
         yield f"the machine looks {_plain(abs(evidence.discount))} {pace}"
     yield f"smallest detectable change {_plain(evidence.smallest_detectable)}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _signed(ratio: float) -> str:

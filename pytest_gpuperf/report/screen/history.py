@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...judge.wording import counted
 from ...model.history import LeftOut
 from ...model.history import Point
 from ...model.history import Series
@@ -67,10 +68,10 @@ def course_lines(course: Course, marks: str, listed: int) -> tuple[str, ...]:
     hidden = max(0, len(points) - listed)
     return (
         series.test,
-        f"{series.metric} on {series.hardware}, {len(points)} of {_runs(course.count)}",
+        f"{series.metric} on {series.hardware}, {len(points)} of {counted(course.count, 'run')}",
         f"{span}  {sparkline(values, text_width() - len(span) - 2, marks)}",
         *align(rows, left=frozenset({0, 1})),
-        *((f"and {_runs(hidden)} before them, with -v",) if hidden else ()),
+        *((f"and {counted(hidden, 'run')} before them, with -v",) if hidden else ()),
     )
 
 
@@ -192,7 +193,3 @@ def _outcome(outcome: str | None) -> str:
     if outcome in known and known[outcome].fails:
         return known[outcome].value.upper()
     return outcome or ""
-
-
-def _runs(count: int) -> str:
-    return f"{count} run{'s' if count != 1 else ''}"

@@ -16,9 +16,9 @@ from ...judge.watch import LineUse
 from ...judge.watch import Objection
 from ...judge.watch import SuiteLine
 from ...judge.watch import WatchedTest
-from ...judge.watch import counted
 from ...judge.watch import suite_lines
 from ...judge.watch import tally
+from ...judge.wording import counted
 from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
