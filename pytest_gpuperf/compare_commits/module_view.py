@@ -15,7 +15,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
-from functools import cache
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
@@ -29,6 +28,8 @@ from ..runner.plan import RunRequest
 from ..runner.relocation import OWN_PACKAGE
 from ..runner.relocation import RelocatingFinder
 from ..runner.relocation import Relocation
+from ..runner.relocation import is_below
+from ..runner.relocation import real_folder
 
 
 INSTALLED_PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")
@@ -175,11 +176,11 @@ class Views:
         if place is None:
             whole = package == name or package not in sys.modules
             return whole or self._is_own(package)
-        return not any(_is_below(place, folder) for folder in self._outside)
+        return not any(is_below(place, folder) for folder in self._outside)
 
     def _is_of(self, view: View, name: str) -> bool:
         place = _place(sys.modules[name])
-        if place is None or not _is_below(place, view.guest.relocation.root):
+        if place is None or not is_below(place, view.guest.relocation.root):
             return False
         return self._is_own(name)
 
@@ -214,7 +215,7 @@ def _apart_from(
     """Return *folders* without one that has a version inside."""
     roots = [relocation.root for relocation in relocations]
     return frozenset(
-        folder for folder in folders if not any(_is_below(r, folder) for r in roots)
+        folder for folder in folders if not any(is_below(r, folder) for r in roots)
     )
 
 
@@ -242,21 +243,10 @@ def _place(module: ModuleType | None) -> str | None:
     known = getattr(module, "__dict__", {})
     file, spec = known.get("__file__"), known.get("__spec__")
     if isinstance(file, str) and Path(file).is_absolute():
-        return _real(str(Path(file).parent))
+        return real_folder(str(Path(file).parent))
     for folder in known.get("__path__", ()):
-        return _real(str(folder))
-    return _real(sysconfig.get_path("stdlib")) if spec is not None else None
-
-
-@cache
-def _real(folder: str) -> str:
-    """Return the real path of *folder*."""
-    # Cached, as many modules are in few folders, and each call asks the file system.
-    return os.path.realpath(folder)
-
-
-def _is_below(path: str, folder: str) -> bool:
-    return path == folder or path.startswith(f"{folder.rstrip(os.sep)}{os.sep}")
+        return real_folder(str(folder))
+    return real_folder(sysconfig.get_path("stdlib")) if spec is not None else None
 
 
 def _taken(names: Iterable[str]) -> dict[str, ModuleType]:

@@ -21,6 +21,7 @@ from ..model.budget import Tolerance
 from ..model.run import Ending
 from ..model.run import StepCall
 from ..model.run import TestResult
+from ..model.units import counted
 from ..runner.screening import Case
 from ..runner.screening import Group
 
@@ -194,19 +195,14 @@ def _meet(
 ) -> None:
     measured = [test for test in tests if test.measured and test.after.calls]
     if measured:
-        announce(f"both in one process: {_counted(len(measured))}")
+        announce(f"both in one process: {counted(len(measured), 'test')}")
     for test in measured:
         test.together.update(together(test))
 
 
 def _progress(number: int, groups: Sequence[Group]) -> str:
-    return (
-        f"pair {number + 1} of at most {MOST_PAIRS}: {_counted(sum(map(len, groups)))}"
-    )
-
-
-def _counted(tests: int) -> str:
-    return f"{tests} test" + ("" if tests == 1 else "s")
+    tests = counted(sum(map(len, groups)), "test")
+    return f"pair {number + 1} of at most {MOST_PAIRS}: {tests}"
 
 
 def _run_pair(

@@ -27,6 +27,7 @@ from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.finding import Finding
 from ..model.finding import Location
+from ..model.units import counted
 from ..runner.git import Repository
 from ..runner.git import short
 from ..runner.plan import Project
@@ -180,8 +181,7 @@ def settled(
 
 
 def _tests(selection: Selection, against: Reference) -> str:
-    number = len(selection.tests)
-    tests = "1 test" if number == 1 else f"{number} tests"
+    tests = counted(len(selection.tests), "test")
     if not against.unasked:
         return f"{tests} that did not pass"
     return f"{tests} with a time that stored runs cannot decide (--gpuperf-ref=none: no A/B)"

@@ -26,6 +26,7 @@ from typing import NoReturn
 from ..errors import ErrorId
 from ..errors import StepError
 from ..measure.step import Subject
+from ..model.units import counted
 from .isolation import SharedState
 from .isolation import tensors_of
 
@@ -253,7 +254,7 @@ def _paired(first: Watched, second: Watched) -> Pairs:
     if first.updates != second.updates:
         _refuse(
             "the training differs: before makes "
-            f"{_counted(first.updates, 'optimizer step')} in a step, after makes "
+            f"{counted(first.updates, 'optimizer step')} in a step, after makes "
             f"{second.updates}"
         )
     ours, theirs = first.trained, second.trained
@@ -266,7 +267,7 @@ def _paired(first: Watched, second: Watched) -> Pairs:
         )
     if len(ours) != len(theirs):
         _refuse(
-            f"it cannot be checked: before trains {_counted(len(ours), 'tensor')}, "
+            f"it cannot be checked: before trains {counted(len(ours), 'tensor')}, "
             f"after trains {len(theirs)}"
         )
     pairs = tuple(zip(ours, _in_order_of(ours, theirs), strict=True))
@@ -287,10 +288,6 @@ def _in_order_of(
     if len(by_name) == len(theirs) and sorted(by_name) == sorted(wanted):
         return [by_name[name] for name in wanted]
     return theirs
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _refuse_other_start(pairs: Pairs, tolerance: float) -> None:
@@ -340,7 +337,7 @@ def _results_apart(first: object, second: object) -> tuple[float, str]:
 def _described(result: object, numbers: Any) -> str:
     if numbers is None:
         return "None" if result is None else f"a {type(result).__name__}"
-    return _counted(len(numbers), "number")
+    return counted(len(numbers), "number")
 
 
 def _gradients_apart(pairs: Pairs) -> tuple[float, str]:
@@ -403,7 +400,7 @@ def _agreed(last: Watched, tolerance: float) -> str:
     tensors = len({id(one.tensor) for one in last.trained})
     returned = "" if flat(last.result) is None else "what the steps return and "
     return (
-        f"{returned}the gradients of {_counted(tensors, 'tensor')} agree "
+        f"{returned}the gradients of {counted(tensors, 'tensor')} agree "
         f"within {_percent(tolerance)} over {TRAINED_STEPS} steps"
     )
 

@@ -26,6 +26,7 @@ from ..errors import ErrorId
 from ..errors import StepError
 from ..model.ab import AbResult
 from ..model.ab import Answer
+from ..model.units import counted
 from .ab import AB_POWER
 from .ab import CONFIDENCE
 from .ab import Decided
@@ -279,7 +280,7 @@ def judge_quads(
 
 def _evidence(decided: Decided, quads: Sequence[Quad]) -> str:
     """Name what decided: without a p-value it is the distance of the blocks alone."""
-    over = f"{len(quads)} quad{'s' if len(quads) != 1 else ''}"
+    over = counted(len(quads), "quad")
     if decided == (Answer.SLOWER, None):
         return (
             f"each block of after takes over {_doubt(quads):g} times as long as any of "

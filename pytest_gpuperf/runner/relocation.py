@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import sysconfig
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -45,9 +46,9 @@ class Relocation:
     def is_left_behind(self, real: str) -> bool:
         """Whether the *real* path is the project's and not below ``root``."""
         return (
-            _is_below(real, self.origin)
-            and not _is_below(real, self.root)
-            and not any(_is_below(real, place) for place in _installed(self.origin))
+            is_below(real, self.origin)
+            and not is_below(real, self.root)
+            and not any(is_below(real, place) for place in _installed(self.origin))
         )
 
     def replaced(self, text: str) -> str:
@@ -57,7 +58,8 @@ class Relocation:
         return moved[: -len(self.origin)] + self.root if is_whole else moved
 
 
-def _is_below(path: str, folder: str) -> bool:
+def is_below(path: str, folder: str) -> bool:
+    """Whether *path* is *folder* or in it, both written alike."""
     return path == folder or path.startswith(f"{folder.rstrip(os.sep)}{os.sep}")
 
 
@@ -66,7 +68,7 @@ def _installed(origin: str) -> frozenset[str]:
     """Folders of installed packages, without an environment that contains *origin*."""
     named = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), sys.prefix}
     real = frozenset(map(os.path.realpath, named))
-    return frozenset(place for place in real if not _is_below(origin, place))
+    return frozenset(place for place in real if not is_below(origin, place))
 
 
 def relocate(relocation: Relocation) -> None:
@@ -139,14 +141,14 @@ def stranger(
         file = getattr(module, "__file__", None)
         if top in {OWN_PACKAGE, "__main__"} or not isinstance(file, str):
             continue
-        real = str(Path(_real_folder(str(Path(file).parent)), Path(file).name))
-        is_copy = top in own and not _is_below(real, relocation.root)
+        real = str(Path(real_folder(str(Path(file).parent)), Path(file).name))
+        is_copy = top in own and not is_below(real, relocation.root)
         if is_copy or relocation.is_left_behind(real):
             return name, file
     return None
 
 
-_real_folder = lru_cache(maxsize=None)(os.path.realpath)
+real_folder: Final[Callable[[str], str]] = lru_cache(maxsize=None)(os.path.realpath)
 """Cached: thousands of modules lie in few folders, and each call asks the disk."""
 
 
