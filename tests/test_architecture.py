@@ -409,11 +409,11 @@ MOST_CODE: Final = {
     "model": 1974,
     "plugin": 2901,
     "report": 1318,
-    "report.ci": 646,
+    "report.ci": 630,
     "report.exchange": 161,
     "report.html": 1235,
     "report.json": 283,
-    "report.screen": 2424,
+    "report.screen": 2413,
     "runner": 2996,  # signatures broken by longer names
     "sharing": 309,
     "trainers": 469,

@@ -37,9 +37,9 @@ def encode(value: object) -> Any:
     """Convert *value* for ``json.dumps``: frozen dataclasses, enums, paths, maps, tuples."""
     if is_dataclass(value):
         return {
-            f.name: encode(item)
+            f.name: encode(getattr(value, f.name))
             for f in fields(value)
-            if (item := getattr(value, f.name)) != f.default or f.metadata != RARELY
+            if f.metadata != RARELY or getattr(value, f.name) != f.default
         }
     if isinstance(value, Enum):
         return value.value

@@ -238,23 +238,12 @@ def _table(
     failing: ByTest, names: Mapping[str, str], sources: Sources, room: int
 ) -> Iterator[str]:
     """Yield a row for each failing test, worst first."""
-    if not failing:
-        return
-    header = _header(FAILED_HEADER)
-    rows = fitting(
-        (
-            row(
-                [
-                    code(names[test], LONGEST_TEST),
-                    _what(test, said),
-                    _where(said, sources),
-                ]
-            )
-            for test, said in failing.items()
-        ),
-        room - sum(map(size, header)),
+    rows = (
+        [code(names[test], LONGEST_TEST), _what(test, said), _where(said, sources)]
+        for test, said in failing.items()
     )
-    yield from (*header, *rows, "", *_left_out(len(failing) - len(rows)))
+    if failing:
+        yield from _fitting_table(FAILED_HEADER, rows, len(failing), room)
 
 
 def _folded(others: ByTest, names: Mapping[str, str], room: int) -> Iterator[str]:
@@ -263,32 +252,26 @@ def _folded(others: ByTest, names: Mapping[str, str], room: int) -> Iterator[str
         return
     counts = _counts(said[0].record for said in others.values())
     open_, close = f"<details><summary>{counts}</summary>", "</details>"
-    header = _header(OTHERS_HEADER)
-    rows = fitting(
-        (
-            row([code(names[test], LONGEST_TEST), _what(test, said)])
-            for test, said in others.items()
-        ),
-        room - sum(map(size, (open_, close, *header))),
+    rows = (
+        [code(names[test], LONGEST_TEST), _what(test, said)]
+        for test, said in others.items()
     )
-    yield from (
-        open_,
-        "",
-        *header,
-        *rows,
-        "",
-        *_left_out(len(others) - len(rows)),
-        close,
-    )
+    room -= size(open_) + size(close)
+    yield from (open_, "")
+    yield from _fitting_table(OTHERS_HEADER, rows, len(others), room)
+    yield close
 
 
-def _header(names: Sequence[str]) -> tuple[str, str]:
-    return row(names), row([":--"] * len(names))
-
-
-def _left_out(count: int) -> Iterator[str]:
-    if count:
-        yield f"{count} more left out, none is worse: see `.gpuperf/results.json`"
+def _fitting_table(
+    names: Sequence[str], rows: Iterable[Sequence[str]], count: int, room: int
+) -> Iterator[str]:
+    """Yield a table of as many of *count* rows as fit, and how many do not."""
+    header = (row(names), row([":--"] * len(names)))
+    shown = fitting(map(row, rows), room - sum(map(size, header)))
+    yield from (*header, *shown, "")
+    if len(shown) < count:
+        left = count - len(shown)
+        yield f"{left} more left out, none is worse: see `.gpuperf/results.json`"
         yield ""
 
 

@@ -216,61 +216,46 @@ def _again_lines(
     return uncut("again", ab_command(settled[0].commit, invocation, nodeid))
 
 
-def _budget_lines(failing: Sequence[Verdict], source: str | None) -> tuple[str, ...]:
-    lines = _unjudged_lines(failing)
-    if all(v.outcome is not Outcome.OVER_BUDGET for v in failing):
-        return lines
-    place = f" ({source})" if source else ""
-    return (
-        *labelled(
+def _budget_lines(failing: Sequence[Verdict], source: str | None) -> Iterator[str]:
+    """Say what to do about a budget that was missed, or that nothing was measured for."""
+    if any(v.outcome is Outcome.OVER_BUDGET for v in failing):
+        place = f" ({source})" if source else ""
+        yield from labelled(
             "limit",
             f"is set in the test's budget{place}: change it there, a new baseline does not",
-        ),
-        *lines,
-    )
-
-
-def _unjudged_lines(failing: Sequence[Verdict]) -> tuple[str, ...]:
-    """Say what to do about a budget that nothing was measured for."""
-    if not any(v.unjudged_budget for v in failing):
-        return ()
-    return labelled(
-        "limit",
-        "a limit that was not judged fails if CI is set: let it be measured, or "
-        "lift it with None",
-    )
+        )
+    if any(v.unjudged_budget for v in failing):
+        yield from labelled(
+            "limit",
+            "a limit that was not judged fails if CI is set: let it be measured, or "
+            "lift it with None",
+        )
 
 
 def _accept_lines(
     failing: Sequence[Verdict], nodeid: str, invocation: Invocation
-) -> tuple[str, ...]:
+) -> Iterator[str]:
     """Name the command that ends the failure, if storing the numbers can."""
     outcomes = {v.outcome for v in failing if not v.unjudged_budget} & ACCEPTABLE
     if not outcomes:
-        return ()
+        return
+    if outcomes == {Outcome.IMPROVED}:
+        yield from labelled(
+            "strict",
+            "an improvement fails by gpuperf_fail_on_improvement: accept it, so that it "
+            "cannot be lost again",
+        )
     kind = ACCEPTED_BY.get(frozenset(outcomes), Refresh.ALL)
     # What regressed is often too far from its last accepted value as well, and a refresh would
     # refuse it.
     regressed = Outcome.REGRESSED in outcomes
     command = refresh_command(kind, invocation, [nodeid], accept_drift=regressed)
-    label = "store" if kind is Refresh.MISSING else "accept"
-    return (*_better_lines(outcomes), *uncut(label, command))
+    yield from uncut("store" if kind is Refresh.MISSING else "accept", command)
 
 
 def _strict_lines(failing: Sequence[Verdict], *, strict: bool) -> tuple[str, ...]:
     outcomes = {v.outcome for v in failing}
-    if not strict or any(outcome.fails for outcome in outcomes):
-        return ()
-    undecided = Outcome.INCONCLUSIVE in outcomes
+    decides = strict and not any(outcome.fails for outcome in outcomes)
     why = "fails because --gpuperf-strict is on and the result is undecided"
+    undecided = decides and Outcome.INCONCLUSIVE in outcomes
     return labelled("strict", why if undecided else "")
-
-
-def _better_lines(outcomes: set[Outcome]) -> tuple[str, ...]:
-    if outcomes != {Outcome.IMPROVED}:
-        return ()
-    return labelled(
-        "strict",
-        "an improvement fails by gpuperf_fail_on_improvement: accept it, so that it "
-        "cannot be lost again",
-    )

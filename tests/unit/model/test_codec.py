@@ -21,6 +21,7 @@ from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.codec import decode
 from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
@@ -186,6 +187,22 @@ def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
         "changed_since": "",
         "stored": None,
     }
+
+
+def test_what_a_finding_always_has_is_written_in_brief_as_well() -> None:
+    assert encode_briefly(Finding(kind=FindingKind.SYNC, op=None)) == {
+        "kind": "sync",
+        "op": None,
+        "api": None,
+        "per_step": 0,
+        "blocked_ms": 0.0,
+    }
+
+
+def test_what_only_a_program_s_finding_has_is_written_where_it_says_something() -> None:
+    written = encode(Finding(kind=FindingKind.SYNC, op=None, once=True))
+
+    assert (written["once"], "torch" in written) == (True, False)
 
 
 def test_a_whole_number_is_read_as_a_float_where_a_float_is_expected() -> None:
