@@ -309,18 +309,18 @@ MOST_CODE: Final = {
     "": 536,  # the id of a page without jinja2
     "baselines": 1056,
     "cli": 2315,
-    "compare_commits": 1659,  # signatures broken by longer names
-    "compare_steps": 813,
+    "compare_commits": 1642,  # signatures broken by longer names
+    "compare_steps": 809,
     "devices": 2125,
-    "devices.cpu": 797,
-    "devices.cuda": 955,
+    "devices.cpu": 799,
+    "devices.cuda": 938,
     "devices.pretend": 7150,
     "distributed": 1040,
     "history": 472,
     "judge": 3623,
-    "measure": 4052,
+    "measure": 4038,
     "model": 1929,
-    "plugin": 2997,
+    "plugin": 2995,
     "report": 1341,
     "report.ci": 650,
     "report.exchange": 161,
@@ -330,12 +330,12 @@ MOST_CODE: Final = {
     "runner": 3051,  # signatures broken by longer names
     "sharing": 229,
     "trainers": 469,
-    "worker": 1494,
+    "worker": 1417,
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 298
+MOST_DATACLASSES: Final = 297
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

@@ -22,7 +22,6 @@ from zlib import crc32
 import pytest
 
 from ..compare_steps.interleave import compare_steps
-from ..compare_steps.isolation import Pair
 from ..compare_steps.isolation import SharedState
 from ..devices import open_device
 from ..devices import scripted_device
@@ -30,19 +29,16 @@ from ..devices.base import MeasuringDevice
 from ..devices.base import with_clock
 from ..devices.torch_state import process_settings
 from ..errors import RunError
-from ..measure.forecast import FitQuestion
 from ..measure.step import Subject
 from ..model.ab import AbResult
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
-from ..model.run import ComparedCall
 from ..model.run import Ending
-from ..model.run import StepCall
+from ..model.run import TestResult
 from ..worker import child
-from ..worker.call_result import Compared
-from ..worker.call_result import Prospect
+from ..worker.fixture import FixtureCall
 from ..worker.measurer import call_key
 from ..worker.unmeasured import PlainRun
 from .module_view import View
@@ -217,7 +213,7 @@ class Rendezvous:
         )
 
 
-class Host:
+class Host(PlainRun):
     """The host of the fixture of one version: it measures nothing by itself."""
 
     def __init__(
@@ -232,46 +228,23 @@ class Host:
     def torch_device(self) -> str:
         return self._torch_device
 
-    def measure(
-        self,
-        item: pytest.Item,
-        subject: Subject,
-        name: str | None,
-        budget: Mapping[str, object],  # noqa: ARG002 - of the protocol
-    ) -> object:
+    def measure(self, call: FixtureCall, subject: Subject) -> object:
         """Run a step of another call once, as plain pytest does."""
-        key = call_key(item.nodeid, name, taken=self._taken, comparisons=())
+        nodeid = call.item.nodeid
+        key = call_key(nodeid, call.name, taken=self._taken, comparisons=())
         self._taken.append(key)
         if key == self._call:
             self._side.subject = subject
             self._arrive()
         return subject.run_once()
 
-    def compare(
-        self,
-        item: pytest.Item,
-        pair: Pair,
-        name: str | None,
-        budget: Mapping[str, object],
-    ) -> Compared:
-        return PlainRun().compare(item, pair, name, budget)
-
-    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
-        return PlainRun().fits(item, question)
-
     def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
         """Return what the call measured when the version was by itself."""
         known = {m.test: m for m in self._side.guest.measured}
         return known.get(self._taken[-1]) if self._taken else None
 
-    def calls_of(self, test: str) -> tuple[StepCall, ...]:  # noqa: ARG002
-        return ()
-
-    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:  # noqa: ARG002
-        return ()
-
-    def foresaw(self, test: str) -> bool:  # noqa: ARG002
-        return False
+    def added_to(self, result: TestResult, test: str) -> TestResult:  # noqa: ARG002
+        return result
 
 
 def _object(why: str | None) -> None:

@@ -13,15 +13,15 @@ from ..devices.base import MeasuringDevice
 from ..devices.base import with_clock
 from ..measure.emulated import audit
 from ..measure.phases import later_phases
+from ..measure.plan import Deadline
+from ..measure.plan import Follow
 from ..measure.plan import MeasurePlan
 from ..measure.plan import PhaseContext
 from ..measure.plan import TimeShare
 from ..measure.plan import cut_short
+from ..measure.plan import nobody
 from ..measure.profile import PROFILED_STEPS
-from ..measure.step import Deadline
-from ..measure.step import Follow
 from ..measure.step import Subject
-from ..measure.step import nobody
 from ..model.ab import AbResult
 from ..model.ab import Sides
 from ..model.measurement import Measurement
@@ -31,6 +31,7 @@ from ..model.metrics import PEAK_REQUESTED
 from ..model.metrics import PEAK_RESERVED
 from ..model.metrics import SPEEDUP
 from ..model.metrics import limited_by
+from ..model.run import ComparedCall
 from .interleave import compare_steps
 from .isolation import Pair
 from .isolation import addresses_of
@@ -88,17 +89,9 @@ class Question:
     detect: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComparedSides:
-    """What both showed, and ``after`` by itself."""
-
-    sides: Sides
-    after: Measurement
-
-
 def compare_sides(
     device: Device, question: Question, follow: Follow = nobody
-) -> ComparedSides:
+) -> ComparedCall:
     """Compare two steps in time and in all that is counted; *follow* gets the progress.
 
     Raises ``UsageError``, ``PreflightError``, ``StepError`` and whatever a step raises.
@@ -187,7 +180,7 @@ def _counted(
 
 def _compared(
     time: AbResult | None, before: Measurement, after: Measurement, trained: str
-) -> ComparedSides:
+) -> ComparedCall:
     unmeasured = _unmeasured(before, after)
     sides = Sides(
         time=None if SPEEDUP.name in unmeasured else time,
@@ -196,7 +189,7 @@ def _compared(
         unmeasured=unmeasured,
         training=trained,
     )
-    return ComparedSides(sides=sides, after=after)
+    return ComparedCall(sides=sides, after=after)
 
 
 def _unmeasured(before: Measurement, after: Measurement) -> Mapping[str, str]:

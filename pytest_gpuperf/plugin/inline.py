@@ -48,6 +48,7 @@ from ..report.json.results import to_json
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.evaluation import RunResult
+from ..runner.plan import RunRequest
 from ..runner.reporting import Reporter
 from ..runner.screening import Case
 from ..runner.screening import samples_of
@@ -133,16 +134,17 @@ class InlineSession:
         self.params: dict[str, Mapping[str, object]] = {}
         folders = CompileFolders(settings.compile_timing)
         config.add_cleanup(folders.close)
-        self._measuring = Measuring(
-            device,
-            settings,
+        request = RunRequest(
+            tests=(),
+            device=kind,
+            settings=settings,
             stored=counted(self._baselines.entries),
             round_steps=stored_round_steps(self._baselines.entries),
-            folders=folders,
             stored_steps=(
                 {} if settings.update else stored_steps(self._baselines.entries, kind)
             ),
         )
+        self._measuring = Measuring(device, request, folders)
         config.stash[measurer_key] = self._measuring
         config.stash[chosen_key] = self._chosen = set[str]()
 
@@ -183,11 +185,8 @@ class InlineSession:
     def _case(self, item: pytest.Item, ended: TestResult) -> Case:
         """Return the one run of *item*, and what was measured in it."""
         measured = replace(
-            ended,
+            self._measuring.added_to(ended, item.nodeid),
             properties=recorded(item),
-            calls=self._measuring.calls_of(item.nodeid),
-            comparisons=self._measuring.comparisons_of(item.nodeid),
-            foresaw=self._measuring.foresaw(item.nodeid),
             asked=asks(item),
         )
         return Case(item.nodeid, [measured])

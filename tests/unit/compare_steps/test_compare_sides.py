@@ -11,7 +11,6 @@ import pytest
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.compare_steps.isolation import Pair
-from pytest_gpuperf.compare_steps.measure import ComparedSides
 from pytest_gpuperf.compare_steps.measure import Question
 from pytest_gpuperf.compare_steps.measure import compare_sides
 from pytest_gpuperf.devices.base import AllocatedBlock
@@ -21,6 +20,7 @@ from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.run import ComparedCall
 from pytest_gpuperf.report.screen.comparison import why_unmeasured
 
 
@@ -84,7 +84,7 @@ def compare(
     *,
     device: type[ScriptedDevice] = ScriptedDevice,
     seconds: float = 60.0,
-) -> ComparedSides:
+) -> ComparedCall:
     question = Question(
         pair=Pair(before=Subject(step=int), after=Subject(step=float)),
         test="a.py::t",
