@@ -9,7 +9,7 @@ from scripted_device import simulated
 
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
-from pytest_gpuperf.measure.step import Deadline
+from pytest_gpuperf.measure.plan import Deadline
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.environment import DeviceKind
 

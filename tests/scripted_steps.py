@@ -8,7 +8,7 @@ from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices.base import Device
 from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.measure.step import Deadline
+from pytest_gpuperf.measure.plan import Deadline
 from pytest_gpuperf.measure.step import Subject
 
 

@@ -396,18 +396,18 @@ MOST_CODE: Final = {
     "": 536,  # the id of a page without jinja2
     "baselines": 1036,
     "cli": 2212,
-    "compare_commits": 1527,  # signatures broken by longer names
+    "compare_commits": 1520,  # signatures broken by longer names
     "compare_steps": 764,
     "devices": 2084,
-    "devices.cpu": 799,
-    "devices.cuda": 965,
+    "devices.cpu": 801,
+    "devices.cuda": 948,
     "devices.pretend": 7169,  # its door: what others may import
     "distributed": 1032,
     "history": 472,
     "judge": 3506,  # what chooses by a clock is blamed after eight runs
-    "measure": 3888,
+    "measure": 3874,
     "model": 1974,
-    "plugin": 2901,
+    "plugin": 2899,
     "report": 1318,
     "report.ci": 630,
     "report.exchange": 161,
@@ -417,7 +417,7 @@ MOST_CODE: Final = {
     "runner": 2996,  # signatures broken by longer names
     "sharing": 309,
     "trainers": 469,
-    "worker": 1504,  # the user's own code that names a clock
+    "worker": 1427,  # the user's own code that names a clock
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""

@@ -35,10 +35,10 @@ from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
-from ..model.run import ComparedCall
 from ..model.run import Ending
-from ..model.run import StepCall
+from ..model.run import TestResult
 from ..worker import child
+from ..worker.fixture import FixtureCall
 from ..worker.measurer import call_key
 from ..worker.unmeasured import PlainRun
 from .module_view import Guest
@@ -199,15 +199,10 @@ class Host(PlainRun):
     def torch_device(self) -> str:
         return self._torch_device
 
-    def measure(
-        self,
-        item: pytest.Item,
-        subject: Subject,
-        name: str | None,
-        budget: Mapping[str, object],  # noqa: ARG002 - of the protocol
-    ) -> object:
+    def measure(self, call: FixtureCall, subject: Subject) -> object:
         """Run a step of another call once, as plain pytest does."""
-        key = call_key(item.nodeid, name, taken=self._taken, comparisons=())
+        nodeid = call.item.nodeid
+        key = call_key(nodeid, call.name, taken=self._taken, comparisons=())
         self._taken.append(key)
         if key == self._call:
             self._view.subject = subject
@@ -219,14 +214,8 @@ class Host(PlainRun):
         known = {m.test: m for m in self._view.guest.measured}
         return known.get(self._taken[-1]) if self._taken else None
 
-    def calls_of(self, test: str) -> tuple[StepCall, ...]:  # noqa: ARG002
-        return ()
-
-    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:  # noqa: ARG002
-        return ()
-
-    def foresaw(self, test: str) -> bool:  # noqa: ARG002
-        return False
+    def added_to(self, result: TestResult, test: str) -> TestResult:  # noqa: ARG002
+        return result
 
 
 def _object(why: str | None) -> None:

@@ -38,6 +38,7 @@ from ..runner.relocation import Relocation
 from ..runner.relocation import stranger
 from ..worker import child
 from ..worker.items import plan_of
+from ..worker.measurer import CallListener
 from .side_server import Collected
 from .side_server import Selection
 
@@ -88,7 +89,9 @@ def measure(raw: Mapping[str, Any]) -> dict[str, Any]:
     def note(call: str) -> None:
         settings[call] = process_settings()
 
-    results = child.run_tests(request, child.measuring_for(request, arriving=note))
+    results = child.run_tests(
+        request, child.measuring_for(request, listener=CallListener(arriving=note))
+    )
     # After the tests: a module that is imported late, inside of a step, may be another
     # version's.
     objection = _objection(decode(Relocation, raw["relocation"]))

@@ -32,10 +32,10 @@ from ..judge.interleaved import decide_quads
 from ..judge.interleaved import judge_quads
 from ..judge.interleaved import quad_schedule
 from ..judge.interleaved import quartiles
-from ..measure.step import Deadline
-from ..measure.step import Follow
+from ..measure.plan import Deadline
+from ..measure.plan import Follow
+from ..measure.plan import nobody
 from ..measure.step import Subject
-from ..measure.step import nobody
 from ..measure.timing import LEAST_QUEUED_STEPS
 from ..measure.timing import TimedBlock
 from ..measure.timing import time_alone

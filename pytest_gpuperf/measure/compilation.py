@@ -22,11 +22,11 @@ from ..model.metric import Metric
 from ..model.metrics import COMPILED
 from ..model.metrics import read_in
 from .bottleneck import WAITING_FINDINGS
+from .plan import Deadline
 from .plan import Found
 from .plan import MeasuredStep
 from .plan import MeasurePlan
 from .plan import PhaseContext
-from .step import Deadline
 from .step import Subject
 from .timing import unwaited_ns_of
 
@@ -87,43 +87,18 @@ UNCOMPILED_STEP: Final = "nothing was compiled: the step uses no torch.compile, 
 STILL_COMPILING: Final = f"each of the first {MOST_COMPILING} steps compiled again"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompileTime:
-    """What compiling took in the first steps, and without waits for a core, in seconds.
-
-    Without one, ``unmeasured`` says why the step has none, ``missed`` why this run has.
-    """
-
-    seconds: float | None = None
-    unwaited_s: float = 0.0
-    unmeasured: str = ""
-    missed: str = ""
-
-    def added_to(
-        self, measurement: Measurement, metric: Metric = COMPILE_S
-    ) -> Measurement:
-        """Return *measurement* with this as its *metric*."""
-        if self.unmeasured:
-            names = [metric.name for metric in COMPILE_TIMES]
-            return measurement.lacking(dict.fromkeys(names, self.unmeasured))
-        if self.seconds is None:
-            return measurement.missing({metric.name: self.missed})
-        times = {metric.name: Distribution.of([self.seconds])}
-        return replace(
-            measurement,
-            times={**measurement.times, **times},
-            samples={**measurement.samples, metric.name: (self.seconds,)},
-            unwaited={**measurement.unwaited, metric.name: self.unwaited_s},
-        )
-
-
 def time_compiling(
-    device: MeasuringDevice, subject: Subject, test: str, caches: Path
-) -> CompileTime:
+    device: MeasuringDevice,
+    subject: Subject,
+    test: str,
+    caches: Path,
+    metric: Metric = COMPILE_S,
+) -> Found:
     """Run the first steps of *subject*, until one compiles nothing, and time the compiler.
 
-    It keeps what it makes in the folder *caches*, which may have it from another process.
-    Raises ``PreflightError``, ``StepError`` and whatever the step raises.
+    It keeps what it makes in the folder *caches*, which may have it from another process:
+    *metric* says whether it does. Raises ``PreflightError``, ``StepError`` and whatever
+    the step raises.
     """
     device.preflight()
     subject = subject.prepared(device, test)
@@ -135,9 +110,9 @@ def time_compiling(
             device.synchronize()
             now_s = compiled_s()
             if now_s == last_s:
-                return _between(before, Clocks.of(device, compiled_s))
+                return _between(before, Clocks.of(device, compiled_s), metric.name)
             last_s = now_s
-    return CompileTime(missed=STILL_COMPILING)
+    return Found(missed={metric.name: STILL_COMPILING})
 
 
 def compile_again(
@@ -147,8 +122,8 @@ def compile_again(
     test = plan.test
     measurement = Measurement(test=test, environment=device.environment())
     if plan.caches is not None:
-        found = time_compiling(device, subject, test, plan.caches)
-        measurement = found.added_to(measurement, COMPILE_WARM_S)
+        found = time_compiling(device, subject, test, plan.caches, COMPILE_WARM_S)
+        measurement = found.added_to(measurement)
     result = subject.prepared(device, test).run_once()
     return MeasuredStep(measurement=measurement, result=result)
 
@@ -173,10 +148,12 @@ class Clocks:
         )
 
 
-def _between(before: Clocks, after: Clocks) -> CompileTime:
+def _between(before: Clocks, after: Clocks, name: str) -> Found:
+    """Return what compiling took in between, and without what was waited for a core."""
     seconds = after.compiled_s - before.compiled_s
     if seconds <= 0:
-        return CompileTime(unmeasured=UNCOMPILED_STEP)
+        names = [metric.name for metric in COMPILE_TIMES]
+        return Found(unmeasured=dict.fromkeys(names, UNCOMPILED_STEP))
     wall_ns = after.now_ns - before.now_ns
     unwaited_ns = unwaited_ns_of(
         before.waiting_ns,
@@ -186,4 +163,8 @@ def _between(before: Clocks, after: Clocks) -> CompileTime:
     )
     # The steps' own part is small beside it, and belongs to what is left either way.
     waited_s = (wall_ns - unwaited_ns) / 1e9
-    return CompileTime(seconds=seconds, unwaited_s=max(0.0, seconds - waited_s))
+    return Found(
+        times={name: Distribution.of([seconds])},
+        samples={name: (seconds,)},
+        unwaited={name: max(0.0, seconds - waited_s)},
+    )

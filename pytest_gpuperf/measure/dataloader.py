@@ -22,6 +22,7 @@ from ..model.measurement import Measurement
 from ..model.measurement import thinned
 from ..model.metrics import LOADER_WAIT
 from ..model.metrics import STEP_MS
+from .plan import Found
 from .step import Batches
 from .step import Fetched
 from .step import FetchTimes
@@ -97,15 +98,11 @@ def with_loader_wait(
     if batches is None:
         return measurement
     name, shares = LOADER_WAIT.name, [w.percent for w in waits if w is not None]
-    remarks = (*measurement.remarks, *_on_openings(batches, measurement))
+    remarks = tuple(_on_openings(batches, measurement))
     if not shares:
-        return replace(measurement.lacking({name: SINGLE}), remarks=remarks)
-    return replace(
-        measurement,
-        times={**measurement.times, name: Distribution.of(shares)},
-        samples={**measurement.samples, name: thinned(shares)},
-        remarks=remarks,
-    )
+        return Found(unmeasured={name: SINGLE}, remarks=remarks).added_to(measurement)
+    times, samples = {name: Distribution.of(shares)}, {name: thinned(shares)}
+    return Found(times=times, samples=samples, remarks=remarks).added_to(measurement)
 
 
 def _on_openings(batches: FetchTimes, measurement: Measurement) -> Iterator[str]:

@@ -40,6 +40,7 @@ from .further_steps import SeenStep
 from .further_steps import cause_of
 from .further_steps import look_further
 from .plan import LATER
+from .plan import Deadline
 from .plan import Found
 from .plan import MeasuredStep
 from .plan import MeasurePlan
@@ -49,7 +50,6 @@ from .plan import untouched
 from .prediction import PREDICTED_NAMES
 from .prediction import PREDICTED_STEPS
 from .prediction import predict_memory
-from .step import Deadline
 from .step import Subject
 from .syncs import allowing
 from .syncs import reason_on_line

@@ -37,6 +37,7 @@ from ..model.metrics import PROCESS_MS
 from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import STEP_MS
 from ..model.metrics import TOKENS_PER_S
+from .plan import Deadline
 from .plan import MeasuredStep
 from .plan import MeasurePlan
 from .profile import PROFILED_STEPS
@@ -47,7 +48,6 @@ from .profile import portable_from
 from .profile import profile_steps
 from .profile import write_trace
 from .step import Arguments
-from .step import Deadline
 from .step import Subject
 from .warmup import warm_up
 

@@ -75,27 +75,20 @@ STEADY_STEPS: Final = 2
 Make = Callable[[], object]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Foresight:
-    """What a step needs as it is, and with each saving; ``None`` if that fails."""
-
-    forecast: Forecast
-    savings: dict[Saving, Forecast | None]
-
-
 def foresee(
-    make: Make, halved: Make | None, *, root: str, values: bool, savings: bool
-) -> Foresight:
-    """Predict the step that *make* makes, and again with each saving if *savings*.
+    question: FitQuestion, root: str
+) -> tuple[Forecast, dict[Saving, Forecast | None]]:
+    """Predict the step of *question* as it is, and with each saving if it asks for them.
 
-    *halved* makes it for half the batch. Ghosts have *values*, or only sizes. Lines
-    below the directory *root* are the project's. Raises whatever *make* and its step
-    raise without a saving.
+    A saving with which the step fails has no prediction. Lines below the directory *root*
+    are the project's. Raises whatever makes the step and the step raise without a saving.
     """
-    with pretend_gpu(root, values=values):
+    make = question.make
+    with pretend_gpu(root, values=question.values):
         forecast = _forecast(make, root, nullcontext)
-        tried = dict(_with_savings(make, halved, root)) if savings else {}
-        return Foresight(forecast=forecast, savings=tried)
+        if not question.savings:
+            return forecast, {}
+        return forecast, dict(_with_savings(make, question.halved, root))
 
 
 def _with_savings(

@@ -19,7 +19,7 @@ from ..model.metric import Metric
 from ..model.metrics import FURTHER
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import OF_A_PERIOD
-from .step import Deadline
+from .plan import Deadline
 
 
 LOOKED_STEPS: Final = 100

@@ -47,12 +47,12 @@ from ..model.metrics import PEAK_RESERVED
 from ..model.metrics import read_in
 from .compilation import COMPILED_NAMES
 from .plan import MEMORY_STEPS
+from .plan import Deadline
 from .plan import Found
 from .plan import PhaseContext
 from .profile import Portable
 from .profile import file_name
 from .profile import portable_from
-from .step import Deadline
 from .step import Subject
 from .trace import is_blamable
 

@@ -39,6 +39,7 @@ from .memory import MEMORY_NAMES
 from .memory import explained
 from .memory import memory_of_steps
 from .plan import CUT_SHORT
+from .plan import Deadline
 from .plan import Found
 from .plan import LaterPhase
 from .plan import MeasuredStep
@@ -51,7 +52,6 @@ from .plan import untouched
 from .profile import TRACE_NAMES
 from .profile import traced_period
 from .profile import traced_steps
-from .step import Deadline
 from .step import Subject
 from .timing import COUNTED_NAMES
 from .timing import LATENCY_NAMES

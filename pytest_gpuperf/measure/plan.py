@@ -20,6 +20,7 @@ from ..devices.base import TraceEvent
 from ..model.finding import Finding
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
+from ..model.measurement import Samples
 from ..model.metric import MeasuringPhase
 from ..model.metric import Metric
 from ..model.metrics import COLLECTIVE_BYTES
@@ -34,10 +35,41 @@ from ..model.metrics import SYNCS
 from ..model.metrics import read_in
 from ..model.run import RunMode
 from .step import WORK
-from .step import Deadline
-from .step import Follow
 from .step import Subject
-from .step import nobody
+
+
+# The cap on what measuring one test may cost.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """A point on the device's host clock."""
+
+    now_ns: Callable[[], int]
+    at_ns: int
+
+    @classmethod
+    def after(cls, seconds: float, now_ns: Callable[[], int]) -> Deadline:
+        return cls(now_ns=now_ns, at_ns=now_ns() + round(seconds * 1e9))
+
+    def leaves(self, ms: float) -> bool:
+        """Whether *ms* milliseconds of work still fit."""
+        return self.now_ns() + ms * 1e6 <= self.at_ns
+
+    def reserving(self, ms: float) -> Deadline:
+        """Return the point *ms* milliseconds earlier: what comes later has them."""
+        return replace(self, at_ns=self.at_ns - round(ms * 1e6))
+
+
+# The progress callback of a measurement: called between steps, never in a timed round.
+
+Follow = Callable[[str], object]
+"""Takes what is being done, as ``round 12/20``; it returns in microseconds."""
+
+
+def nobody(doing: str) -> None:
+    """Follow nothing."""
+    del doing
 
 
 # What is asked.
@@ -292,13 +324,16 @@ def cut_short(
 class Found:
     """What a phase found, by metric name, why it did not, and the causes.
 
-    ``at_most`` says why a number is a bound. For what is ``cut`` it had too little time.
+    As in a ``Measurement``; for what is ``cut`` it had too little time.
     """
 
     times: Mapping[str, Distribution] = field(default_factory=dict)
+    samples: Samples = field(default_factory=dict)
+    unwaited: Mapping[str, float] = field(default_factory=dict)
     exact: Mapping[str, int] = field(default_factory=dict)
     at_most: Mapping[str, str] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
+    missed: Mapping[str, str] = field(default_factory=dict)
     cut: frozenset[str] = frozenset()
     findings: tuple[Finding, ...] = ()
     remarks: tuple[str, ...] = ()
@@ -306,8 +341,10 @@ class Found:
     def added_to(self, measurement: Measurement) -> Measurement:
         """Return *measurement* with all of it."""
         added = replace(
-            measurement.lacking(self.unmeasured),
+            measurement.lacking(self.unmeasured).missing(self.missed),
             times={**measurement.times, **self.times},
+            samples={**measurement.samples, **self.samples},
+            unwaited={**measurement.unwaited, **self.unwaited},
             exact={**measurement.exact, **self.exact},
             at_most={**measurement.at_most, **self.at_most},
             findings=(*measurement.findings, *self.findings),

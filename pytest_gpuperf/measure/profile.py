@@ -51,9 +51,9 @@ from .further_steps import look_further
 from .gpu_activity import count_launches
 from .gpu_activity import least_launches
 from .gpu_activity import replays_graphs
+from .plan import Deadline
 from .plan import PhaseContext
 from .plan import UntouchedError
-from .step import Deadline
 from .step import Subject
 from .syncs import find_syncs
 from .syncs import most_waits

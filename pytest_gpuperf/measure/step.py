@@ -144,40 +144,6 @@ class Batches:
         )
 
 
-# The cap on what measuring one test may cost.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Deadline:
-    """A point on the device's host clock."""
-
-    now_ns: Callable[[], int]
-    at_ns: int
-
-    @classmethod
-    def after(cls, seconds: float, now_ns: Callable[[], int]) -> Deadline:
-        return cls(now_ns=now_ns, at_ns=now_ns() + round(seconds * 1e9))
-
-    def leaves(self, ms: float) -> bool:
-        """Whether *ms* milliseconds of work still fit."""
-        return self.now_ns() + ms * 1e6 <= self.at_ns
-
-    def reserving(self, ms: float) -> Deadline:
-        """Return the point *ms* milliseconds earlier: what comes later has them."""
-        return replace(self, at_ns=self.at_ns - round(ms * 1e6))
-
-
-# The progress callback of a measurement: called between steps, never in a timed round.
-
-Follow = Callable[[str], object]
-"""Takes what is being done, as ``round 12/20``; it returns in microseconds."""
-
-
-def nobody(doing: str) -> None:
-    """Follow nothing."""
-    del doing
-
-
 Arguments = tuple[object, ...]
 Setup = Callable[[], object]
 

@@ -42,12 +42,12 @@ from .dataloader import loader_wait
 from .plan import CUT_SHORT
 from .plan import LEAST_ROUNDS
 from .plan import MEMORY_STEPS
+from .plan import Deadline
+from .plan import Follow
 from .plan import Found
 from .plan import PhaseContext
-from .step import Deadline
-from .step import Follow
+from .plan import nobody
 from .step import Subject
-from .step import nobody
 from .warmup import QUIET_RATIO
 
 
@@ -549,13 +549,12 @@ def isolated_steps(at: PhaseContext) -> Measurement:
     # Without streams nothing is enqueued: the step just runs, so the two times are one.
     if SPAN_MS.name in at.measurement.times:
         times[ENQUEUE_MS.name] = Distribution.of([one.enqueue_ms for one in alone])
-    unwaited_ms = median(one.unwaited_ms for one in alone)
-    found = Found(times=times).added_to(at.measurement)
-    return replace(
-        found,
-        unwaited={**found.unwaited, LATENCY_MS.name: unwaited_ms},
-        samples={**found.samples, LATENCY_MS.name: thinned(latency_ms)},
+    found = Found(
+        times=times,
+        samples={LATENCY_MS.name: thinned(latency_ms)},
+        unwaited={LATENCY_MS.name: median(one.unwaited_ms for one in alone)},
     )
+    return found.added_to(at.measurement)
 
 
 def time_isolated_steps(

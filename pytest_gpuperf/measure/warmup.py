@@ -10,10 +10,10 @@ from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..model.environment import Capability
-from .step import Deadline
-from .step import Follow
+from .plan import Deadline
+from .plan import Follow
+from .plan import nobody
 from .step import Subject
-from .step import nobody
 
 
 WINDOW: Final = 8

@@ -46,6 +46,7 @@ from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.evaluation import RunResult
 from ..runner.outcome import Reporter
+from ..runner.plan import RunRequest
 from ..runner.screening import Case
 from ..runner.screening import samples_of
 from ..runner.verdicts import compared
@@ -124,16 +125,17 @@ class InlineSession(ReportedRun):
         self._samples: dict[str, tuple[Samples, ...]] = {}
         folders = CompileFolders(settings.compile_timing)
         config.add_cleanup(folders.close)
-        self._measuring = Measuring(
-            device,
-            settings,
+        request = RunRequest(
+            tests=(),
+            device=kind,
+            settings=settings,
             stored=counted(self._baselines.entries),
             round_steps=stored_round_steps(self._baselines.entries),
-            folders=folders,
             stored_steps=(
                 {} if settings.update else stored_steps(self._baselines.entries, kind)
             ),
         )
+        self._measuring = Measuring(device, request, folders)
         config.stash[measurer_key] = self._measuring
         config.stash[chosen_key] = self._chosen = set[str]()
 
@@ -174,11 +176,8 @@ class InlineSession(ReportedRun):
     def _case(self, item: pytest.Item, ended: TestResult) -> Case:
         """Return the one run of *item*, and what was measured in it."""
         measured = replace(
-            ended,
+            self._measuring.added_to(ended, item.nodeid),
             properties=recorded(item),
-            calls=self._measuring.calls_of(item.nodeid),
-            comparisons=self._measuring.comparisons_of(item.nodeid),
-            foresaw=self._measuring.foresaw(item.nodeid),
             asked=asks(item),
         )
         return Case(item.nodeid, [measured])

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
@@ -35,10 +34,8 @@ from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
-from ..model.run import ComparedCall
 from ..model.run import Ending
 from ..model.run import RunMode
-from ..model.run import StepCall
 from ..model.run import Stop
 from ..model.run import TestResult
 from ..report.secrets import masked
@@ -54,6 +51,8 @@ from .fixture import Measurer
 from .fixture import measurer_key
 from .items import asks
 from .items import recorded
+from .measurer import NO_LISTENER
+from .measurer import CallListener
 from .measurer import Measuring
 from .pytest_start import KnownPackages
 from .pytest_start import installed
@@ -138,13 +137,10 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     is_timed = request.device.has(Capability.CLOCK)
     alone = head_start.undisturbed if is_timed else nullcontext
     folders = CompileFolders(request.compile_timing, request.caches)
-    measuring = measuring_for(
-        request,
-        arriving=send_progress,
-        follow=send_progress_seldom,
-        folders=folders,
-        alone=alone,
+    listener = CallListener(
+        arriving=send_progress, follow=send_progress_seldom, alone=alone
     )
+    measuring = measuring_for(request, folders=folders, listener=listener)
     results = run_tests(request, measuring)
     if request.mode is RunMode.MEASURE:
         spent_s = head_start.seconds_of_turn() or (HostClock.wall_ns() - start_ns) / 1e9
@@ -164,20 +160,17 @@ def enter(request: RunRequest) -> None:
     sys.argv = ["pytest", *request.tests]
 
 
-def measuring_for(  # noqa: PLR0913  what is measured, and who hears of it
+def measuring_for(
     request: RunRequest,
     watch: Callable[[Device], Device] = lambda device: device,
     *,
-    arriving: Callable[[str], None] = lambda _: None,
-    follow: Callable[[str, str], object] = lambda _, __: None,
     folders: CompileFolders | None = None,
-    alone: Callable[[], AbstractContextManager[object]] = nullcontext,
+    listener: CallListener = NO_LISTENER,
 ) -> Measuring:
     """Open the device, and measure on the one that *watch* makes of it.
 
-    The device is entered before collection, and never left. *arriving* is called
-    with the key of each call before it is measured, *follow* with the key and what is
-    done. Without *folders* no compiler is timed. Each call is measured inside of *alone*.
+    The device is entered before collection, and never left. Without *folders* no
+    compiler is timed.
     """
     settings = request.settings
     device = open_device(
@@ -189,20 +182,7 @@ def measuring_for(  # noqa: PLR0913  what is measured, and who hears of it
         peak_tflops=settings.peak_tflops,
     )
     device.enter()
-    return Measuring(
-        watch(device),
-        settings,
-        mode=request.mode,
-        stored=request.stored,
-        round_steps=request.round_steps,
-        stored_steps=request.stored_steps,
-        confirms=request.number > 0,
-        timed=request.timed,
-        folders=folders,
-        arriving=arriving,
-        follow=follow,
-        alone=alone,
-    )
+    return Measuring(watch(device), request, folders, listener)
 
 
 def run_tests(
@@ -235,14 +215,8 @@ def run_tests(
 class Keeper(Measurer, Protocol):
     """The object behind the fixture, which keeps what it measured by test."""
 
-    def calls_of(self, test: str) -> tuple[StepCall, ...]:
-        """Return what was measured."""
-
-    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:
-        """Return what was compared."""
-
-    def foresaw(self, test: str) -> bool:
-        """Whether it asked what a step would need."""
+    def added_to(self, result: TestResult, test: str) -> TestResult:
+        """Return *result* with what was measured of *test*."""
 
 
 class MeasuringProcess:
@@ -330,13 +304,10 @@ class MeasuringProcess:
         if known and known.ending is not Ending.PASSED:
             ended = known
         self._results[item.nodeid] = replace(
-            ended,
+            self._measuring.added_to(ended, item.nodeid),
             sections=tuple((title, _unsecret(t)) for title, t in report.sections),
             properties=recorded(item),
             asked=asks(item),
-            calls=self._measuring.calls_of(item.nodeid),
-            foresaw=self._measuring.foresaw(item.nodeid),
-            comparisons=self._measuring.comparisons_of(item.nodeid),
             seconds=(HostClock.wall_ns() - self._started[item.nodeid]) / 1e9,
         )
 
@@ -351,10 +322,8 @@ class MeasuringProcess:
         known = self._results.get(test)
         ended = known if known and self._is_over else cut_off
         self._results[test] = replace(
-            ended,
+            self._measuring.added_to(ended, test),
             stop=stop,
-            calls=self._measuring.calls_of(test),
-            comparisons=self._measuring.comparisons_of(test),
             seconds=(HostClock.wall_ns() - self._started[test]) / 1e9,
         )
 

@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from collections.abc import Mapping
+from dataclasses import dataclass
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -45,28 +46,25 @@ T = TypeVar("T")
 OWN_FILES: Final = f"{Path(__file__).parents[1]}{os.sep}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FixtureCall:
+    """A call of the fixture in the test ``item``, with its name and its limits."""
+
+    item: pytest.Item
+    name: str | None
+    budget: Mapping[str, object]
+
+
 class Measurer(Protocol):
     """What a call of ``gpuperf(step)`` is handed to."""
 
     def torch_device(self) -> str:
         """Name the device that models and data belong on."""
 
-    def measure(
-        self,
-        item: pytest.Item,
-        subject: Subject,
-        name: str | None,
-        budget: Mapping[str, object],
-    ) -> object:
+    def measure(self, call: FixtureCall, subject: Subject) -> object:
         """Run the step and return its last result."""
 
-    def compare(
-        self,
-        item: pytest.Item,
-        pair: Pair,
-        name: str | None,
-        budget: Mapping[str, object],
-    ) -> Compared:
+    def compare(self, call: FixtureCall, pair: Pair) -> Compared:
         """Run two steps in turns and return what both showed."""
 
     def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
@@ -112,13 +110,13 @@ class Gpuperf:
 
         def measured() -> object:
             subject = subject_of(step, setup)
-            check_call("(step", name, budget)
+            call = self._call("(step", name, budget)
             subject = replace(
                 subject,
                 work=work_of("(step", samples=samples, tokens=tokens),
                 period=period_of("(step", period),
             )
-            return self._measurer.measure(self._item, subject, name, budget)
+            return self._measurer.measure(call, subject)
 
         return _or_refused(measured)
 
@@ -152,11 +150,11 @@ class Gpuperf:
         def looped() -> object:
             from ..measure.dataloader import loop_over
 
-            check_call(".loader(loader, step", name, budget)
+            call = self._call(".loader(loader, step", name, budget)
             work = work_of(".loader(loader, step", samples=samples, tokens=tokens)
             subject = replace(loop_over(loader, step), work=work)
             try:
-                return self._measurer.measure(self._item, subject, name, budget)
+                return self._measurer.measure(call, subject)
             finally:
                 # Workers of the loader would go on fetching beside the next
                 # measurement.
@@ -227,11 +225,18 @@ class Gpuperf:
         budget: Mapping[str, object],
     ) -> Callable[[Subject], object]:
         """Return what measures the steps of a loop; *call* is how the call begins."""
-        check_call(call, name, budget)
+        asked = self._call(call, name, budget)
         work = work_of(call, samples=samples, tokens=tokens)
         return lambda subject: self._measurer.measure(
-            self._item, replace(subject, work=work), name, budget
+            asked, replace(subject, work=work)
         )
+
+    def _call(
+        self, call: str, name: str | None, budget: Mapping[str, object]
+    ) -> FixtureCall:
+        """Return the call that begins with *call*; raise ``UsageError`` if it is wrong."""
+        check_call(call, name, budget)
+        return FixtureCall(item=self._item, name=name, budget=budget)
 
     def compare(
         self,
@@ -263,8 +268,8 @@ class Gpuperf:
                 after=subject_of(after, setup),
                 training=_training(same_training),
             )
-            check_call(".compare(before, after", name, budget)
-            return self._measurer.compare(self._item, pair, name, budget)
+            call = self._call(".compare(before, after", name, budget)
+            return self._measurer.compare(call, pair)
 
         return _or_refused(compared)
 

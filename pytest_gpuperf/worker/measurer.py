@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import nullcontext
+from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -53,12 +53,13 @@ from ..model.run import ComparedCall
 from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StepCall
-from ..model.run import StoredStep
-from ..settings import Settings
+from ..model.run import TestResult
+from ..runner.plan import RunRequest
 from . import draws
 from .call_result import Compared
 from .call_result import Prospect
 from .compile_again import CompileFolders
+from .fixture import FixtureCall
 from .items import below
 
 
@@ -129,48 +130,41 @@ def measured_call(device: Device, subject: Subject, plan: MeasurePlan) -> Measur
     return measure(alone, subject, plan)
 
 
-NO_KEYWORDS: Final[Mapping[str, Sequence[str]]] = {}
-NO_STEPS: Final[Mapping[str, int]] = {}
-NO_TIMES: Final[Mapping[str, StoredStep]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallListener:
+    """What follows a run: by default nothing does.
+
+    ``arriving`` is called with the key of each call before it is measured, ``follow`` with
+    the key and what is being done. Each call is measured inside of ``alone``, which keeps
+    others from disturbing it.
+    """
+
+    arriving: Callable[[str], None] = lambda _: None
+    follow: Callable[[str, str], object] = lambda _, __: None
+    alone: Callable[[], AbstractContextManager[object]] = nullcontext
+
+
+NO_LISTENER: Final = CallListener()
 
 
 class Measuring:
-    """Measures on an open device and keeps every call by test."""
+    """Measures on an open *device* what *request* asks, and keeps every call by test.
 
-    def __init__(  # noqa: PLR0913  what it measures with, and who hears of it
+    What is compiled of a call is in its folder of *folders*.
+    """
+
+    def __init__(
         self,
         device: Device,
-        settings: Settings,
-        *,
-        mode: RunMode = RunMode.MEASURE,
-        stored: Mapping[str, Sequence[str]] = NO_KEYWORDS,
-        round_steps: Mapping[str, int] = NO_STEPS,
-        stored_steps: Mapping[str, StoredStep] = NO_TIMES,
-        confirms: bool = False,
-        timed: Collection[str] = (),
+        request: RunRequest,
         folders: CompileFolders | None = None,
-        arriving: Callable[[str], None] = lambda _: None,
-        follow: Callable[[str, str], object] = lambda _, __: None,
-        alone: Callable[[], AbstractContextManager[object]] = nullcontext,
+        listener: CallListener = NO_LISTENER,
     ) -> None:
-        """*arriving* is called with the key of each call before it is measured,
-        *follow* with the key and what is being done. *stored* names by call the counts
-        and sizes that its baseline has, *round_steps* has the steps per round of the
-        runs it is compared with, *stored_steps* what a step took in them. *timed* are calls
-        of which nothing but times is read, *folders* those of what is compiled. Each
-        call is measured inside of *alone*, which keeps others from disturbing it."""
-        self._stored = stored
-        self._round_steps = round_steps
-        self._stored_steps = stored_steps
-        self._confirms = confirms
-        self._timed = timed
-        self._folders = folders or CompileFolders(CompileTiming.NEVER)
-        self._arriving = arriving
-        self._follow = follow
-        self._alone = alone
         self._device = device
-        self._settings = settings
-        self._mode = mode
+        self._request = request
+        self._settings = request.settings
+        self._folders = folders or CompileFolders(CompileTiming.NEVER)
+        self._listener = listener
         self._calls: dict[str, list[StepCall]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
         self._foresaw: set[str] = set()
@@ -178,29 +172,31 @@ class Measuring:
     def torch_device(self) -> str:
         return self._device.torch_device
 
-    def calls_of(self, test: str) -> tuple[StepCall, ...]:
-        return tuple(self._calls.get(test, ()))
+    def added_to(self, result: TestResult, test: str) -> TestResult:
+        """Return *result* with what was measured of *test*."""
+        return replace(
+            result,
+            calls=tuple(self._calls.get(test, ())),
+            comparisons=tuple(self._comparisons.get(test, {}).values()),
+            foresaw=test in self._foresaw,
+        )
 
-    def comparisons_of(self, test: str) -> tuple[ComparedCall, ...]:
-        return tuple(self._comparisons.get(test, {}).values())
+    def _keys(self, test: str) -> list[str]:
+        """Return the keys of the calls of *test* that were measured."""
+        return [call.measurement.test for call in self._calls.get(test, ())]
 
     def last(self, item: pytest.Item) -> Measurement | None:
         calls = self._calls.get(item.nodeid)
         return calls[-1].measurement if calls else None
 
-    def measure(
-        self,
-        item: pytest.Item,
-        subject: Subject,
-        name: str | None,
-        budget: Mapping[str, object],
-    ) -> object:
+    def measure(self, call: FixtureCall, subject: Subject) -> object:
+        item = call.item
         self._refuse_missing_ranks(item)
-        test = self._new_key(item, name)
-        self._arriving(test)
-        budgets = (parse_budget(budget), *budgets_of(item))
+        test = self._new_key(item, call.name)
+        self._listener.arriving(test)
+        budgets = (parse_budget(call.budget), *budgets_of(item))
         plan = self._plan(item, test, budgets)
-        with self._alone():
+        with self._listener.alone():
             measured = measured_call(
                 self._device, self._compared(subject, test, item, budgets), plan
             )
@@ -216,20 +212,20 @@ class Measuring:
     ) -> MeasurePlan:
         """Plan what is measured of the call *test* of *item*."""
         hardware = self._device.environment().hardware
-        asked = asked_of(budgets, hardware, self._stored.get(test, ()))
+        asked = asked_of(budgets, hardware, self._request.stored.get(test, ()))
         # Ranks count in each run: what one of them leaves out the others would wait for.
-        only_times = test in self._timed and not self._device.is_ranked
+        only_times = test in self._request.timed and not self._device.is_ranked
         return MeasurePlan(
             test=test,
             seconds=self._settings.seconds,
             asked=asked,
             limited=_limited(budgets),
             only_times=only_times,
-            mode=self._mode,
+            mode=self._request.mode,
             caches=None if only_times else self._folders.folder(test, asked),
             artefacts=self._settings.artefacts,
             root=item.config.rootpath,
-            follow=partial(self._follow, test),
+            follow=partial(self._listener.follow, test),
         )
 
     def _keep(
@@ -247,8 +243,8 @@ class Measuring:
         self, subject: Subject, test: str, item: pytest.Item, budgets: Sequence[Budget]
     ) -> Subject:
         """Add what is known of the stored runs of *test*, a call of *item*."""
-        subject = replace(subject, round_steps=self._round_steps.get(test))
-        stored = self._stored_steps.get(test)
+        subject = replace(subject, round_steps=self._request.round_steps.get(test))
+        stored = self._request.stored_steps.get(test)
         # Ranks make the same number of rounds, bursts of batches take many to average,
         # and so does the slope.
         needs_all = (
@@ -264,7 +260,7 @@ class Measuring:
             budgets,
             self._device.environment().hardware,
             tolerance,
-            confirms=self._confirms,
+            confirms=self._request.number > 0,
         )
         return replace(subject, enough_ms=enough, news_ms=news_ms(stored, tolerance))
 
@@ -272,7 +268,7 @@ class Measuring:
         return call_key(
             item.nodeid,
             name,
-            taken=[call.measurement.test for call in self.calls_of(item.nodeid)],
+            taken=self._keys(item.nodeid),
             comparisons=self._comparisons.get(item.nodeid, {}),
         )
 
@@ -286,10 +282,6 @@ class Measuring:
             )
             raise SkipTest(msg)
 
-    def foresaw(self, test: str) -> bool:
-        """Whether *test* asked what a step would need."""
-        return test in self._foresaw
-
     def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
         """Raise ``SkipTest`` on a device that predicts nothing."""
         device = self._device.emulating
@@ -300,21 +292,13 @@ class Measuring:
             raise SkipTest(msg)
         from ..measure.forecast import foresee
 
-        found = foresee(
-            question.make,
-            question.halved,
-            root=device.root,
-            values=question.values,
-            savings=question.savings,
-        )
+        forecast, savings = foresee(question, device.root)
         self._foresaw.add(item.nodeid)
         if budgets_of(item):
-            self._keep_forecast(item, device, found.forecast)
+            self._keep_forecast(item, device, forecast)
+        fit = fit_of(forecast, question.gib)
         return Prospect(
-            forecast=found.forecast,
-            with_savings=found.savings,
-            gb=question.gib,
-            fit=fit_of(found.forecast, question.gib),
+            forecast=forecast, with_savings=savings, gb=question.gib, fit=fit
         )
 
     def _keep_forecast(
@@ -343,15 +327,10 @@ class Measuring:
         found = of_compiled(found) if forecast.as_eager else found
         self._keep(item, found.added_to(measurement), budgets_of(item))
 
-    def compare(
-        self,
-        item: pytest.Item,
-        pair: Pair,
-        name: str | None,
-        budget: Mapping[str, object],
-    ) -> Compared:
+    def compare(self, call: FixtureCall, pair: Pair) -> Compared:
         from ..compare_steps.measure import compare_sides
 
+        item = call.item
         if ranks_of(item) is not None:
             msg = (
                 "gpuperf.compare(before, after): steps take turns in one process, and "
@@ -360,18 +339,20 @@ class Measuring:
             raise StepError(msg, ErrorId.GP220)
 
         comparisons = self._comparisons.setdefault(item.nodeid, {})
-        measured = [call.measurement.test for call in self.calls_of(item.nodeid)]
-        test = comparison_key(item.nodeid, name, taken={*measured, *comparisons})
+        measured = self._keys(item.nodeid)
+        test = comparison_key(item.nodeid, call.name, taken={*measured, *comparisons})
         tolerance = merged((*tolerances_of(item), self._settings.tolerance))
         question = _question(pair, test, self._settings.seconds, tolerance)
-        self._arriving(test)
+        self._listener.arriving(test)
         # The key is taken only after this: a comparison that raises leaves none behind.
-        with self._alone():
-            found = compare_sides(self._device, question, partial(self._follow, test))
+        with self._listener.alone():
+            found = compare_sides(
+                self._device, question, partial(self._listener.follow, test)
+            )
         comparisons[test] = replace(
             found,
             after=below(item.config.rootpath, replace(found.after, test=test)),
-            budgets=(parse_budget(budget), *budgets_of(item)),
+            budgets=(parse_budget(call.budget), *budgets_of(item)),
         )
         return Compared(found.sides)
 

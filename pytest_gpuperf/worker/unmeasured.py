@@ -24,6 +24,7 @@ from ..model.measurement import Measurement
 from ..model.metrics import METRICS
 from .call_result import Compared
 from .call_result import Prospect
+from .fixture import FixtureCall
 from .fixture import Measurer
 from .fixture import measurer_key
 
@@ -73,22 +74,10 @@ class PlainRun:
     def torch_device(self) -> str:
         return torch_device_for_plain_runs()
 
-    def measure(
-        self,
-        item: pytest.Item,  # noqa: ARG002 - of the protocol
-        subject: Subject,
-        name: str | None,  # noqa: ARG002
-        budget: Mapping[str, object],  # noqa: ARG002
-    ) -> object:
+    def measure(self, call: FixtureCall, subject: Subject) -> object:  # noqa: ARG002
         return subject.run_once()
 
-    def compare(
-        self,
-        item: pytest.Item,  # noqa: ARG002
-        pair: Pair,
-        name: str | None,  # noqa: ARG002
-        budget: Mapping[str, object],  # noqa: ARG002
-    ) -> Compared:
+    def compare(self, call: FixtureCall, pair: Pair) -> Compared:  # noqa: ARG002
         training = begin(pair)
         reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
         return Compared(Comparison(unmeasured=reasons, training=training))
@@ -110,23 +99,11 @@ class NotMeasured(PlainRun):
             heard = RefusalGuard(self._refused)
             config.pluginmanager.register(heard, RefusalGuard.NAME)
 
-    def measure(
-        self,
-        item: pytest.Item,
-        subject: Subject,  # noqa: ARG002 - of the protocol
-        name: str | None,  # noqa: ARG002
-        budget: Mapping[str, object],  # noqa: ARG002
-    ) -> object:
-        self._refuse(item, "gpuperf(step)")
+    def measure(self, call: FixtureCall, subject: Subject) -> object:  # noqa: ARG002
+        self._refuse(call.item, "gpuperf(step)")
 
-    def compare(
-        self,
-        item: pytest.Item,
-        pair: Pair,  # noqa: ARG002
-        name: str | None,  # noqa: ARG002
-        budget: Mapping[str, object],  # noqa: ARG002
-    ) -> Compared:
-        self._refuse(item, "gpuperf.compare(before, after)")
+    def compare(self, call: FixtureCall, pair: Pair) -> Compared:  # noqa: ARG002
+        self._refuse(call.item, "gpuperf.compare(before, after)")
 
     def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:  # noqa: ARG002
         self._refuse(item, "gpuperf.fits(make_step)")

@@ -494,7 +494,7 @@ def test_a_round_is_disturbed_by_what_happened_in_it(
 
 CLOCKED = """
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.measure.step import Deadline, Subject
+from pytest_gpuperf.measure.plan import Deadline, Subject
 from pytest_gpuperf.measure.warmup import clock_under_load
 device = CudaDevice.open()
 step = Subject(step=lambda: torch.cuda._sleep(40_000_000))

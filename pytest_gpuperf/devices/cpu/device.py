@@ -59,7 +59,51 @@ NO_LAUNCHES: Final = "the cpu device launches no kernels"
 NO_ALLOCATOR: Final = "the cpu device has no CUDA allocator"
 
 
-class CpuDevice(MeasuringDevice):
+class HostDevice(MeasuringDevice):
+    """A device whose clocks, and whose compiler, are those of this process.
+
+    Findings name lines of the project below ``root``.
+    """
+
+    root: str
+
+    def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002, the protocol's
+        """Return *step* itself."""
+        remember_compilations()
+        return step
+
+    def now_ns(self) -> int:
+        """Read the monotonic host clock."""
+        return HostClock.wall_ns()
+
+    def process_ns(self) -> int:
+        """CPU time of this process, all threads."""
+        return HostClock.process_ns()
+
+    def waiting_ns(self) -> int | None:
+        """Time this thread was runnable and had no core; ``None`` off Linux."""
+        return run_queue_wait_ns()
+
+    def all_waiting_ns(self) -> int | None:
+        """Such time of all threads of this process and its descendants, added up."""
+        return family_wait_ns()
+
+    def others_ns(self) -> int | None:
+        """CPU time of all processes but this one and its own; ``None`` off Linux."""
+        return others_ns()
+
+    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
+        """Ask Dynamo."""
+        return compiled_code(run, self.root)
+
+    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
+        """Ask torch."""
+        from ..compile_caches import compiling_in
+
+        return compiling_in(caches)
+
+
+class CpuDevice(HostDevice):
     """Measures on the host. Opening it sets torch's number of *threads*.
 
     Findings name lines of the project below *root*.
@@ -88,7 +132,7 @@ class CpuDevice(MeasuringDevice):
         import torch
 
         torch.set_num_threads(threads)
-        self._root = root
+        self.root = root
         self._threads = threads
         self._core = CorePace()
 
@@ -108,37 +152,12 @@ class CpuDevice(MeasuringDevice):
 
         check_process()
 
-    def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002, the protocol's
-        """Return *step* itself."""
-        remember_compilations()
-        return step
-
     def synchronize(self) -> None:
         """Nothing is enqueued on a CPU."""
-
-    def now_ns(self) -> int:
-        """Read the monotonic host clock."""
-        return HostClock.wall_ns()
-
-    def process_ns(self) -> int:
-        """CPU time of this process, all threads."""
-        return HostClock.process_ns()
 
     def work(self) -> ThreadWork | None:
         """What this thread did so far; ``None`` off Linux."""
         return work_so_far()
-
-    def waiting_ns(self) -> int | None:
-        """Time this thread was runnable and had no core; ``None`` off Linux."""
-        return run_queue_wait_ns()
-
-    def all_waiting_ns(self) -> int | None:
-        """Such time of all threads of this process and its descendants, added up."""
-        return family_wait_ns()
-
-    def others_ns(self) -> int | None:
-        """CPU time of all processes but this one and its own; ``None`` off Linux."""
-        return others_ns()
 
     def core_ns(self) -> int | None:
         """Time a fixed loop: neighbours that share the core make it slower."""
@@ -153,16 +172,6 @@ class CpuDevice(MeasuringDevice):
         from ..compile import compile_counters
 
         return compile_counters()
-
-    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
-        """Ask Dynamo."""
-        return compiled_code(run, self._root)
-
-    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
-        """Ask torch."""
-        from ..compile_caches import compiling_in
-
-        return compiling_in(caches)
 
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels on the host."""
@@ -188,7 +197,7 @@ class CpuDevice(MeasuringDevice):
             return read_live_bytes(step, arguments)
         from .live_memory import read_looking_around
 
-        return read_looking_around(step, arguments, last.peak_moment, self._root)
+        return read_looking_around(step, arguments, last.peak_moment, self.root)
 
     def left_behind(
         self, step: Step, batches: Iterator[Sequence[object]]
@@ -197,7 +206,7 @@ class CpuDevice(MeasuringDevice):
         from .live_memory import Scope
         from .live_memory import left_by_step
 
-        return left_by_step(step, batches, Scope(root=self._root))
+        return left_by_step(step, batches, Scope(root=self.root))
 
     def garbage_of_step(
         self, step: Step, batches: Iterator[Sequence[object]]
@@ -206,7 +215,7 @@ class CpuDevice(MeasuringDevice):
         from .live_memory import Scope
         from .live_memory import garbage_of_step
 
-        return garbage_of_step(step, batches, Scope(root=self._root))
+        return garbage_of_step(step, batches, Scope(root=self.root))
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]
@@ -219,7 +228,7 @@ class CpuDevice(MeasuringDevice):
         # Marking works by a dispatch mode, and a compiled function called under one
         # would stay eager for ever after.
         with eager():
-            return record_trace(mark_syncs(step, self._root), batches, cuda=False)
+            return record_trace(mark_syncs(step, self.root), batches, cuda=False)
 
 
 def cpu_model() -> str:

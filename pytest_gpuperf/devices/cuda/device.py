@@ -35,19 +35,12 @@ from ...model.metrics import PERIOD_COPIES
 from ..base import AllocatedBlock
 from ..base import AtPeak
 from ..base import Kernel
-from ..base import MeasuringDevice
 from ..base import MemoryReading
 from ..base import Step
 from ..base import TraceEvent
-from ..compile import CompiledCode
 from ..compile import compile_counters
-from ..compile import compiled_code
-from ..compile import remember_compilations
-from ..cpu.contention import family_wait_ns
-from ..cpu.contention import others_ns
 from ..cpu.contention import relatives
-from ..cpu.contention import run_queue_wait_ns
-from ..host_clock import HostClock
+from ..cpu.device import HostDevice
 from ..memory_picture import Garbage
 from ..memory_picture import Picture
 from ..preflight import check_process
@@ -117,7 +110,7 @@ OCCUPYING_CYCLES: Final = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CudaDevice(MeasuringDevice):
+class CudaDevice(HostDevice):
     """The current CUDA device of this process, which may change with ``set_device``.
 
     Work of a step on other GPUs is waited for; memory is read of the current one. Opening it creates no CUDA context; the first step does. Findings name lines of the
@@ -195,27 +188,8 @@ class CudaDevice(MeasuringDevice):
         _refuse_sync_debug(self.torch)
         refuse_uncached_memory(self.torch.cuda)
 
-    def prepare(self, step: Step, test: str) -> Step:  # noqa: ARG002
-        remember_compilations()
-        return step
-
     def synchronize(self) -> None:
         wait_for_gpus(self.torch)
-
-    def now_ns(self) -> int:
-        return HostClock.wall_ns()
-
-    def process_ns(self) -> int:
-        return HostClock.process_ns()
-
-    def waiting_ns(self) -> int | None:
-        return run_queue_wait_ns()
-
-    def all_waiting_ns(self) -> int | None:
-        return family_wait_ns()
-
-    def others_ns(self) -> int | None:
-        return others_ns()
 
     def record_event(self) -> object:
         event = self.torch.cuda.Event(enable_timing=True)
@@ -230,15 +204,6 @@ class CudaDevice(MeasuringDevice):
 
     def settling(self) -> tuple[int, ...]:
         return compile_counters() + allocator_counters(self.torch.cuda)
-
-    def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
-        return compiled_code(run, self.root)
-
-    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
-        """Ask torch."""
-        from ..compile_caches import compiling_in
-
-        return compiling_in(caches)
 
     def disturbance(self) -> str | None:
         watch = self._watch()

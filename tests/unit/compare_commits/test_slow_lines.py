@@ -19,7 +19,7 @@ from pytest_gpuperf.measure.failed_step import LineSampler
 from pytest_gpuperf.measure.failed_step import LineWaiter
 from pytest_gpuperf.measure.failed_step import findings_of
 from pytest_gpuperf.measure.failed_step import slowest_lines
-from pytest_gpuperf.measure.step import Deadline
+from pytest_gpuperf.measure.plan import Deadline
 from pytest_gpuperf.measure.step import subject_of
 from pytest_gpuperf.model.finding import Location
 

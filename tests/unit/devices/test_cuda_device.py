@@ -503,9 +503,9 @@ def test_the_clocks_are_the_monotonic_one_and_the_process_s(
     monkeypatch.setattr(HostClock, "wall_ns", lambda: 5)
     monkeypatch.setattr(HostClock, "process_ns", lambda: 3)
     monkeypatch.setattr(
-        "pytest_gpuperf.devices.cuda.device.run_queue_wait_ns", lambda: 1
+        "pytest_gpuperf.devices.cpu.device.run_queue_wait_ns", lambda: 1
     )
-    monkeypatch.setattr("pytest_gpuperf.devices.cuda.device.others_ns", lambda: 2)
+    monkeypatch.setattr("pytest_gpuperf.devices.cpu.device.others_ns", lambda: 2)
     timed = device()
 
     assert (timed.now_ns(), timed.process_ns()) == (5, 3)

@@ -23,9 +23,9 @@ from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 from pytest_gpuperf.measure.memory import Memory  # noqa: E402
 from pytest_gpuperf.measure.memory import measure_memory  # noqa: E402
+from pytest_gpuperf.measure.plan import Deadline  # noqa: E402
 from pytest_gpuperf.measure.plan import Found  # noqa: E402
 from pytest_gpuperf.measure.prediction import predict_memory  # noqa: E402
-from pytest_gpuperf.measure.step import Deadline  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import Finding  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402

@@ -17,8 +17,8 @@ from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.measure.emulated import audit  # noqa: E402
 from pytest_gpuperf.measure.further_steps import SeenStep  # noqa: E402
 from pytest_gpuperf.measure.further_steps import look_further  # noqa: E402
+from pytest_gpuperf.measure.plan import Deadline  # noqa: E402
 from pytest_gpuperf.measure.plan import MeasurePlan  # noqa: E402
-from pytest_gpuperf.measure.step import Deadline  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import Finding  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402

@@ -18,8 +18,8 @@ from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.compilation import find_compilation
 from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.plan import Deadline
 from pytest_gpuperf.measure.plan import MeasurePlan
-from pytest_gpuperf.measure.step import Deadline
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.step import subject_of
 from pytest_gpuperf.model.environment import DeviceKind
