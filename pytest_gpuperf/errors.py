@@ -158,6 +158,10 @@ class ErrorId(Enum):
     GP713 = "Two steps that share tensors"
     GP714 = "A training that differs"
     GP715 = "Times that cannot be compared"
+    GP716 = "Nothing to install packages with"
+    GP717 = "A lock file that pins nothing"
+    GP718 = "A package that cannot be installed"
+    GP719 = "A package that is not here to be left out"
 
 
 _QUOTED_ID: Final = re.compile(r"\s+\[(GP\d{3})\]$")

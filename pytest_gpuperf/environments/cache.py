@@ -1,0 +1,137 @@
+"""Installed packages by their content, kept while they fit under a limit."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextlib import contextmanager
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Final
+
+
+GIB: Final = 2**30
+
+MOST_BYTES: Final = 8 * GIB
+"""Two builds of torch with CUDA, and a few hundred small packages."""
+
+LOCK: Final = ".lock"
+NAMES: Final = ".packages"
+"""Beside the packages: the lock of who uses them, and what they are called."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """One folder of packages, its size, and when it was last used, in s."""
+
+    folder: Path
+    packages: str
+    size_bytes: int
+    used_s: float
+
+
+def default_place() -> Path:
+    """Return where caches of this user are."""
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches, "gpuperf", "packages")
+
+
+class PackageCache:
+    """The folders at a *place*; one that is in use is never removed."""
+
+    def __init__(self, place: Path, most_bytes: int = MOST_BYTES) -> None:
+        self._place = place
+        self._most_bytes = most_bytes
+        self._in_use = ExitStack()
+
+    def close(self) -> None:
+        """Let others remove what this process has used."""
+        self._in_use.close()
+
+    def folder(self, packages: Sequence[str], install: Callable[[Path], None]) -> Path:
+        """Return the folder with *packages*, which *install* fills if there is none."""
+        self._place.mkdir(parents=True, exist_ok=True)
+        folder = self._place / _key(packages)
+        if not folder.exists():
+            self._fill(folder, packages, install)
+        self._in_use.enter_context(_locked(folder, fcntl.LOCK_SH))
+        os.utime(folder)
+        self.trim(self._most_bytes)
+        return folder
+
+    def _fill(
+        self, folder: Path, packages: Sequence[str], install: Callable[[Path], None]
+    ) -> None:
+        # Nobody sees half of it, and an interrupt leaves nothing.
+        scratch = Path(mkdtemp(prefix="new-", dir=self._place))
+        try:
+            install(scratch)
+            (scratch / NAMES).write_text(" ".join(packages), encoding="utf-8")
+            (scratch / LOCK).touch()
+            # Another process may have made the same meanwhile.
+            with suppress(OSError):
+                scratch.replace(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def kept(self) -> list[Kept]:
+        """Return all folders, those first that were used last."""
+        found = [_kept(folder) for folder in self._place.glob("*") if folder.is_dir()]
+        return sorted(found, key=lambda each: each.used_s, reverse=True)
+
+    def trim(self, most_bytes: int) -> Sequence[Kept]:
+        """Remove what was not used for longest until the rest fits; return what went."""
+        gone, total = [], 0
+        for each in self.kept():
+            total += each.size_bytes
+            if total > most_bytes and _removed(each.folder):
+                gone.append(each)
+                total -= each.size_bytes
+        return gone
+
+
+def _key(packages: Sequence[str]) -> str:
+    """Name a folder by what decides which files are in it."""
+    platform = (sys.implementation.cache_tag, sysconfig.get_platform())
+    content = json.dumps([*platform, *sorted(packages)]).encode()
+    return hashlib.sha256(content).hexdigest()[:20]
+
+
+def _kept(folder: Path) -> Kept:
+    names = folder / NAMES
+    return Kept(
+        folder=folder,
+        packages=names.read_text(encoding="utf-8") if names.exists() else "",
+        size_bytes=sum(
+            file.lstat().st_size for file in folder.rglob("*") if file.is_file()
+        ),
+        used_s=folder.stat().st_mtime,
+    )
+
+
+def _removed(folder: Path) -> bool:
+    """Remove *folder*, unless somebody uses it."""
+    try:
+        with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
+            shutil.rmtree(folder)
+    except OSError:
+        return False
+    return True
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    with (folder / LOCK).open("a") as lock:
+        fcntl.flock(lock, how)
+        yield

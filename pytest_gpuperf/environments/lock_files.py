@@ -1,0 +1,95 @@
+"""The pins of a lock file, and how they differ from what is installed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from collections.abc import Mapping
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from ..errors import ErrorId
+from ..errors import UsageError
+
+
+Pins = Mapping[str, str]
+"""The version of each package, by its canonical name."""
+
+UV_LOCK: Final = "uv.lock"
+
+PINNED: Final = "=="
+
+
+def installed() -> Pins:
+    """Return what this interpreter can import now."""
+    return {
+        canonicalize_name(found.metadata["Name"]): found.version
+        for found in distributions()
+        if found.metadata["Name"]
+    }
+
+
+def pins_of(file: Path) -> Pins:
+    """Return what *file* pins for this interpreter: requirements, or a ``uv.lock``.
+
+    Raises ``UsageError`` if it cannot be read, or pins nothing.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+        found = dict(_of_uv(text) if file.name == UV_LOCK else _of_requirements(text))
+    except (OSError, ValueError) as error:
+        msg = f"--lock={file}: cannot be read: {error}"
+        raise UsageError(msg, ErrorId.GP717) from None
+    if not found:
+        msg = f"--lock={file}: pins nothing; expected lines like torchmetrics==1.4.0"
+        raise UsageError(msg, ErrorId.GP717)
+    return found
+
+
+def _of_requirements(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the pins of a requirements file, whose hashes are on lines of their own."""
+    for line in text.replace("\\\n", " ").splitlines():
+        wanted = _requirement(line.partition(" #")[0].partition(" --")[0].strip())
+        if wanted is None or (wanted.marker and not wanted.marker.evaluate()):
+            continue
+        for pin in wanted.specifier:
+            if pin.operator == PINNED:
+                yield canonicalize_name(wanted.name), pin.version
+
+
+def _requirement(line: str) -> Requirement | None:
+    """Return what *line* asks for; nothing if it is an option, a path or a comment."""
+    try:
+        return Requirement(line)
+    except InvalidRequirement:
+        return None
+
+
+def _of_uv(text: str) -> Iterator[tuple[str, str]]:
+    """Yield what came from an index; a project itself is not pinned."""
+    for package in _toml(text).get("package", []):
+        if "registry" in package.get("source", {}) and "version" in package:
+            yield canonicalize_name(package["name"]), str(package["version"])
+
+
+def _toml(text: str) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib  # noqa: PLC0415 - here alone
+    else:
+        import tomli as tomllib  # noqa: PLC0415 - pytest brings it
+    return tomllib.loads(text)
+
+
+def differing(pins: Pins, here: Pins) -> tuple[str, ...]:
+    """Return the requirements of *pins* that what is *here* does not meet."""
+    return tuple(
+        f"{name}{PINNED}{version}"
+        for name, version in sorted(pins.items())
+        if here.get(name) != version
+    )

@@ -1,0 +1,106 @@
+"""Folders of packages: made once, whole or not at all, and removed when they are too many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.environments.cache import PackageCache
+from pytest_gpuperf.environments.cache import default_place
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    return tmp_path / "packages"
+
+
+@pytest.fixture
+def cache(place: Path) -> Iterator[PackageCache]:
+    with closing(PackageCache(place)) as opened:
+        yield opened
+
+
+def kibibyte(folder: Path) -> None:
+    (folder / "module.py").write_bytes(b"#" * 1024)
+
+
+def refuse(folder: Path) -> None:
+    kibibyte(folder)
+    msg = "no network"
+    raise OSError(msg)
+
+
+def test_the_same_packages_are_installed_once(cache: PackageCache) -> None:
+    first = cache.folder(["b==2", "a==1"], kibibyte)
+
+    assert cache.folder(["a==1", "b==2"], refuse) == first
+    assert cache.folder(["a==1", "b==3"], kibibyte) != first
+    assert {kept.packages for kept in cache.kept()} == {"b==2 a==1", "a==1 b==3"}
+
+
+@pytest.mark.parametrize("error", [OSError, KeyboardInterrupt])
+def test_nothing_is_left_of_what_could_not_be_installed(
+    cache: PackageCache, place: Path, error: type[BaseException]
+) -> None:
+    def fail(folder: Path) -> None:
+        kibibyte(folder)
+        raise error
+
+    with pytest.raises(error):
+        cache.folder(["a==1"], fail)
+
+    assert list(place.iterdir()) == []
+
+
+def test_who_comes_second_takes_what_is_there(cache: PackageCache, place: Path) -> None:
+    def overtaken(folder: Path) -> None:
+        with closing(PackageCache(place)) as other:
+            other.folder(["a==1"], kibibyte)
+
+    folder = cache.folder(["a==1"], overtaken)
+
+    assert (folder / "module.py").exists()
+    assert [kept.folder for kept in cache.kept()] == [folder]
+
+
+def test_what_was_not_used_for_longest_goes_and_what_is_in_use_stays(
+    place: Path,
+) -> None:
+    with closing(PackageCache(place)) as used:
+        in_use = used.folder(["in use"], kibibyte)
+        for number, name in enumerate(("old", "new")):
+            with closing(PackageCache(place)) as other:
+                folder = other.folder([name], kibibyte)
+            os.utime(folder, (2000 + number, 2000 + number))
+        os.utime(in_use, (1000, 1000))
+        sizes = {kept.packages: kept.size_bytes for kept in used.kept()}
+        assert set(sizes.values()) <= set(range(1024, 1100))
+
+        gone = used.trim(2 * 1100)
+        assert [kept.packages for kept in gone] == []
+        gone = used.trim(1100)
+
+    assert [kept.packages for kept in gone] == ["old"]
+    with closing(PackageCache(place)) as last:
+        assert len(last.trim(0)) == 2
+        assert last.kept() == []
+
+
+def test_a_new_folder_makes_room_for_itself(place: Path) -> None:
+    for name in ("one", "two"):
+        with closing(PackageCache(place, most_bytes=1100)) as cache:
+            cache.folder([name], kibibyte)
+
+    with closing(PackageCache(place)) as cache:
+        assert [kept.packages for kept in cache.kept()] == ["two"]
+
+
+def test_caches_are_where_the_user_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", "there")
+    assert default_place() == Path("there/gpuperf/packages")
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert default_place() == Path.home() / ".cache/gpuperf/packages"

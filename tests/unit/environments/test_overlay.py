@@ -1,0 +1,95 @@
+"""The packages of one side: what is installed for it, hidden from it, and said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.environments import overlay as module
+from pytest_gpuperf.environments.cache import PackageCache
+from pytest_gpuperf.environments.overlay import NOTHING
+from pytest_gpuperf.environments.overlay import PackageChange
+from pytest_gpuperf.environments.overlay import overlay
+from pytest_gpuperf.errors import UsageError
+
+
+class Shelf:
+    """An installer that has what it is given."""
+
+    def __init__(self, *packages: str) -> None:
+        self.packages = packages
+        self.installed: list[Sequence[str]] = []
+
+    def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
+        return self.packages
+
+    def install(self, packages: Sequence[str], folder: Path) -> None:
+        self.installed.append(packages)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[PackageCache]:
+    with closing(PackageCache(tmp_path / "packages")) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "installed", lambda: {"rich": "15.0.0", "old": "1"})
+
+
+def test_what_a_change_needs_is_installed_once_and_said(cache: PackageCache) -> None:
+    shelf, said = Shelf("rich==13.0.0", "commonmark==0.9.2"), list[str]()
+    change = PackageChange(requirements=("rich<14",))
+
+    found = overlay(change, cache, said.append, shelf)
+
+    assert found.changes == ("rich 15.0.0 -> 13.0.0", "commonmark none -> 0.9.2")
+    assert found.hidden == ()
+    assert overlay(change, cache, said.append, shelf) == found
+    assert said == ["installing rich==13.0.0 commonmark==0.9.2"]
+    assert len(shelf.installed) == 1
+
+
+def test_pins_are_installed_as_they_are(cache: PackageCache) -> None:
+    shelf = Shelf("never asked")
+    change = PackageChange(requirements=("rich==13.0.0",), pins=True)
+
+    assert overlay(change, cache, print, shelf).changes == ("rich 15.0.0 -> 13.0.0",)
+
+
+def test_what_is_there_already_changes_nothing(cache: PackageCache) -> None:
+    change = PackageChange(requirements=("rich==15.0.0",))
+
+    assert overlay(change, cache, print, Shelf()) == NOTHING
+
+
+def test_a_package_that_is_a_path_is_another_one_once_its_code_is(
+    cache: PackageCache, tmp_path: Path
+) -> None:
+    mine = tmp_path / "mine"
+    (mine / "__pycache__").mkdir(parents=True)
+    shelf = Shelf(f"mine @ file://{mine}")
+
+    def folder(text: str) -> tuple[str, ...]:
+        (mine / "code.py").write_text(text)
+        return overlay(PackageChange(requirements=(".",)), cache, print, shelf).path
+
+    first = folder("1")
+    (mine / "__pycache__/code.pyc").write_text("compiled")
+    (mine / ".git").write_text("hidden")
+    assert folder("1") == first
+    assert folder("2") != first
+    assert folder("1") == first
+
+
+def test_a_package_can_be_hidden(cache: PackageCache) -> None:
+    found = overlay(PackageChange(without=("pytest-benchmark",)), cache, print)
+
+    assert found.hidden == ("pytest_benchmark",)
+    with pytest.raises(UsageError, match="--without=nosuch: no such package is install"):
+        overlay(PackageChange(without=("nosuch",)), cache, print)
