@@ -162,6 +162,7 @@ class ErrorId(Enum):
     GP717 = "A lock file that pins nothing"
     GP718 = "A package that cannot be installed"
     GP719 = "A package that is not here to be left out"
+    GP720 = "A patch that does not apply"
 
 
 _QUOTED_ID: Final = re.compile(r"\s+\[(GP\d{3})\]$")

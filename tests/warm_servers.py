@@ -250,7 +250,7 @@ def _be_a_server(order: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
         from pytest_gpuperf.runner.fork_server_process import main as serve
 
         progress = fds[4] if order["progress"] else None
-        serve(order["preload"], None, order["relocation"], progress, order["folder"])
+        serve({**order, "warm": None, "progress": progress})
         code = 0
     except BaseException:  # noqa: BLE001, its traceback is in the output
         traceback.print_exc()

@@ -4,13 +4,28 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
 from collections.abc import Sequence
+from contextlib import ExitStack
+from contextlib import closing
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from ..compare_commits.commits import compare_versions
 from ..compare_commits.side_server import Selection
+from ..compare_commits.sides import Side
+from ..compare_commits.sides import folder
+from ..compare_commits.sides import patched
 from ..compare_commits.sides import versions
+from ..compare_commits.sides import working_tree
+from ..environments.cache import PackageCache
+from ..environments.cache import default_place
+from ..environments.overlay import PackageChange
+from ..environments.overlay import overlay
+from ..errors import ErrorId
+from ..errors import UsageError
 from ..report.screen.commits import comparison_lines
 from ..report.screen.commits import markdown_lines
 from ..runner.git import Repository
@@ -26,6 +41,8 @@ REST: Final = "[REF [REF2]] [-- pytest arguments...]"
 WORSE: Final = 1
 """Exit code of a confirmed regression."""
 
+STDIN: Final = "-"
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the two versions, the device and the form of the table."""
@@ -33,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "before",
         nargs="?",
         metavar="REF",
-        help="commit to compare with (default: the commit at which HEAD left main)",
+        help="commit or folder to compare with (default: the commit at which HEAD left main)",
     )
     parser.add_argument(
         "after",
@@ -41,6 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="REF2",
         help="commit to judge (default: the working tree, uncommitted changes included)",
     )
+    _add_changes(parser)
     add_device_argument(parser)
     parser.add_argument(
         "--markdown",
@@ -49,20 +67,101 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_changes(parser: argparse.ArgumentParser) -> None:
+    """Declare what, in place of two commits, differs from what is here now."""
+    parser.add_argument(
+        "--with",
+        action="append",
+        default=[],
+        dest="requirements",
+        metavar="PACKAGE==VERSION",
+        help="judge the project with this package, a wheel or a folder (repeatable)",
+    )
+    parser.add_argument(
+        "--without",
+        action="append",
+        default=[],
+        metavar="PACKAGE",
+        help="judge the project without this package (repeatable)",
+    )
+    parser.add_argument(
+        "--lock",
+        type=Path,
+        metavar="FILE",
+        help="compare with the packages that this requirements file or uv.lock pins",
+    )
+    parser.add_argument(
+        "--patch",
+        metavar="FILE",
+        help="judge the project with this patch, - for standard input",
+    )
+
+
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Compare, print the table, and return 1 where something became worse."""
     given = pytest_arguments(arguments, rest)
     try:
-        repository = Repository.containing(Path.cwd())
-        found = compare_versions(
-            repository,
-            versions(repository, arguments.before, arguments.after),
-            Selection(arguments=tuple(given)),
-            announce,
-        )
+        with _sides(arguments) as both:
+            selection = Selection(arguments=tuple(given))
+            found = compare_versions(both, selection, announce)
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
         return EXIT_INTERRUPTED
     lines = markdown_lines(found) if arguments.markdown else comparison_lines(found)
     sys.stdout.write(printed(lines))
     return WORSE if found.is_worse else 0
+
+
+@contextmanager
+def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
+    """Yield the side that is compared with, and the one that is judged."""
+    change = PackageChange(
+        requirements=tuple(arguments.requirements), without=tuple(arguments.without)
+    )
+    if change == PackageChange() and not arguments.lock and not arguments.patch:
+        repository = Repository.containing(Path.cwd())
+        yield versions(repository, arguments.before, arguments.after)
+        return
+    if arguments.before:
+        arguments.parser.error(
+            "--with, --without, --lock and --patch change what is here now: expected no REF"
+        )
+    with ExitStack() as opened:
+        before, after = _of_files(arguments.patch)
+        cache = opened.enter_context(closing(PackageCache(default_place())))
+        after = after.with_packages(overlay(change, cache, announce))
+        if arguments.lock:
+            old = PackageChange.to_lock(arguments.lock)
+            before = before.with_packages(overlay(old, cache, announce))
+        if before == after:
+            msg = "what is named is what is installed: there is nothing to compare"
+            raise UsageError(msg, ErrorId.GP703)
+        yield before, after
+
+
+def _of_files(patch: str | None) -> tuple[Side, Side]:
+    """Return the project as it is now, and with a *patch* if there is one."""
+    if patch is None:
+        here = _here()
+        return here, here
+    repository = Repository.containing(Path.cwd())
+    if patch != STDIN:
+        return patched(repository, _readable(Path(patch)), patch)
+    with TemporaryDirectory() as scratch:
+        file = Path(scratch, "patch")
+        file.write_bytes(sys.stdin.buffer.read())
+        return patched(repository, file, "the patch")
+
+
+def _readable(patch: Path) -> Path:
+    if not patch.is_file():
+        msg = f"--patch={patch}: there is no such file; expected a patch, or - for standard input"
+        raise UsageError(msg, ErrorId.GP720)
+    return patch
+
+
+def _here() -> Side:
+    try:
+        return working_tree(Repository.containing(Path.cwd()))
+    except UsageError:
+        return folder(Path.cwd())

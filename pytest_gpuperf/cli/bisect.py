@@ -63,7 +63,6 @@ class Search:
         self._good = committed(repository, good)
         self._compare = partial(
             compare_versions,
-            repository,
             selection=Selection(arguments=tuple(arguments)),
             announce=announce,
         )

@@ -88,20 +88,18 @@ Announce = Callable[[str], None]
 
 
 def compare_versions(
-    repository: Repository,
     sides: tuple[Side, Side],
     selection: Selection,
     announce: Announce,
 ) -> AbRun:
     """Do as ``run_ab`` does, and raise ``UsageError`` if no test could be compared."""
-    found = run_ab(repository, sides, selection, announce)
+    found = run_ab(sides, selection, announce)
     if not (found.calls or found.is_worse):
         raise UsageError(_nothing(found.uncompared), ErrorId.GP709)
     return found
 
 
 def run_ab(
-    repository: Repository,
     sides: tuple[Side, Side],
     selection: Selection,
     announce: Announce,
@@ -115,10 +113,7 @@ def run_ab(
     # Closed in reverse: the fork servers end before the folder that they run in is
     # removed.
     with ExitStack() as opened:
-        trees = [
-            *before.trees(repository, "before"),
-            *after.trees(repository, "after"),
-        ]
+        trees = [*before.trees("before"), *after.trees("after")]
         folder = Path(opened.enter_context(closing(Checkout(trees))).folder)
         round_steps: dict[str, int] = {}  # those of both sides
         old, new = (
@@ -131,7 +126,7 @@ def run_ab(
             )
         )
         calls, uncompared = _compared(old, new, announce)
-        located = with_lines(calls, repository, before, new, folder)
+        located = with_lines(calls, before, new, folder)
         return _summed_up(located, uncompared, sides, new.collected)
 
 
@@ -156,11 +151,17 @@ def _compared(
         project=settings.tolerance,
         seconds=settings.seconds,
         announce=announce,
-        together=Together(before, after, settings.seconds) if new.can_share else None,
+        together=_together(before, after, settings.seconds) if new.can_share else None,
         renew=renew,
     )
     calls = {t.after.test: t.judged(last=True) for t in both if t.measured}
     return calls, (*alone, *(found for test in both for found in test.uncompared()))
+
+
+def _together(before: SideServer, after: SideServer, seconds: float) -> Together | None:
+    """Return what measures both in one process, which has one version of a package."""
+    is_one = before.side.packages == after.side.packages
+    return Together(before, after, seconds) if is_one else None
 
 
 def _only(here: Collected, there: Collected, why: str) -> list[Comparison]:

@@ -171,9 +171,7 @@ def settled(
     )
     announce(f"gpuperf: A/B against {label}, for {_tests(selection, against)}")
     try:
-        found = run_ab(
-            repository, both, selection, lambda text: announce(f"gpuperf: {text}")
-        )
+        found = run_ab(both, selection, lambda text: announce(f"gpuperf: {text}"))
     except UsageError as error:
         why = _in_a_line(str(error).removeprefix(f"{both[0].label}: "))
         return {d.call: replace(unsettled, why=why) for d in candidates}

@@ -123,6 +123,7 @@ class SideServer:
             selection.preload,
             "pytest_gpuperf.worker.child:warm_pytest",
             side.relocation,
+            packages=side.packages,
         )
 
     def close(self) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 from pathlib import PurePosixPath
 from typing import Final
 
+from ..environments.overlay import NOTHING
+from ..environments.overlay import Overlay
 from ..errors import ErrorId
 from ..errors import QuotedError
 from ..errors import UsageError
@@ -26,6 +28,9 @@ from ..runner.relocation import Relocation
 from . import cleanup_process as guardian
 from .cleanup_process import Tree
 
+
+MOST_NAMED: Final = 3
+"""Packages that are part of a side's name."""
 
 GUARDIAN: Final = str(Path(guardian.__file__))
 
@@ -98,23 +103,37 @@ class Checkout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """One side of a comparison: its name, and where its code is.
+    """One side of a comparison: its name, where its code is, and its other packages.
 
     ``relocation`` leads from the folder of the project to the one that is run. Without
-    a ``commit`` that is what is there already, such as the working tree; a commit has
-    none of its own before it is checked out.
+    a ``commit`` that is what is there already, such as the working tree; a commit of
+    ``repository`` has none of its own before it is checked out.
     """
 
     label: str
     relocation: Relocation
+    repository: Repository | None = None
     commit: str | None = None
+    packages: Overlay = NOTHING
     notes: tuple[str, ...] = ()
 
-    def trees(self, repository: Repository, path: str) -> list[Tree]:
+    def trees(self, path: str) -> list[Tree]:
         """Return what must be checked out at *path* for it."""
-        if self.commit is None:
+        if self.commit is None or self.repository is None:
             return []
-        return list(trees_of(repository, self.commit, path))
+        return list(trees_of(self.repository, self.commit, path))
+
+    def with_packages(self, packages: Overlay) -> Side:
+        """Return it with other *packages*, by which it is called too."""
+        changes = packages.changes
+        if not changes:
+            return self
+        more = f" and {len(changes) - MOST_NAMED} more" * (len(changes) > MOST_NAMED)
+        label = f"{self.label} with {', '.join(changes[:MOST_NAMED])}{more}"
+        notes = (f"other packages: {', '.join(changes)}",) if more else ()
+        return replace(
+            self, label=label, packages=packages, notes=(*self.notes, *notes)
+        )
 
     def checked_out(self, at: Path) -> Side:
         """Return where its code is, once its trees are *at* a folder."""
@@ -151,7 +170,7 @@ def versions(
     else:
         earlier = committed(repository, before)
     if after is None:
-        return earlier, _working_tree(repository)
+        return earlier, working_tree(repository)
     return earlier, committed(repository, after)
 
 
@@ -168,11 +187,16 @@ def _committed(repository: Repository, commit: str, name: str) -> Side:
         for path in uninitialised(repository, commit)
     )
     return Side(
-        label=label, relocation=_in_place(repository), commit=commit, notes=notes
+        label=label,
+        relocation=_in_place(repository.top),
+        repository=repository,
+        commit=commit,
+        notes=notes,
     )
 
 
-def _working_tree(repository: Repository) -> Side:
+def working_tree(repository: Repository) -> Side:
+    """Return the side that is the project as it is now."""
     head, changes = repository.commit("HEAD"), repository.changes()
     state = ", uncommitted changes" if changes.anything else ""
     label = f"working tree ({short(head)}{state})"
@@ -181,11 +205,35 @@ def _working_tree(repository: Repository) -> Side:
         "what is changed in there"
         for path in changes.submodules
     )
-    return Side(label=label, relocation=_in_place(repository), notes=notes)
+    return Side(label=label, relocation=_in_place(repository.top), notes=notes)
 
 
-def _in_place(repository: Repository) -> Relocation:
-    return Relocation(origin=repository.top, root=repository.top)
+def patched(repository: Repository, patch: Path, name: str) -> tuple[Side, Side]:
+    """Return the files as they are, and with the *patch* that is called *name*.
+
+    Both are checked out, so that neither has a file which the other lacks.
+    """
+    before, after = repository.snapshot(), repository.snapshot(patch)
+    head = short(repository.commit("HEAD"))
+    return (
+        replace(_committed(repository, before, "the files as they are"), label=head),
+        replace(_committed(repository, after, name), label=f"{head} with {name}"),
+    )
+
+
+def folder(path: Path) -> Side:
+    """Return the side that is the present folder, which no repository has."""
+    return Side(label="this folder", relocation=_in_place(str(path.resolve())))
+
+
+def other_folder(path: Path, origin: str) -> Side:
+    """Return the side at *path*, which has another copy of the project at *origin*."""
+    relocation = Relocation(origin=origin, root=str(path.resolve()))
+    return Side(label=f"{path}", relocation=relocation)
+
+
+def _in_place(top: str) -> Relocation:
+    return Relocation(origin=top, root=top)
 
 
 # Compiled modules that are only in the working tree, as git does not track them.

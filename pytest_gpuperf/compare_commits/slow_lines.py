@@ -21,7 +21,6 @@ from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..runner.evidence import MOST_TRACES
-from ..runner.git import Repository
 from .side_server import SideServer
 from .sides import Side
 
@@ -72,7 +71,6 @@ WATCHED: Final = (Capability.KERNELS, Capability.HOST_WORK)
 
 def with_lines(
     calls: Mapping[str, Sequence[Comparison]],
-    repository: Repository,
     before: Side,
     after: SideServer,
     scratch: Path,
@@ -83,9 +81,7 @@ def with_lines(
     """
     slower = [test for test, made in calls.items() if any(map(_is_slower, made))]
     timed = _timed(after, slower[:MOST_TRACES], scratch)
-    changed = cache(
-        partial(repository.changed_lines, str(before.commit), until=after.side.commit)
-    )
+    changed = _changed_lines(before, after.side)
 
     def is_changed(at: Location) -> bool:
         return at.line in changed(_path_in(after, at))
@@ -99,6 +95,14 @@ def with_lines(
         for made in calls.values()
         for call in made
     )
+
+
+def _changed_lines(before: Side, after: Side) -> Callable[[str], frozenset[int]]:
+    """Return what names the lines of a file that changed; none without a commit."""
+    if before.repository is None:
+        return lambda _: frozenset()
+    changed, commit = before.repository.changed_lines, str(before.commit)
+    return cache(partial(changed, commit, until=after.commit))
 
 
 def _timed(

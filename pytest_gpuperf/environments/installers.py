@@ -37,7 +37,9 @@ def installer() -> Installer:
         return Uv(uv)
     if find_spec("pip") is not None:
         return Pip()
-    msg = "found neither uv nor pip; expected one of them to install other packages with"
+    msg = (
+        "found neither uv nor pip; expected one of them to install other packages with"
+    )
     raise UsageError(msg, ErrorId.GP716)
 
 
@@ -91,8 +93,9 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-ERROR: Final = re.compile(r"^\s*(?:error:|×|ERROR:)\s*(.+?):?$", re.IGNORECASE)
+ERROR: Final = re.compile(r"^\s*(?:error:|\xd7)\s*(.+?):?$", re.IGNORECASE)
 CAUSE: Final = re.compile(r"^\s*(?:cause:|Caused by:|╰─▶)\s*(.+)$")
+"""As uv prints them, now and in 2024, and pip its errors."""
 
 
 def last_words(text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from collections.abc import Mapping
+from importlib import import_module
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -79,11 +80,10 @@ def _of_uv(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _toml(text: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib  # noqa: PLC0415 - here alone
-    else:
-        import tomli as tomllib  # noqa: PLC0415 - pytest brings it
-    return tomllib.loads(text)
+    # Before Python 3.11 pytest brings the same module under another name.
+    name = "tomllib" if sys.version_info >= (3, 11) else "tomli"
+    found: dict[str, Any] = import_module(name).loads(text)
+    return found
 
 
 def differing(pins: Pins, here: Pins) -> tuple[str, ...]:

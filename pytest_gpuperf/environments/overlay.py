@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError
 from importlib.metadata import distribution
 from importlib.metadata import packages_distributions
@@ -47,11 +48,13 @@ class PackageChange:
 class Overlay:
     """What comes before the user's packages on a side's path, and what is hidden there.
 
-    ``hidden`` are names of modules. ``changes`` say for each package what it was and is.
+    ``hidden`` are names of modules, ``without`` of their packages. ``changes`` say for
+    each package what it was and is.
     """
 
     path: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
 
 
@@ -68,24 +71,31 @@ def overlay(
 
     Raises ``UsageError`` if it cannot be installed, or names what is not here.
     """
-    hidden = [name for each in change.without for name in _modules(each)]
+    rest = Overlay(
+        hidden=tuple(name for each in change.without for name in _modules(each)),
+        without=tuple(map(canonicalize_name, change.without)),
+        changes=tuple(_gone(change)),
+    )
     if not change.requirements:
-        return Overlay(hidden=tuple(hidden), changes=tuple(_gone(change)))
+        return rest
     program = program or installer()
-    packages = change.requirements if change.pins else program.needs(change.requirements)
+    packages = (
+        change.requirements if change.pins else program.needs(change.requirements)
+    )
     if not packages:
-        return Overlay(hidden=tuple(hidden), changes=tuple(_gone(change)))
+        return rest
 
     def install(folder: Path) -> None:
         announce(f"installing {' '.join(packages)}")
-        program.install(packages, folder)
+        program.install(packages, folder / PACKAGES)
 
     folder = cache.folder([*map(_with_content, packages)], install)
-    return Overlay(
-        path=(str(folder),),
-        hidden=tuple(hidden),
-        changes=(*_replaced(packages), *_gone(change)),
-    )
+    changes = (*_replaced(packages), *rest.changes)
+    return replace(rest, path=(str(folder / PACKAGES),), changes=changes)
+
+
+PACKAGES: Final = "site-packages"
+"""What is below a folder of this name is no code of the user."""
 
 
 FILE_URL: Final = " @ file://"
@@ -137,8 +147,8 @@ def _replaced(packages: Sequence[str]) -> Iterator[str]:
     for package in packages:
         name, _, version = package.partition("==")
         before = here.get(canonicalize_name(name.partition(" @ ")[0]))
-        after = version or package.partition(" @ ")[2]
-        yield f"{name.partition(' @ ')[0]} {before or 'none'} -> {after}"
+        path = package.partition(FILE_URL)[2]
+        yield f"{name.partition(' @ ')[0]} {before or 'none'} -> {version or path}"
 
 
 def _gone(change: PackageChange) -> Iterator[str]:

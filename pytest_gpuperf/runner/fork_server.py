@@ -21,6 +21,8 @@ from typing import Any
 from typing import Final
 
 from ..devices.host_clock import HostClock
+from ..environments.overlay import NOTHING
+from ..environments.overlay import Overlay
 from ..errors import ErrorId
 from ..errors import RunError
 from ..files import scratch_folder
@@ -124,8 +126,7 @@ _BOOTSTRAP: Final = (
     "import json; order = json.loads(sys.argv[1]); "
     "sys.path[:] = order['search_path']; "
     "from pytest_gpuperf.runner.fork_server_process import main; "
-    "main(order['preload'], order['warm'], order['relocation'], order['progress'], "
-    "order['folder']); "
+    "main(order); "
     # Python would free every object of torch one by one, while the client waits.
     "import os; os._exit(0)"
 )
@@ -202,17 +203,22 @@ class ForkServer:
         warm: str | None = None,
         relocation: Relocation | None = None,
         on_progress: Callable[..., None] | None = None,
+        packages: Overlay = NOTHING,
     ) -> None:
-        """*on_progress* gets what children send, during a call of ``run`` or ``ended``."""
+        """*on_progress* gets what children send, during a call of ``run`` or ``ended``.
+
+        *packages* are what they import in place of what is installed.
+        """
         self._order = {
-            "search_path": [str(place) for place in sys.path],
+            "search_path": [*packages.path, *(str(place) for place in sys.path)],
+            "packages": encode(packages),
             "preload": list(preload),
             "warm": warm,
             "relocation": encode(relocation),
         }
         # As it is now, also for a server that is started later in the session.
         self._directory = str(Path.cwd())
-        self._environment = _environment(relocation)
+        self._environment = _environment(relocation, packages)
         self._on_progress = on_progress
         self._open(0)
 
@@ -435,7 +441,7 @@ class ForkServer:
             self._progress = None
 
 
-def _environment(relocation: Relocation | None) -> dict[str, str]:
+def _environment(relocation: Relocation | None, packages: Overlay) -> dict[str, str]:
     found = {
         key: value
         for key, value in os.environ.items()
@@ -443,7 +449,7 @@ def _environment(relocation: Relocation | None) -> dict[str, str]:
         # again, with those that only the controlling process may have, such as `-n`.
         if key != "PYTEST_ADDOPTS"
     }
-    moved = moved_path(found, relocation) if relocation else {}
+    moved = moved_path(found, relocation, packages.path) if relocation else {}
     # NVML, as the variable demands, answers `is_available` without a CUDA context. One
     # made before the fork would be unusable in every child.
     return {**found, **moved, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}

@@ -15,12 +15,14 @@ import select
 import shutil
 import signal
 import traceback
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from typing import Final
 from typing import NoReturn
 
+from ..environments.overlay import Overlay
 from ..files import keep_below
 from ..model.codec import decode
 from ..sharing import head_start
@@ -33,35 +35,32 @@ from ..sharing.processes import write_json
 from .fork_server import send_progress_to
 from .orphans import end_orphans
 from .relocation import Relocation
+from .relocation import hide
 from .relocation import relocate
 
 
 NO_SIGNAL: Final = 0
 
 
-def main(
-    preload: list[str],
-    warm: str | None,
-    relocation: dict[str, str] | None = None,
-    progress: int | None = None,
-    folder: str | None = None,
-) -> None:
-    """Call *warm*, import *preload*, then serve until the input ends.
+def main(order: Mapping[str, Any]) -> None:
+    """Do what *order* says: call ``warm``, import ``preload``, serve till the input ends.
 
-    With a *relocation* the project is imported from its root. The children write
-    progress to *progress*. The client's *folder* is removed at the end, as the client may
-    be dead.
+    With a ``relocation`` the project is imported from its root, and what ``packages``
+    are without is hidden. The children write to ``progress``. The client's ``folder`` is
+    removed at the end, as the client may be dead.
     """
-    if progress is not None:
-        send_progress_to(progress)
-    if folder is not None:
-        keep_below(folder)
+    folder = order["folder"]
+    if order["progress"] is not None:
+        send_progress_to(order["progress"])
+    keep_below(folder)
     replies = os.dup(1)
     os.dup2(2, 1)  # what libraries print must not look like a reply
     _when_client_dies_remove(folder)
-    if relocation:
-        relocate(decode(Relocation, relocation))
-    _prepare(preload, warm)
+    if order["relocation"]:
+        relocate(decode(Relocation, order["relocation"]))
+    packages = decode(Overlay, order["packages"])
+    hide(packages.hidden, packages.without)
+    _prepare(order["preload"], order["warm"])
     when_parent_dies(NO_SIGNAL)  # the end of the input says it, and is obeyed in order
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     adopt_orphans()
@@ -72,7 +71,7 @@ def main(
         _remove(folder)
 
 
-def _when_client_dies_remove(folder: str | None) -> None:
+def _when_client_dies_remove(folder: str) -> None:
     """End during the imports, which take seconds in which nobody reads the input."""
 
     def end(*_: object) -> NoReturn:
@@ -83,9 +82,8 @@ def _when_client_dies_remove(folder: str | None) -> None:
     when_parent_dies(signal.SIGTERM)
 
 
-def _remove(folder: str | None) -> None:
-    if folder is not None:
-        shutil.rmtree(folder, ignore_errors=True)
+def _remove(folder: str) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def _prepare(preload: list[str], warm: str | None) -> None:

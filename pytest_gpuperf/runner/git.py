@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import copyfile
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from ..errors import ErrorId
@@ -156,6 +158,33 @@ class Repository:
             found[next(fields)] = before
         return found
 
+    def snapshot(self, patch: Path | None = None) -> str:
+        """Return a commit of the files as they are, with *patch* applied to them.
+
+        No branch has it, and neither the files nor the index change. Raises
+        ``UsageError`` if git cannot apply the patch.
+        """
+        with TemporaryDirectory() as scratch:
+            index = Path(scratch, "index")
+            known = Path(self.top, self._ask("rev-parse", "--git-path", "index") or "")
+            # With what it knows of the files only those are read that were changed.
+            if known.is_file():
+                copyfile(known, index)
+            run_git(self.top, "add", "--all", index=index)
+            if patch is not None:
+                self._apply(patch, index)
+            tree = run_git(self.top, "write-tree", index=index).stdout.strip()
+        who = ("-c", "user.name=gpuperf", "-c", "user.email=gpuperf@localhost")
+        made = ("commit-tree", tree, "-p", "HEAD", "-m", "the files as they are")
+        return str(self._ask(*who, *made))
+
+    def _apply(self, patch: Path, index: Path) -> None:
+        done = run_git(self.top, "apply", "--cached", str(patch.resolve()), index=index)
+        if done.returncode:
+            words = done.stderr.strip().splitlines()[-1].removeprefix("error: ")
+            msg = f"git cannot apply the patch: {words}"
+            raise UsageError(msg, ErrorId.GP720)
+
     def is_cut_off(self, commit: str) -> bool:
         """Whether what *commit* came from is not in this clone."""
         parents = self._ask("rev-parse", "--verify", "--quiet", f"{commit}^")
@@ -208,8 +237,13 @@ class Repository:
         return None if found.returncode else found.stdout.rstrip("\n")
 
 
-def run_git(directory: str | Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run git in *directory*; raises ``UsageError`` if there is no git."""
+def run_git(
+    directory: str | Path, *arguments: str, index: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run git in *directory*; raises ``UsageError`` if there is no git.
+
+    With an *index* it leaves that of the repository alone.
+    """
     try:
         return subprocess.run(  # noqa: S603 - no shell
             ["git", "-C", str(directory), *arguments],  # noqa: S607 - the user's own
@@ -219,7 +253,7 @@ def run_git(directory: str | Path, *arguments: str) -> subprocess.CompletedProce
             # Git prints paths and names as the bytes that they are, in any encoding.
             errors="surrogateescape",
             stdin=subprocess.DEVNULL,
-            env=git_environment(),
+            env=git_environment() | ({"GIT_INDEX_FILE": str(index)} if index else {}),
             check=False,
         )
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""One project in two places: what is imported from one of them comes from the other."""
+"""What a process imports, and from where: another copy of the project, or no such package."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import metadata
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from typing import Final
 
 
@@ -161,9 +164,54 @@ def _packages(root: Path) -> Iterator[str]:
 
 
 def moved_path(
-    environment: Mapping[str, str], relocation: Relocation
+    environment: Mapping[str, str], relocation: Relocation, first: Sequence[str] = ()
 ) -> Mapping[str, str]:
-    """Python's search path for what a measured test starts, if there is one."""
+    """Python's search path for what a measured test starts, if there is one.
+
+    The *first* places come before those of the *environment*.
+    """
     places = environment.get("PYTHONPATH", "").split(os.pathsep)
-    moved = os.pathsep.join(place and relocation.moved(place) for place in places)
-    return {"PYTHONPATH": moved} if moved else {}
+    moved = [place and relocation.moved(place) for place in places]
+    path = os.pathsep.join([*first, *moved] if any(moved) else first)
+    return {"PYTHONPATH": path} if path else {}
+
+
+class HidingFinder:
+    """Finds none of the *modules*, as if their packages were not installed."""
+
+    def __init__(self, modules: Collection[str]) -> None:
+        self._modules = modules
+
+    def find_spec(
+        self,
+        name: str,
+        path: Sequence[str] | None = None,
+        target: ModuleType | None = None,
+    ) -> None:
+        """Raise ``ModuleNotFoundError`` for what is hidden; leave the rest to others."""
+        del path, target
+        if name.partition(".")[0] in self._modules:
+            msg = f"No module named {name!r}: this side of the comparison is without it"
+            raise ModuleNotFoundError(msg, name=name)
+
+
+def hide(modules: Sequence[str], packages: Sequence[str]) -> None:
+    """Make this process import none of *modules*, nor find *packages*, which have them.
+
+    pytest loads the plugins of all packages that it finds.
+    """
+    if not modules:
+        return
+    sys.meta_path.insert(0, HidingFinder(frozenset(modules)))
+    known = metadata.MetadataPathFinder.find_distributions
+
+    def found(context: Any = metadata.DistributionFinder.Context()) -> Iterator[Any]:  # noqa: B008
+        """Find as before, and leave out what is hidden."""
+        return (
+            each
+            for each in known(context)
+            if re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
+            not in packages
+        )
+
+    metadata.MetadataPathFinder.find_distributions = found  # type: ignore[method-assign]

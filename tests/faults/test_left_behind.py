@@ -242,7 +242,8 @@ def test_a_server_whose_client_died_before_it_could_know_leaves_no_folder(
 SERVER = """
 import sys
 from pytest_gpuperf.runner.fork_server_process import main
-main([], None, folder=sys.argv[1])
+order = {"preload": [], "warm": None, "relocation": None, "progress": None, "packages": {}}
+main({**order, "folder": sys.argv[1]})
 """
 
 

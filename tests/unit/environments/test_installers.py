@@ -83,18 +83,22 @@ def test_a_version_that_there_is_not_is_refused_in_one_line(tmp_path: Path) -> N
     ("printed", "words"),
     [
         (
-            "  × No solution found when resolving dependencies:\n  ╰─▶ Because x\n",
+            "  \xd7 No solution found when resolving dependencies:\n  ╰─▶ Because x\n",
             "No solution found when resolving dependencies: Because x",
         ),
         (
-            "error: Failed to fetch: `https://pypi.org/simple/x/`\n"
-            "  Caused by: client error (Connect)\n"
-            "  Caused by: Connection refused (os error 111)\n",
+            (
+                "error: Failed to fetch: `https://pypi.org/simple/x/`\n"
+                "  Caused by: client error (Connect)\n"
+                "  Caused by: Connection refused (os error 111)\n"
+            ),
             "Failed to fetch: `https://pypi.org/simple/x/`: Connection refused (os error 111)",
         ),
         (
-            "ERROR: Could not find a version (from versions: 1, 2)\n"
-            "ERROR: No matching distribution found for x==99\n",
+            (
+                "ERROR: Could not find a version (from versions: 1, 2)\n"
+                "ERROR: No matching distribution found for x==99\n"
+            ),
             "No matching distribution found for x==99",
         ),
         ("thread main panicked\n\n", "thread main panicked"),
