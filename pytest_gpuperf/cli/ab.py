@@ -17,6 +17,7 @@ from ..compare_commits.commits import compare_versions
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import Side
 from ..compare_commits.sides import folder
+from ..compare_commits.sides import other_folder
 from ..compare_commits.sides import patched
 from ..compare_commits.sides import versions
 from ..compare_commits.sides import working_tree
@@ -26,6 +27,7 @@ from ..environments.overlay import PackageChange
 from ..environments.overlay import overlay
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.metric import MIB
 from ..report.screen.commits import comparison_lines
 from ..report.screen.commits import markdown_lines
 from ..runner.git import Repository
@@ -42,6 +44,8 @@ WORSE: Final = 1
 """Exit code of a confirmed regression."""
 
 STDIN: Final = "-"
+
+CHANGES: Final = "--with, --without, --lock and --patch"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,10 +99,17 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="judge the project with this patch, - for standard input",
     )
+    parser.add_argument(
+        "--clear-cache",
+        action="store_true",
+        help="remove the packages that were installed for comparisons, and end",
+    )
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Compare, print the table, and return 1 where something became worse."""
+    if arguments.clear_cache:
+        return _clear()
     given = pytest_arguments(arguments, rest)
     try:
         with _sides(arguments) as both:
@@ -112,6 +123,14 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     return WORSE if found.is_worse else 0
 
 
+def _clear() -> int:
+    with closing(PackageCache(default_place())) as cache:
+        gone = cache.trim(0)
+    mib = sum(each.size_bytes for each in gone) / MIB
+    sys.stdout.write(f"gpuperf: {len(gone)} removed, {mib:.1f} MiB\n")
+    return 0
+
+
 @contextmanager
 def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
     """Yield the side that is compared with, and the one that is judged."""
@@ -119,13 +138,11 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
         requirements=tuple(arguments.requirements), without=tuple(arguments.without)
     )
     if change == PackageChange() and not arguments.lock and not arguments.patch:
-        repository = Repository.containing(Path.cwd())
-        yield versions(repository, arguments.before, arguments.after)
+        yield _named(arguments.before, arguments.after)
         return
     if arguments.before:
-        arguments.parser.error(
-            "--with, --without, --lock and --patch change what is here now: expected no REF"
-        )
+        msg = f"{arguments.before}: {CHANGES} change what is here now: expected no REF"
+        raise UsageError(msg, ErrorId.GP102)
     with ExitStack() as opened:
         before, after = _of_files(arguments.patch)
         cache = opened.enter_context(closing(PackageCache(default_place())))
@@ -139,25 +156,31 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
         yield before, after
 
 
+def _named(before: str | None, after: str | None) -> tuple[Side, Side]:
+    """Return the commits that are meant, or a folder and what is here."""
+    if before and not after and Path(before).is_dir():
+        here = _here()
+        return other_folder(Path(before), here.relocation.origin), here
+    return versions(Repository.containing(Path.cwd()), before, after)
+
+
 def _of_files(patch: str | None) -> tuple[Side, Side]:
     """Return the project as it is now, and with a *patch* if there is one."""
     if patch is None:
         here = _here()
         return here, here
+    if patch != STDIN and not Path(patch).is_file():
+        msg = (
+            f"--patch={patch}: there is no such file; expected a patch, or - for stdin"
+        )
+        raise UsageError(msg, ErrorId.GP720)
     repository = Repository.containing(Path.cwd())
     if patch != STDIN:
-        return patched(repository, _readable(Path(patch)), patch)
+        return patched(repository, Path(patch), patch)
     with TemporaryDirectory() as scratch:
         file = Path(scratch, "patch")
         file.write_bytes(sys.stdin.buffer.read())
         return patched(repository, file, "the patch")
-
-
-def _readable(patch: Path) -> Path:
-    if not patch.is_file():
-        msg = f"--patch={patch}: there is no such file; expected a patch, or - for standard input"
-        raise UsageError(msg, ErrorId.GP720)
-    return patch
 
 
 def _here() -> Side:

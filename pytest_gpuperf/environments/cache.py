@@ -26,6 +26,7 @@ GIB: Final = 2**30
 MOST_BYTES: Final = 8 * GIB
 """Two builds of torch with CUDA, and a few hundred small packages."""
 
+MADE: Final = "new-"
 LOCK: Final = ".lock"
 NAMES: Final = ".packages"
 """Beside the packages: the lock of who uses them, and what they are called."""
@@ -74,7 +75,7 @@ class PackageCache:
         self, folder: Path, packages: Sequence[str], install: Callable[[Path], None]
     ) -> None:
         # Nobody sees half of it, and an interrupt leaves nothing.
-        scratch = Path(mkdtemp(prefix="new-", dir=self._place))
+        scratch = Path(mkdtemp(prefix=MADE, dir=self._place))
         try:
             install(scratch)
             (scratch / NAMES).write_text(" ".join(packages), encoding="utf-8")
@@ -87,7 +88,9 @@ class PackageCache:
 
     def kept(self) -> list[Kept]:
         """Return all folders, those first that were used last."""
-        found = [_kept(folder) for folder in self._place.glob("*") if folder.is_dir()]
+        # One that begins otherwise is being made.
+        named = [f for f in self._place.glob("*") if not f.name.startswith(MADE)]
+        found = [_kept(folder) for folder in named]
         return sorted(found, key=lambda each: each.used_s, reverse=True)
 
     def trim(self, most_bytes: int) -> Sequence[Kept]:

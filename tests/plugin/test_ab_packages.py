@@ -1,0 +1,223 @@
+"""``gpuperf ab`` with other packages, with a patch, and against another folder."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from git_project import SCRIPTED
+from git_project import GitProject
+
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.environments import overlay
+from pytest_gpuperf.errors import ErrorId
+from pytest_gpuperf.errors import UsageError
+
+
+FAST = "def norm(x): return x / x.norm()\n"
+SLOW = "def norm(x): return x / x.norm().item()\n"
+
+TESTS = """\
+import torch
+def test_step(gpuperf):
+    import fastops
+    x = torch.ones(8, 8, device=gpuperf.device)
+    gpuperf(lambda: fastops.norm(x))
+"""
+
+
+class Shelf:
+    """An installer that has one package in several versions."""
+
+    CODE = {"fastops==1.0": FAST, "fastops==2.0": SLOW, "fastops==1.1": FAST}
+
+    def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
+        here = f"fastops=={overlay.installed()['fastops']}"
+        return tuple(each for each in requirements if each != here)
+
+    def install(self, packages: Sequence[str], folder: Path) -> None:
+        folder.mkdir()
+        for package in packages:
+            if package not in self.CODE:
+                msg = "uv cannot install that: there is no such version"
+                raise UsageError(msg, ErrorId.GP718)
+            _installed(folder, package)
+
+
+def _installed(folder: Path, package: str) -> None:
+    name, _, version = package.partition("==")
+    (folder / f"{name}.py").write_text(Shelf.CODE[package])
+    about = folder / f"{name}-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    (about / "RECORD").write_text(f"{name}.py,,\n")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project in no repository, and the package that it uses."""
+    pytest.importorskip("torch")
+    place = tmp_path / "site-packages"
+    place.mkdir()
+    _installed(place, "fastops==1.0")
+    monkeypatch.syspath_prepend(place)
+    monkeypatch.setattr(overlay, "installer", Shelf)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "test_it.py").write_text(TESTS)
+    monkeypatch.chdir(project)
+    return project
+
+
+def ab(*arguments: str) -> int:
+    return main(["ab", "--device=pretend", *arguments])
+
+
+def test_a_wait_that_a_release_adds_is_named_with_its_line_in_the_package(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ab("--with", "fastops==2.0") == 1
+
+    shown = capsys.readouterr()
+    assert shown.err.startswith("gpuperf: installing fastops==2.0\n")
+    head, *_ = shown.out.splitlines()
+    assert head.startswith(
+        "before this folder, after this folder with fastops 1.0 -> 2"
+    )
+    assert (
+        "worse    syncs        0      1      +1     -     -  test_it.py::" in shown.out
+    )
+    assert "inside fastops.py:1 in norm" in shown.out
+
+
+def test_a_release_that_changes_nothing_is_installed_once_and_the_same(
+    here: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert [ab("--with=fastops==1.1"), ab("--with=fastops==1.1")] == [0, 0]
+
+    shown = capsys.readouterr()
+    assert shown.err.count("installing") == 1
+    assert shown.out.count("gpuperf: 1 same\n") == 2
+
+    assert main(["ab", "--clear-cache"]) == 0
+    assert capsys.readouterr().out.startswith("gpuperf: 1 removed, 0.0 MiB")
+    assert list((tmp_path / "caches/gpuperf/packages").iterdir()) == []
+
+
+def test_what_a_lock_file_pinned_is_what_is_compared_with(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("old.txt").write_text("fastops==2.0\n")
+
+    assert ab("--lock=old.txt") == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith(
+        "before this folder with fastops 1.0 -> 2.0, after this folder"
+    )
+    assert "better   syncs        1      0      -1" in out
+
+
+def test_a_project_that_breaks_without_a_package_is_broken(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ab("--without=fastops") == 1
+
+    out = " ".join(capsys.readouterr().out.split())
+    assert "after this folder with fastops 1.0 -> none" in out
+    assert "broken" in out
+    assert "No module named 'fastops'" in out
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        (["--with=fastops==9"], "uv cannot install that: there is no such version"),
+        (["--with=fastops==1.0"], "what is named is what is installed"),
+        (["--without=nothing"], "--without=nothing: no such package is installed"),
+        (["--lock=none.txt"], "--lock=none.txt: cannot be read"),
+        (["--patch=none.diff"], "--patch=none.diff: there is no such file"),
+        (["--patch=-"], "git says 'not a git repository"),
+        (["HEAD", "--with=fastops==2.0"], "HEAD: .* expected no REF"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_sentence_and_leaves_nothing(
+    here: Path,
+    typed: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    assert ab(*typed) == 4
+
+    shown = capsys.readouterr()
+    last = shown.err.splitlines()[-1]
+    assert last.startswith("gpuperf: ")
+    assert re.search(said, last)
+    assert not [*(tmp_path / "caches").rglob("fastops.py")]
+
+
+def test_another_folder_is_compared_with_this_one(
+    here: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    slow = TESTS.replace("fastops.norm(x)", "fastops.norm(x).sum().item()")
+    (other / "test_it.py").write_text(slow)
+
+    assert ab("../other") == 0
+
+    out = capsys.readouterr().out
+    assert out.startswith("before ../other, after this folder")
+    assert "better   syncs        1      0" in out
+
+
+PATCH = """\
+--- a/script.json
++++ b/script.json
+@@ -1 +1 @@
+-{"*": {"step_ms": 10.0}}
+\\ No newline at end of file
++{"*": {"step_ms": 10.0, "syncs": 1}}
+"""
+
+
+@pytest.mark.parametrize("given", ["a.diff", "-"])
+def test_a_patch_is_judged_on_top_of_the_files_as_they_are(
+    project_of_commits: GitProject,
+    given: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    project = project_of_commits
+    project.tests("def test_new(gpuperf): gpuperf(int)\n")  # in no commit
+    head = project.git("rev-parse", "--short=7", "HEAD")
+    (tmp_path / "a.diff").write_text(PATCH)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PATCH.encode())))
+    patch = given if given == "-" else str(tmp_path / "a.diff")
+    status = project.git("status", "--porcelain")
+
+    assert main(["ab", SCRIPTED, f"--patch={patch}"]) == 1
+
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"before {head}, after {head} with " in out
+    assert "worse syncs 0 1 +1 - - test_it.py::test_new" in out
+    assert project.is_untouched
+    assert project.git("status", "--porcelain") == status
+
+
+def test_a_patch_that_does_not_apply_says_so(
+    project_of_commits: GitProject, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.diff").write_text(PATCH.replace("10.0", "12.0"))
+
+    assert main(["ab", SCRIPTED, f"--patch={tmp_path / 'a.diff'}"]) == 4
+
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "git cannot apply the patch: script.json: patch does not apply" in last
