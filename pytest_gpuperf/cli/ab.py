@@ -45,7 +45,7 @@ WORSE: Final = 1
 
 STDIN: Final = "-"
 
-CHANGES: Final = "--with, --without, --lock and --patch"
+CHANGE_OPTIONS: Final = "--with, --without, --lock and --patch"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,7 +141,7 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
         yield _named(arguments.before, arguments.after)
         return
     if arguments.before:
-        msg = f"{arguments.before}: {CHANGES} change what is here now: expected no REF"
+        msg = f"{arguments.before}: {CHANGE_OPTIONS} change what is here now: expected no REF"
         raise UsageError(msg, ErrorId.GP102)
     with ExitStack() as opened:
         before, after = _of_files(arguments.patch)

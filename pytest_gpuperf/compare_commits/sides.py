@@ -29,7 +29,7 @@ from . import cleanup_process as guardian
 from .cleanup_process import Tree
 
 
-MOST_NAMED: Final = 3
+MOST_PACKAGES: Final = 3
 """Packages that are part of a side's name."""
 
 GUARDIAN: Final = str(Path(guardian.__file__))
@@ -128,8 +128,10 @@ class Side:
         changes = packages.changes
         if not changes:
             return self
-        more = f" and {len(changes) - MOST_NAMED} more" * (len(changes) > MOST_NAMED)
-        label = f"{self.label} with {', '.join(changes[:MOST_NAMED])}{more}"
+        more = f" and {len(changes) - MOST_PACKAGES} more" * (
+            len(changes) > MOST_PACKAGES
+        )
+        label = f"{self.label} with {', '.join(changes[:MOST_PACKAGES])}{more}"
         notes = (f"other packages: {', '.join(changes)}",) if more else ()
         return replace(
             self, label=label, packages=packages, notes=(*self.notes, *notes)

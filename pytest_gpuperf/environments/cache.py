@@ -28,12 +28,12 @@ MOST_BYTES: Final = 8 * GIB
 
 MADE: Final = "new-"
 LOCK: Final = ".lock"
-NAMES: Final = ".packages"
+WHAT_IT_HAS: Final = ".packages"
 """Beside the packages: the lock of who uses them, and what they are called."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class KeptPackages:
     """One folder of packages, its size, and when it was last used, in s."""
 
     folder: Path
@@ -78,7 +78,7 @@ class PackageCache:
         scratch = Path(mkdtemp(prefix=MADE, dir=self._place))
         try:
             install(scratch)
-            (scratch / NAMES).write_text(" ".join(packages), encoding="utf-8")
+            (scratch / WHAT_IT_HAS).write_text(" ".join(packages), encoding="utf-8")
             (scratch / LOCK).touch()
             # Another process may have made the same meanwhile.
             with suppress(OSError):
@@ -86,14 +86,14 @@ class PackageCache:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def kept(self) -> list[Kept]:
+    def kept(self) -> list[KeptPackages]:
         """Return all folders, those first that were used last."""
         # One that begins otherwise is being made.
         named = [f for f in self._place.glob("*") if not f.name.startswith(MADE)]
         found = [_kept(folder) for folder in named]
         return sorted(found, key=lambda each: each.used_s, reverse=True)
 
-    def trim(self, most_bytes: int) -> Sequence[Kept]:
+    def trim(self, most_bytes: int) -> Sequence[KeptPackages]:
         """Remove what was not used for longest until the rest fits; return what went."""
         gone, total = [], 0
         for each in self.kept():
@@ -111,9 +111,9 @@ def _key(packages: Sequence[str]) -> str:
     return hashlib.sha256(content).hexdigest()[:20]
 
 
-def _kept(folder: Path) -> Kept:
-    names = folder / NAMES
-    return Kept(
+def _kept(folder: Path) -> KeptPackages:
+    names = folder / WHAT_IT_HAS
+    return KeptPackages(
         folder=folder,
         packages=names.read_text(encoding="utf-8") if names.exists() else "",
         size_bytes=sum(

@@ -87,14 +87,14 @@ def overlay(
 
     def install(folder: Path) -> None:
         announce(f"installing {' '.join(packages)}")
-        program.install(packages, folder / PACKAGES)
+        program.install(packages, folder / SITE_PACKAGES)
 
     folder = cache.folder([*map(_with_content, packages)], install)
     changes = (*_replaced(packages), *rest.changes)
-    return replace(rest, path=(str(folder / PACKAGES),), changes=changes)
+    return replace(rest, path=(str(folder / SITE_PACKAGES),), changes=changes)
 
 
-PACKAGES: Final = "site-packages"
+SITE_PACKAGES: Final = "site-packages"
 """What is below a folder of this name is no code of the user."""
 
 

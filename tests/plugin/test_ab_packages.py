@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 from git_project import SCRIPTED
@@ -14,6 +15,7 @@ from git_project import GitProject
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.environments import overlay
+from pytest_gpuperf.environments.lock_files import installed
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 
@@ -33,10 +35,10 @@ def test_step(gpuperf):
 class Shelf:
     """An installer that has one package in several versions."""
 
-    CODE = {"fastops==1.0": FAST, "fastops==2.0": SLOW, "fastops==1.1": FAST}
+    CODE: ClassVar = {"fastops==1.0": FAST, "fastops==2.0": SLOW, "fastops==1.1": FAST}
 
     def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
-        here = f"fastops=={overlay.installed()['fastops']}"
+        here = f"fastops=={installed()['fastops']}"
         return tuple(each for each in requirements if each != here)
 
     def install(self, packages: Sequence[str], folder: Path) -> None:
