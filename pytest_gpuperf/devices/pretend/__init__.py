@@ -10,7 +10,7 @@ a wrapper on a device of its own, and inside is a real tensor on the CPU, so val
 control flow are real. Every operation on ghosts passes ``dispatch``, where the table of
 ``sync_rules`` says whether it would make the host wait on CUDA.
 
-The modules of this folder know each other well, and nobody else knows them: what others
+The modules of this folder know each other well, and no other room imports them: what it
 may import is what this one offers, beside ``pretend_gpu`` the names of ``BEHIND``.
 
 Begin with:
