@@ -112,7 +112,7 @@ class Schedule:
     ) -> AbResult:
         """Return what was *decided*, in words and numbers.
 
-        The *change* and the *interval* that holds it with ``CONFIDENCE`` are logarithms
+        The *change* and the *interval* that contains it with ``CONFIDENCE`` are logarithms
         of time after divided by time before. *smallest* is the slowdown, a ratio, that
         would be called slower with probability ``AB_POWER``. ``None`` if there are too
         few units to say. *evidence* names the test.

@@ -1229,7 +1229,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ),
     ("cli/compare_options.py", "pytest --gpuperf"): DESCRIBED,
     ("compare_commits/sides.py", "git -C {} fetch"): MACHINE,
-    ("compare_commits/commits.py", "gpuperf ab"): DESCRIBED,
+    ("compare_commits/sides.py", "gpuperf ab"): DESCRIBED,
     ("compare_commits/side_process.py", "pip install -e"): MACHINE,
     ("compare_commits/reference.py", "--gpuperf-ref"): (
         "test_a_baseline_of_no_commit_says_how_one_is_named"
