@@ -320,7 +320,7 @@ MOST_CODE: Final = {
     "judge": 3610,
     "measure": 3904,
     "model": 1963,
-    "plugin": 2955,
+    "plugin": 2957,
     "report": 1318,
     "report.ci": 631,
     "report.exchange": 161,
