@@ -260,8 +260,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         file="measure/syncs.py",
-        old="blocked_ms=sum(wait.blocked_us for wait in waits) / steps / 1e3,",
-        new="blocked_ms=sum(wait.blocked_us for wait in waits) / steps,",
+        old="blocked_ms=blocked_us / steps / 1e3",
+        new="blocked_ms=blocked_us / steps",
         broken="microseconds of a wait are read as milliseconds",
         part=LAWS,
         tests=(STEPS, "-k", "plugin and end and blocked"),

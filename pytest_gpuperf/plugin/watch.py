@@ -320,10 +320,12 @@ def _last_words(report: pytest.TestReport) -> str:
 
 
 def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
+    # Without its direction: what fits any copy to the GPU is not advised.
+    copies = (replace(copy, reason=A_COPY) for copy in found.copies)
     garbage = (g for g in found.garbage if OF_PYTEST not in g.reason)
     return WatchedTest(
         test=test,
-        lines=tuple(_placed(done, root) for done in (*found.waits, *found.copies)),
+        lines=tuple(_placed(done, root) for done in (*found.waits, *copies)),
         left=tuple(_placed(left, root) for left in found.left),
         garbage=tuple(_placed(freed, root) for freed in garbage),
         peak_bytes=found.peak_bytes,
@@ -331,6 +333,8 @@ def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
         unjudged=found.unjudged,
     )
 
+
+A_COPY: Final = "a copy from ordinary memory"
 
 OF_PYTEST: Final = "ExceptionInfo."
 """In a cycle that ``with pytest.raises(...) as error`` makes: it is the test's own."""
