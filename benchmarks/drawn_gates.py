@@ -1,6 +1,7 @@
 """Gates of unchanged code that draws its sizes: how often are they red?
 
-    python benchmarks/drawn_gates.py [--rounds 10] [--planted 2] [--minutes 60]
+    python benchmarks/drawn_gates.py [--devices pretend cpu] [--rounds 10] [--planted 2]
+        [--minutes 60]
 
 The ten suites of ``ab_null.py`` are stored on the simulated GPU and on the CPU, and gated
 in so many rounds, each with a seed of its own: by default 200 gates. Then all sizes become
@@ -18,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -60,11 +62,11 @@ def gate(folder: Path, device: str, *more: str) -> dict[str, str]:
     }
 
 
-def run(rounds: int, planted: int, minutes: float) -> bool:
+def run(devices: Sequence[str], rounds: int, planted: int, minutes: float) -> bool:
     end = time.monotonic() + 60 * minutes
     is_right = True
     with tempfile.TemporaryDirectory() as name:
-        for device in DEVICES:
+        for device in devices:
             folder = Path(name) / device
             folder.mkdir()
             (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
@@ -103,11 +105,14 @@ RED: Final = ("regressed", "over budget")
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--devices", nargs="+", choices=DEVICES, default=DEVICES)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--planted", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=60.0)
     arguments = parser.parse_args()
-    is_right = run(arguments.rounds, arguments.planted, arguments.minutes)
+    is_right = run(
+        arguments.devices, arguments.rounds, arguments.planted, arguments.minutes
+    )
     return 0 if is_right else 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -27,7 +28,9 @@ from ..environments.overlay import PackageChange
 from ..environments.overlay import overlay
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.ab import AbRun
 from ..model.metric import MIB
+from ..report.json.ab import ab_document
 from ..report.screen.commits import comparison_lines
 from ..report.screen.commits import markdown_lines
 from ..runner.git import Repository
@@ -69,6 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the table for a pull request",
     )
+    parser.add_argument("--json", action="store_true", help="print JSON and no table")
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
@@ -118,9 +122,15 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
         return EXIT_INTERRUPTED
-    lines = markdown_lines(found) if arguments.markdown else comparison_lines(found)
-    sys.stdout.write(printed(lines))
+    sys.stdout.write(_shown(found, arguments))
     return WORSE if found.is_worse else 0
+
+
+def _shown(found: AbRun, arguments: argparse.Namespace) -> str:
+    if arguments.json:
+        return f"{json.dumps(ab_document(found), indent=2)}\n"
+    lines = markdown_lines(found) if arguments.markdown else comparison_lines(found)
+    return printed(lines)
 
 
 def _clear() -> int:

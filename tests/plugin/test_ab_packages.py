@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import sys
 from collections.abc import Sequence
@@ -123,6 +124,17 @@ def test_what_a_lock_file_pinned_is_what_is_compared_with(
         "before this folder with fastops 1.0 -> 2.0, after this folder"
     )
     assert "better   syncs        1      0      -1" in out
+
+
+def test_programs_read_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert ab("--json", "--with", "fastops==2.0") == 1
+
+    (test,) = json.loads(capsys.readouterr().out)["tests"]
+    assert (test["verdict"], test["exact"][0]["metric"]) == ("worse", "syncs")
+    finding = test["findings"][0]
+    assert finding["location"]["file"] == "test_it.py"
+    assert finding["innermost"]["line"] == 1
+    assert (finding["per_step"], finding["before_per_step"]) == (1, 0)
 
 
 def test_a_project_that_breaks_without_a_package_is_broken(

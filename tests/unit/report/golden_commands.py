@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable
 from collections.abc import Mapping
 from contextlib import redirect_stderr
@@ -44,6 +45,7 @@ from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.history import LeftOut
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report.json.ab import ab_document
 from pytest_gpuperf.report.screen.commits import comparison_lines
 from pytest_gpuperf.report.screen.commits import markdown_lines
 from pytest_gpuperf.report.screen.comparison import comparison_lines as sides_lines
@@ -234,6 +236,7 @@ def accept_again() -> str:
 COMMANDS: Final[Mapping[str, Callable[[], str]]] = {
     "ab.txt": lambda: text_of(comparison_lines(COMPARED)),
     "ab.md": lambda: text_of(markdown_lines(COMPARED)),
+    "ab.json": lambda: f"{json.dumps(ab_document(COMPARED), indent=2)}\n",
     "ab-same.txt": lambda: text_of(
         comparison_lines(replace(COMPARED, calls=CALLS[:1], uncompared=(), notes=()))
     ),

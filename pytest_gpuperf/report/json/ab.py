@@ -1,0 +1,101 @@
+"""A comparison of two sides for other programs: ``gpuperf ab --json``.
+
+``ab_schema.json`` beside this module is its JSON Schema.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from typing import Final
+
+from ...model.ab import AbResult
+from ...model.ab import AbRun
+from ...model.ab import Answer
+from ...model.ab import Comparison
+from ...model.ab import ExactChange
+from ...model.ab import Turn
+from ...model.codec import encode
+from ...model.finding import Finding
+from ...model.metrics import STEP_MS
+from ..headline import answer_word
+from ..numbers import rounded
+from ..remedies import remedy_of
+
+
+AB_SCHEMA: Final = 1
+"""Version of the format."""
+
+
+def ab_document(found: AbRun) -> dict[str, Any]:
+    """Return *found* as ``json.dumps`` takes it."""
+    return {
+        "schema": AB_SCHEMA,
+        "before": found.before,
+        "after": found.after,
+        "device": found.device,
+        "is_worse": found.is_worse,
+        "notes": list(found.notes),
+        "tests": [*map(_test, found.calls), *map(_test, found.uncompared)],
+    }
+
+
+def _test(call: Comparison) -> dict[str, Any]:
+    return {
+        "test": call.test,
+        "verdict": _verdict(call),
+        "why": call.uncompared or call.no_time or (call.time.why if call.time else ""),
+        "time": _time(call.time) if call.time else None,
+        "exact": [_exact(change) for change in call.exact],
+        "findings": [*map(_finding, _causes(call))],
+    }
+
+
+def _causes(call: Comparison) -> list[Finding]:
+    """Return what explains a metric that got worse."""
+    worse = {c.metric for c in call.exact if c.gated and c.turn is Turn.WORSE}
+    if call.time is not None and call.time.answer is Answer.SLOWER:
+        worse.add(STEP_MS.name)
+    return [found for found in call.findings if worse.intersection(found.metrics)]
+
+
+def _verdict(call: Comparison) -> str:
+    if call.uncompared:
+        return "broken" if call.is_worse else "not compared"
+    if call.is_worse:
+        return "worse"
+    if call.is_undecided:
+        return "undecided"
+    return "better" if call.is_better else "same"
+
+
+def _time(time: AbResult) -> dict[str, Any]:
+    names = ("ratio", "low", "high", "smallest", "before_ms", "after_ms", "p_value")
+    numbers = {name: getattr(time, name) for name in names}
+    return {
+        "verdict": answer_word(time.answer),
+        **{k: None if v is None else rounded(v) for k, v in numbers.items()},
+    }
+
+
+def _exact(change: ExactChange) -> dict[str, Any]:
+    return {
+        "metric": change.metric,
+        "verdict": change.turn.value if change.gated else "changed",
+        "before": change.before,
+        "after": change.after,
+    }
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    remedy = remedy_of(finding)
+    return {
+        "kind": finding.kind.value,
+        "metrics": list(finding.metrics),
+        "op": finding.op,
+        "reason": finding.reason,
+        "location": encode(finding.location),
+        "innermost": encode(finding.innermost),
+        "per_step": finding.per_step,
+        "before_per_step": finding.stored,
+        "fix": remedy.do if remedy else None,
+    }
