@@ -46,9 +46,9 @@ from pytest_gpuperf.devices import preflight as garbage
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.runner.plan import Project
-from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.relocation import Relocation
+from pytest_gpuperf.runner.request import Project
+from pytest_gpuperf.runner.request import RunRequest
 
 
 SWITCHES: Final = 3

@@ -34,8 +34,8 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner.fork_server import HEAVY_MODULES
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
-from pytest_gpuperf.runner.plan import Project
-from pytest_gpuperf.runner.plan import RunRequest
+from pytest_gpuperf.runner.request import Project
+from pytest_gpuperf.runner.request import RunRequest
 
 
 PAIRS: Final = 151

@@ -32,8 +32,8 @@ from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner import rounds
 from pytest_gpuperf.runner.evaluation import RunEvaluator
 from pytest_gpuperf.runner.evaluation import RunResult
-from pytest_gpuperf.runner.plan import Planned
-from pytest_gpuperf.runner.plan import Project
+from pytest_gpuperf.runner.request import Planned
+from pytest_gpuperf.runner.request import Project
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
 from pytest_gpuperf.settings import Settings

@@ -5,6 +5,7 @@ Begin with:
 - ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
 - ``commits.first_bad``: ``gpuperf bisect``
 - ``reference.GitReferenceCheck``: ``--gpuperf-ref``
-- ``sides.Side``: where the code of one side is
+- ``sides.Side``: the code and the packages of one side
+- ``checkout.Checkout``: the files of a commit
 - ``side_server.SideServer``: what runs it
 """

@@ -19,13 +19,13 @@ from ..model.ab import AbRun
 from ..model.ab import Comparison
 from ..runner.git import Repository
 from ..runner.git import run_git
-from ..runner.plan import groups_of
+from ..runner.request import groups_of
+from .checkout import Checkout
 from .one_process import Together
 from .pairs import run_pairs
 from .side_server import Collected
 from .side_server import Selection
 from .side_server import SideServer
-from .sides import Checkout
 from .sides import Side
 from .slow_lines import with_lines
 

@@ -24,12 +24,12 @@ from typing import Final
 from ..devices.torch_state import RandomState
 from ..measure.step import Subject
 from ..model.measurement import Measurement
-from ..runner.plan import RunRequest
 from ..runner.relocation import OWN_PACKAGE
 from ..runner.relocation import RelocatingFinder
 from ..runner.relocation import Relocation
 from ..runner.relocation import is_below
 from ..runner.relocation import real_folder
+from ..runner.request import RunRequest
 
 
 INSTALLED_PATHS: Final = ("stdlib", "platstdlib", "purelib", "platlib")

@@ -30,7 +30,7 @@ from ..model.finding import Location
 from ..model.units import counted
 from ..runner.git import Repository
 from ..runner.git import short
-from ..runner.plan import Project
+from ..runner.request import Project
 from ..runner.verdicts import Candidate
 from ..settings import RECORDED
 from ..settings import Referred

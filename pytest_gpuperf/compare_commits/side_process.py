@@ -31,11 +31,11 @@ from ..model.environment import DeviceKind
 from ..plugin.options import environment
 from ..plugin.options import settings_from
 from ..plugin.session import project_of
-from ..runner.plan import Planned
-from ..runner.plan import RunRequest
-from ..runner.plan import shown_path
 from ..runner.relocation import Relocation
 from ..runner.relocation import stranger
+from ..runner.request import Planned
+from ..runner.request import RunRequest
+from ..runner.request import shown_path
 from ..worker import child
 from ..worker.items import plan_of
 from ..worker.measurer import CallListener

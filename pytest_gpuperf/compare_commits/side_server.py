@@ -26,9 +26,9 @@ from ..model.run import TestResult
 from ..runner.fork_server import HEAVY_MODULES
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
-from ..runner.plan import Planned
-from ..runner.plan import Project
-from ..runner.plan import RunRequest
+from ..runner.request import Planned
+from ..runner.request import Project
+from ..runner.request import RunRequest
 from ..runner.reservation import Turns
 from ..runner.reservation import Unlocked
 from ..runner.reservation import alone

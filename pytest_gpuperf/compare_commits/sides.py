@@ -1,13 +1,9 @@
-"""The sides of a comparison, and commits in a folder that is gone when we are."""
+"""The sides of a comparison: which code they are of, their packages, what they are called."""
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -18,87 +14,18 @@ from typing import Final
 from ..environments.overlay import NOTHING
 from ..environments.overlay import Overlay
 from ..errors import ErrorId
-from ..errors import QuotedError
 from ..errors import UsageError
 from ..runner.git import Repository
-from ..runner.git import git_environment
 from ..runner.git import run_git
 from ..runner.git import short
 from ..runner.relocation import Relocation
-from . import cleanup_process as guardian
-from .cleanup_process import Tree
+from .checkout import trees_of
+from .checkout import uninitialised
+from .checkout_process import Tree
 
 
 MOST_PACKAGES: Final = 3
 """Packages that are part of a side's name."""
-
-GUARDIAN: Final = str(Path(guardian.__file__))
-
-
-def trees_of(repository: Repository, commit: str, path: str) -> Iterator[Tree]:
-    """Name *commit*, to be checked out at *path*, and its submodules that are here.
-
-    Raises ``UsageError`` if the commit of such a submodule is not here.
-    """
-    yield {"repository": repository.top, "commit": commit, "path": path}
-    for place, asked in repository.submodules(commit):
-        inner = repository.inside(place)
-        if inner is None:
-            continue
-        if not inner.has(asked):
-            msg = (
-                f"submodule {place}: its commit {short(asked)}, which {short(commit)} asks "
-                f"for, is not here; fetch it with `git -C {place} fetch`"
-            )
-            raise UsageError(msg, ErrorId.GP706)
-        yield from trees_of(inner, asked, f"{path}/{place}")
-
-
-def uninitialised(repository: Repository, commit: str) -> list[str]:
-    """Return the paths of the submodules of *commit* that nobody has fetched."""
-    return [
-        path
-        for path, _ in repository.submodules(commit)
-        if repository.inside(path) is None
-    ]
-
-
-class Checkout:
-    """The trees in a folder, while it is open; a guardian process removes them."""
-
-    def __init__(self, trees: Sequence[Tree]) -> None:
-        """Check *trees* out; raises ``UsageError`` if git cannot."""
-        self._process = subprocess.Popen(  # noqa: S603 - our own script
-            [sys.executable, "-I", GUARDIAN, json.dumps(trees)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=git_environment(),
-            # Ctrl-C ends this process only; the guardian then removes the trees.
-            start_new_session=True,
-        )
-        # Everything, an interrupt as well: nobody else would ever close a checkout that
-        # was not made.
-        try:
-            self.folder = self._answer()
-        except BaseException:
-            self.close()
-            raise
-
-    def _answer(self) -> str:
-        assert self._process.stdout is not None  # noqa: S101 - it is a pipe
-        answer = json.loads(self._process.stdout.readline() or "{}")
-        error = answer.get("error", "the process that checks out died")
-        if error is not None:
-            msg = f"git could not check out {error}"
-            raise QuotedError(msg, ErrorId.GP705)
-        return str(answer["folder"])
-
-    def close(self) -> None:
-        """Wait until nothing is left."""
-        self._process.communicate()
-
-
-# The sides of a comparison: which code they are of, and what they are called.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

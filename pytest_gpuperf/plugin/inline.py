@@ -46,7 +46,7 @@ from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.evaluation import RunResult
 from ..runner.outcome import Reporter
-from ..runner.plan import RunRequest
+from ..runner.request import RunRequest
 from ..runner.screening import Case
 from ..runner.screening import samples_of
 from ..runner.verdicts import compared

@@ -33,8 +33,8 @@ from ..model.run import Report
 from ..runner.evaluation import RunEvaluator
 from ..runner.evaluation import RunResult
 from ..runner.fork_server import EarlyServer
-from ..runner.plan import Planned
-from ..runner.plan import Project
+from ..runner.request import Planned
+from ..runner.request import Project
 from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
 from ..settings import SharedUse

@@ -32,10 +32,10 @@ from ..model.codec import decode
 from ..model.ranks import Launch
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
-from ..runner.plan import Planned
-from ..runner.plan import RunRequest
 from ..runner.pool import WorkerPool
 from ..runner.progress import Progress
+from ..runner.request import Planned
+from ..runner.request import RunRequest
 from ..settings import Settings
 from ..visible import visible_text
 from ..worker.items import is_measured

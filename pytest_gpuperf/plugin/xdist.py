@@ -31,7 +31,7 @@ from ..model.environment import DeviceSlot
 from ..model.run import Report
 from ..runner.evaluation import RunEvaluator
 from ..runner.fork_server import EarlyServer
-from ..runner.plan import Planned
+from ..runner.request import Planned
 from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
 from ..sharing.processes import write_json

@@ -46,8 +46,8 @@ from .evidence import with_traces
 from .fork_server import EarlyServer
 from .outcome import Reporter
 from .outcome import refused
-from .plan import Planned
-from .plan import Project
+from .request import Planned
+from .request import Project
 from .rounds import Rounds
 from .screening import Case
 from .screening import first_runs

@@ -23,7 +23,7 @@ from ..model.run import RunMode
 from ..model.run import TestResult
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
-from .plan import Planned
+from .request import Planned
 from .screening import Case
 from .screening import Group
 from .screening import JudgeCall

@@ -31,8 +31,8 @@ from ..settings import MissingBaseline
 from ..settings import Settings
 from ..settings import UnjudgedBudget
 from .baseline_writer import Refreshed
-from .plan import repeated_options
-from .plan import shown_path
+from .request import repeated_options
+from .request import shown_path
 from .screening import Case
 
 

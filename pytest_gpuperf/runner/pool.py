@@ -37,10 +37,10 @@ from ..sharing.device_lock import identity_of
 from ..sharing.device_lock import lock_folder
 from .fork_server import EarlyServer
 from .fork_server import Job
-from .plan import Planned
-from .plan import Project
-from .plan import RunRequest
 from .progress import Progress
+from .request import Planned
+from .request import Project
+from .request import RunRequest
 from .reservation import Turns
 from .reservation import turns_at
 from .screening import Group

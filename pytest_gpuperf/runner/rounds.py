@@ -50,11 +50,11 @@ from .fork_server import EarlyServer
 from .outcome import failures_among
 from .outcome import refused
 from .outcome import report_of
-from .plan import Planned
-from .plan import Project
-from .plan import groups_of
 from .pool import WorkerPool
 from .progress import Progress
+from .request import Planned
+from .request import Project
+from .request import groups_of
 from .run_estimates import RunEstimates
 from .screening import Case
 from .screening import Group

@@ -29,8 +29,8 @@ from ..model.run import TestResult
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..settings import Settings
-from .plan import Planned
-from .plan import Project
+from .request import Planned
+from .request import Project
 from .screening import Case
 from .screening import JudgeCall
 from .screening import runs_of

@@ -42,7 +42,7 @@ from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..runner.fork_server import send_progress
 from ..runner.fork_server import send_progress_seldom
-from ..runner.plan import RunRequest
+from ..runner.request import RunRequest
 from ..sharing import head_start
 from . import draws
 from .compile_again import CompileFolders

@@ -35,7 +35,7 @@ from ..model.run import Ending
 from ..model.run import RunMode
 from ..model.run import StepCall
 from ..model.run import TestResult
-from ..runner.plan import RunRequest
+from ..runner.request import RunRequest
 from ..sharing.processes import Reply
 from ..sharing.processes import death
 from ..sharing.processes import last_words

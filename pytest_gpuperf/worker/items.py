@@ -27,7 +27,7 @@ from ..model.finding import Location
 from ..model.finding import Wait
 from ..model.measurement import Measurement
 from ..report.exchange.measured_calls import METRIC_PREFIX
-from ..runner.plan import Planned
+from ..runner.request import Planned
 
 
 PROPERTY: Final = "gpuperf"

@@ -54,7 +54,7 @@ from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StepCall
 from ..model.run import TestResult
-from ..runner.plan import RunRequest
+from ..runner.request import RunRequest
 from . import draws
 from .call_result import Compared
 from .call_result import Prospect

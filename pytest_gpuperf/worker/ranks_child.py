@@ -38,7 +38,7 @@ from ..model.ranks import Ranks
 from ..model.run import Ending
 from ..model.run import StepCall
 from ..model.run import TestResult
-from ..runner.plan import RunRequest
+from ..runner.request import RunRequest
 from .child import enter
 from .child import measuring_for
 from .child import run_tests

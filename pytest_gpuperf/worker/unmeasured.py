@@ -147,7 +147,7 @@ def cover(raw: Mapping[str, Any]) -> None:
 
     # A plain run imports this module, and what measures only where it is needed.
     from ..model.codec import decode
-    from ..runner.plan import RunRequest
+    from ..runner.request import RunRequest
     from .child import CHILD_OPTIONS
     from .child import enter
     from .child import measuring_for

@@ -38,8 +38,8 @@ from pytest_gpuperf.model.run import Report
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.pool import results_of
+from pytest_gpuperf.runner.request import RunRequest
 from pytest_gpuperf.runner.rounds import REPORT_IT
 from pytest_gpuperf.runner.rounds import ErrorIsolation
 from pytest_gpuperf.runner.screening import Case

@@ -1264,7 +1264,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("plugin/options.py", "--gpuperf-update"): DESCRIBED,
     ("plugin/options.py", "gpuperf doctor"): DESCRIBED,
     ("plugin/options.py", "gpuperf history"): DESCRIBED,
-    ("runner/plan.py", "--gpuperf-device"): (
+    ("runner/request.py", "--gpuperf-device"): (
         "test_what_a_red_run_says_to_accept_makes_the_gate_green"
     ),
     ("measure/emulated.py", "--gpuperf-device"): MACHINE,

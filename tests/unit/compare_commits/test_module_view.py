@@ -15,9 +15,9 @@ import pytest
 from pytest_gpuperf.compare_commits.module_view import Guest
 from pytest_gpuperf.compare_commits.module_view import Views
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.runner.plan import Project
-from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.relocation import Relocation
+from pytest_gpuperf.runner.request import Project
+from pytest_gpuperf.runner.request import RunRequest
 
 
 @pytest.fixture(autouse=True)

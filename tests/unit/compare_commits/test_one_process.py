@@ -20,9 +20,9 @@ from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner.fork_server import Job
-from pytest_gpuperf.runner.plan import Project
-from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.relocation import Relocation
+from pytest_gpuperf.runner.request import Project
+from pytest_gpuperf.runner.request import RunRequest
 from pytest_gpuperf.runner.screening import Case
 
 

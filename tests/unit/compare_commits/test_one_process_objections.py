@@ -21,8 +21,8 @@ from pytest_gpuperf.compare_commits.one_process import unlike
 from pytest_gpuperf.devices.torch_state import RandomState
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.runner.plan import RunRequest
 from pytest_gpuperf.runner.relocation import Relocation
+from pytest_gpuperf.runner.request import RunRequest
 
 
 torch = pytest.importorskip("torch")

@@ -37,8 +37,8 @@ from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.runner.plan import Project
-from pytest_gpuperf.runner.plan import RunRequest
+from pytest_gpuperf.runner.request import Project
+from pytest_gpuperf.runner.request import RunRequest
 from pytest_gpuperf.settings import Settings
 
 

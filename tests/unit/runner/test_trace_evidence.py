@@ -20,7 +20,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.runner.evidence import Verdicts
 from pytest_gpuperf.runner.evidence import with_traces
-from pytest_gpuperf.runner.plan import Planned
+from pytest_gpuperf.runner.request import Planned
 from pytest_gpuperf.runner.screening import Case
 from pytest_gpuperf.runner.screening import Group
 

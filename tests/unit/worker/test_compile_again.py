@@ -13,8 +13,8 @@ from pytest_gpuperf.model.compile_metrics import COMPILE_S
 from pytest_gpuperf.model.compile_metrics import COMPILE_WARM_S
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import CompileTiming
-from pytest_gpuperf.runner.plan import Project
-from pytest_gpuperf.runner.plan import RunRequest
+from pytest_gpuperf.runner.request import Project
+from pytest_gpuperf.runner.request import RunRequest
 from pytest_gpuperf.worker.compile_again import CompileFolders
 from pytest_gpuperf.worker.compile_again import compiled_again
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.runner.plan import Planned
+from pytest_gpuperf.runner.request import Planned
 from pytest_gpuperf.worker.items import shown
 
 

@@ -25,10 +25,10 @@ from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.runner.plan import Planned
-from pytest_gpuperf.runner.plan import RunRequest
-from pytest_gpuperf.runner.plan import groups_of
 from pytest_gpuperf.runner.pool import with_timeout
+from pytest_gpuperf.runner.request import Planned
+from pytest_gpuperf.runner.request import RunRequest
+from pytest_gpuperf.runner.request import groups_of
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import Settings
 from pytest_gpuperf.worker.ranks_child import measure
