@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+
+pytest.importorskip("torch")
+
 from pytest_gpuperf.devices.cuda.flops import PEAK_TFLOPS
 from pytest_gpuperf.devices.cuda.flops import at_peak
 
