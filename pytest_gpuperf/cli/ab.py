@@ -36,12 +36,14 @@ from ..report.screen.commits import markdown_lines
 from ..runner.git import Repository
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
+from .ab_script import compare_program
+from .ab_script import program_named
 from .compare_options import add_device_argument
 from .compare_options import announce
 from .compare_options import pytest_arguments
 
 
-REST: Final = "[REF [REF2]] [-- pytest arguments...]"
+REST: Final = "[REF [REF2]] [-- pytest arguments... | -- train.py arguments...]"
 
 WORSE: Final = 1
 """Exit code of a confirmed regression."""
@@ -114,11 +116,15 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Compare, print the table, and return 1 where something became worse."""
     if arguments.clear_cache:
         return _clear()
-    given = pytest_arguments(arguments, rest)
+    program = program_named(rest[1:])
+    given = () if program else pytest_arguments(arguments, rest)
     try:
         with _sides(arguments) as both:
-            selection = Selection(arguments=tuple(given))
-            found = compare_versions(both, selection, announce)
+            if program:
+                found = compare_program(both, program, announce)
+            else:
+                selection = Selection(arguments=tuple(given))
+                found = compare_versions(both, selection, announce)
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
         return EXIT_INTERRUPTED

@@ -123,7 +123,7 @@ def _audited(program: Program, root: Path, output: Output) -> tuple[int, ScriptA
     """Run *program* in a process of its own: its exit code and what was found."""
     notes = notes_of(program)
     request = ScriptRequest(program=program, root=str(root), asked=Asked.AUDIT)
-    code, audited = run_program(request, output)
+    code, audited = run_program(request, **output.streams)
     return code, replace(audited, notes=(*audited.notes, *_failed(code), *notes))
 
 

@@ -171,7 +171,7 @@ def _command(arguments: argparse.Namespace, program: Program, gib: float | None)
 def _predicted(request: ScriptRequest, output: Output) -> tuple[int, Forecast | None]:
     """Run the program in a process of its own: its exit code and what it would need."""
     notes = notes_of(request.program)
-    code, answer = run_program(request, output)
+    code, answer = run_program(request, **output.streams)
     forecast = answer.forecast
     if forecast is not None:
         forecast = replace(forecast, notes=(*forecast.notes, *notes))

@@ -24,12 +24,17 @@ from typing import Final
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import checkout_of
 from ..devices.pretend import pretend_gpu
+from ..environments.overlay import NOTHING
+from ..environments.overlay import Overlay
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
+from ..runner.relocation import Relocation
+from ..runner.relocation import hide
+from ..runner.relocation import relocate
 from ..sharing.processes import Reply
 from ..sharing.processes import interrupts_left_to_child
 from ..sharing.processes import shell_code
@@ -161,7 +166,8 @@ class ScriptRequest:
     """A program to run, the folder of the lines to name, and what is asked of it.
 
     Of its memory ``steps`` are as many as are run at most, ``saving`` is what is done about
-    memory in the program's place; ``values`` is that of ``pretend_gpu``.
+    memory in the program's place; ``values`` is that of ``pretend_gpu``. As one side of a
+    comparison it has another copy of the project, and other ``packages``.
     """
 
     program: Program
@@ -170,6 +176,8 @@ class ScriptRequest:
     steps: int = 0
     values: bool | None = None
     saving: Saving | None = None
+    relocation: Relocation | None = None
+    packages: Overlay = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,11 +200,18 @@ class Output(Enum):
     ERRORS = STANDARD_ERROR
     NOWHERE = DEVNULL
 
+    @property
+    def streams(self) -> dict[str, int | None]:
+        """What ``Popen`` calls it."""
+        errors = DEVNULL if self is Output.NOWHERE else None
+        return {"stdout": self.value, "stderr": errors}
 
-def run_program(request: ScriptRequest, output: Output) -> tuple[int, ScriptAnswer]:
+
+def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnswer]:
     """Run the program in a process of its own: its exit code and what was found.
 
-    Raises ``UsageError`` if there is no such program.
+    *streams* and the folder are those of ``Popen``. Raises ``UsageError`` if there is no
+    such program.
     """
     # Ctrl-C reaches both processes: the child ends as its own code decides, and its
     # exit code is passed on.
@@ -205,8 +220,7 @@ def run_program(request: ScriptRequest, output: Output) -> tuple[int, ScriptAnsw
             "pytest_gpuperf.cli.script_process:be_program",
             request,
             meanwhile=terminations_passed_on,
-            stdout=output.value,
-            stderr=DEVNULL if output is Output.NOWHERE else None,
+            **streams,
         )
     found = decode(ScriptAnswer, answer or {})
     if found.refusal is not None:
@@ -225,6 +239,9 @@ def unfinished(program: Program, code: int) -> str:
 def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
     """Run the program of a ``ScriptRequest``, watched, until this process ends."""
     request = decode(ScriptRequest, raw)
+    if request.relocation is not None:
+        relocate(request.relocation)
+    hide(request.packages.hidden, request.packages.without)
     undo = ExitStack()
     gpu = undo.enter_context(
         pretend_gpu(request.root, values=request.values, whole_process=True)

@@ -27,6 +27,7 @@ from .side_server import Collected
 from .side_server import Selection
 from .side_server import SideServer
 from .sides import Side
+from .sides import checked_out
 from .slow_lines import with_lines
 
 
@@ -109,21 +110,17 @@ def run_ab(
     Raises ``UsageError`` if a side cannot be checked out or collected or imports code
     that is not its own.
     """
-    before, after = sides
+    before, _ = sides
     # Closed in reverse: the fork servers end before the folder that they run in is
     # removed.
     with ExitStack() as opened:
-        trees = [*before.trees("before"), *after.trees("after")]
-        folder = Path(opened.enter_context(closing(Checkout(trees))).folder)
+        *both, folder = opened.enter_context(checked_out(sides))
         round_steps: dict[str, int] = {}  # those of both sides
         old, new = (
             opened.enter_context(
                 closing(SideServer(side, selection, announce, round_steps))
             )
-            for side in (
-                before.checked_out(folder / "before"),
-                after.checked_out(folder / "after"),
-            )
+            for side in both
         )
         calls, uncompared = _compared(old, new, announce)
         located = with_lines(calls, before, new, folder)

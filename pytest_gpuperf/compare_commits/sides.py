@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import replace
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -19,6 +21,7 @@ from ..runner.git import Repository
 from ..runner.git import run_git
 from ..runner.git import short
 from ..runner.relocation import Relocation
+from .checkout import Checkout
 from .checkout import trees_of
 from .checkout import uninitialised
 from .checkout_process import Tree
@@ -163,6 +166,23 @@ def other_folder(path: Path, origin: str) -> Side:
 
 def _in_place(top: str) -> Relocation:
     return Relocation(origin=top, root=top)
+
+
+@contextmanager
+def checked_out(sides: tuple[Side, Side]) -> Iterator[tuple[Side, Side, Path]]:
+    """Yield both *sides* where their code is now, and a folder for what else they need.
+
+    Raises ``UsageError`` if git cannot check one out.
+    """
+    before, after = sides
+    trees = [*before.trees("before"), *after.trees("after")]
+    with closing(Checkout(trees)) as checkout:
+        folder = Path(checkout.folder)
+        yield (
+            before.checked_out(folder / "before"),
+            after.checked_out(folder / "after"),
+            folder,
+        )
 
 
 # Compiled modules that are only in the working tree, as git does not track them.

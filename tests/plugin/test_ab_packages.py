@@ -235,3 +235,53 @@ def test_a_patch_that_does_not_apply_says_so(
 
     last = capsys.readouterr().err.splitlines()[-1]
     assert "git cannot apply the patch: script.json: patch does not apply" in last
+
+
+PROGRAM = """\
+import sys, torch, fastops
+model = torch.nn.Linear(8, 8).cuda()
+optimizer = torch.optim.SGD(model.parameters())
+for _ in range(int(sys.argv[1])):
+    fastops.norm(model(torch.ones(8, 8, device="cuda"))).sum().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_is_run_on_both_sides(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text(PROGRAM)
+
+    assert main(["ab", "--with=fastops==2.0", "--", "train.py", "3"]) == 1
+
+    out = capsys.readouterr().out
+    assert "worse    syncs        2      5      +3     -     -  train.py" in out
+    assert "--> train.py:5 in <module>" in out
+    assert "inside fastops.py:1 in norm" in out
+
+    assert main(["ab", "--with=fastops==1.1", "--", "train.py", "3"]) == 0
+    assert capsys.readouterr().out.endswith("gpuperf: 1 same\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "typed", "said"),
+    [
+        (PROGRAM, [], "train.py ended with exit status 1: IndexError"),
+        ("print(1)", [], "train.py did nothing on the GPU: nothing was compared"),
+        ("x = (", [], "train.py"),
+        (None, [], "train.py"),
+    ],
+)
+def test_a_script_that_cannot_be_compared_is_one_sentence(
+    here: Path,
+    program: str | None,
+    typed: list[str],
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    if program is not None:
+        Path("train.py").write_text(program)
+
+    assert main(["ab", "--with=fastops==2.0", "--", "train.py", *typed]) == 4
+
+    assert said in capsys.readouterr().err.splitlines()[-1]

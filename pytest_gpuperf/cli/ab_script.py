@@ -1,0 +1,154 @@
+"""``gpuperf ab ... -- train.py``: one program on both sides, on the simulated GPU.
+
+Nothing is timed there. Waits, copies and bytes of all its steps are counted, and the peak
+of the first ones is predicted, as ``gpuperf audit`` and ``gpuperf memory`` do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Final
+
+from ..compare_commits.sides import Side
+from ..compare_commits.sides import checked_out
+from ..devices.audit_record import StepAudit
+from ..errors import ErrorId
+from ..errors import UsageError
+from ..judge.process_pairs import MOST_PAIRS
+from ..judge.process_pairs import Pair
+from ..judge.process_pairs import judge_call
+from ..model.ab import AbRun
+from ..model.ab import Comparison
+from ..model.budget import Tolerance
+from ..model.environment import DeviceKind
+from ..model.environment import Environment
+from ..model.environment import Hardware
+from ..model.finding import Finding
+from ..model.measurement import Measurement
+from ..model.metrics import D2H_BYTES
+from ..model.metrics import H2D_BYTES
+from ..model.metrics import PAGEABLE_COPIES
+from ..model.metrics import PREDICTED_ALLOCATED
+from ..model.metrics import STEP_MS
+from ..model.metrics import SYNCS
+from ..runner.relocation import moved_path
+from ..worker.items import below
+from .memory import PROGRAM_STEPS
+from .script import Program
+from .script import check_script
+from .script_process import Asked
+from .script_process import ScriptAnswer
+from .script_process import ScriptRequest
+from .script_process import run_program
+
+
+SIMULATED: Final = Environment(hardware=Hardware(kind=DeviceKind.PRETEND, name="CUDA"))
+
+PROGRAM_ENGINE: Final = (
+    "the program, run on each side on the simulated GPU, which has no clock; counts and "
+    "bytes are those of all its steps"
+)
+
+COUNTED: Final = (SYNCS.name, PAGEABLE_COPIES.name, H2D_BYTES.name, D2H_BYTES.name)
+"""Sums of a program that are compared; each is a name of ``Totals`` too."""
+
+
+def program_named(typed: Sequence[str]) -> Program | None:
+    """Return the script that is *typed*, unless it is tests or an option of pytest.
+
+    Raises ``UsageError`` if it cannot be read.
+    """
+    first = Path(typed[0]) if typed else Path()
+    is_test = first.name.startswith("test_") or first.stem.endswith("_test")
+    if first.suffix != ".py" or is_test:
+        return None
+    check_script(typed[0])
+    return Program(name=typed[0], is_module=False, arguments=tuple(typed[1:]))
+
+
+def compare_program(
+    sides: tuple[Side, Side], program: Program, announce: Callable[[str], None]
+) -> AbRun:
+    """Run *program* on both *sides*, again while they differ, and say what moved.
+
+    Raises ``UsageError`` if it fails, or does nothing on the GPU, on a side.
+    """
+    pairs: list[Pair] = []
+    found = Comparison(settled=False)
+    with checked_out(sides) as (before, after, _):
+        while not found.settled:
+            announce(f"run {len(pairs) + 1} of at most {MOST_PAIRS}: {program.name}")
+            pairs.append((_measured(before, program), _measured(after, program)))
+            last = len(pairs) == MOST_PAIRS
+            found = judge_call(pairs, Tolerance(), last=last)
+    return AbRun(
+        before=before.label,
+        after=after.label,
+        device=SIMULATED.hardware.key,
+        engine=PROGRAM_ENGINE,
+        calls=(found,),
+        notes=(*before.notes, *after.notes),
+    )
+
+
+def _measured(side: Side, program: Program) -> Measurement:
+    audit = _answer(side, program, Asked.AUDIT).audit
+    if audit is None or not audit.touched_gpu:
+        msg = (
+            f"{side.label}: {program.name} did nothing on the GPU: nothing was compared"
+        )
+        raise UsageError(msg, ErrorId.GP709)
+    exact = {name: int(getattr(audit.totals, name)) for name in COUNTED}
+    forecast = _answer(side, program, Asked.MEMORY).forecast
+    if forecast is not None and not forecast.not_judged:
+        exact[PREDICTED_ALLOCATED.name] = forecast.allocated_bytes
+    measurement = Measurement(
+        test=program.name,
+        environment=SIMULATED,
+        exact=exact,
+        unmeasured={STEP_MS.name: "the simulated GPU has no clock"},
+        findings=tuple(_of_a_step(audit)),
+    )
+    return below(Path(side.relocation.root), measurement)
+
+
+def _of_a_step(audit: StepAudit) -> Iterator[Finding]:
+    """Yield waits and copies; those of all steps are counted per step."""
+    steps = max(1, audit.steps)
+    for found in (*audit.findings, *audit.copies):
+        count = found.per_step if found.once else -(-found.per_step // steps)
+        yield replace(found, per_step=count, in_steps=0, of_steps=0)
+
+
+def _answer(side: Side, program: Program, asked: Asked) -> ScriptAnswer:
+    """Run *program* on *side*; raise ``UsageError`` with its last line if it fails."""
+    request = ScriptRequest(
+        program=program,
+        root=side.relocation.root,
+        asked=asked,
+        steps=PROGRAM_STEPS,
+        relocation=side.relocation,
+        packages=side.packages,
+    )
+    path = moved_path(os.environ, side.relocation, side.packages.path)
+    with TemporaryFile() as output:
+        code, answer = run_program(
+            request,
+            stdout=output,
+            stderr=output,
+            cwd=side.directory(),
+            env={**os.environ, **path},
+        )
+        output.seek(0)
+        lines = output.read().decode(errors="replace").split("\n")
+    if code:
+        said = next((line for line in reversed(lines) if line.strip()), "")
+        msg = f"{side.label}: {program.name} ended with exit status {code}: {said}"
+        raise UsageError(msg, ErrorId.GP709)
+    return answer
