@@ -1228,7 +1228,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
     ),
     ("cli/compare_options.py", "pytest --gpuperf"): DESCRIBED,
-    ("compare_commits/sides.py", "git -C {} fetch"): MACHINE,
+    ("compare_commits/checkout.py", "git -C {} fetch"): MACHINE,
     ("compare_commits/sides.py", "gpuperf ab"): DESCRIBED,
     ("compare_commits/side_process.py", "pip install -e"): MACHINE,
     ("compare_commits/reference.py", "--gpuperf-ref"): (
