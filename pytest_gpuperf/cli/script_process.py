@@ -24,8 +24,8 @@ from typing import Final
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import checkout_of
 from ..devices.pretend import pretend_gpu
-from ..environments.overlay import NOTHING
-from ..environments.overlay import Overlay
+from ..environments.packages import NOTHING
+from ..environments.packages import Overlay
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import decode

@@ -13,8 +13,8 @@ from pathlib import Path
 from pathlib import PurePosixPath
 from typing import Final
 
-from ..environments.overlay import NOTHING
-from ..environments.overlay import Overlay
+from ..environments.packages import NOTHING
+from ..environments.packages import Overlay
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..runner.git import Repository

@@ -64,12 +64,18 @@ class PackageCache:
         """Return the folder with *packages*, which *install* fills if there is none."""
         self._place.mkdir(parents=True, exist_ok=True)
         folder = self._place / _key(packages)
-        if not folder.exists():
+        while not self._is_kept(folder):
             self._fill(folder, packages, install)
-        self._in_use.enter_context(_locked(folder, fcntl.LOCK_SH))
         os.utime(folder)
         self.trim(self._most_bytes)
         return folder
+
+    def _is_kept(self, folder: Path) -> bool:
+        """Whether *folder* is there, and stays as long as this process uses it."""
+        with suppress(FileNotFoundError):
+            self._in_use.enter_context(_locked(folder, fcntl.LOCK_SH))
+        # Who waited for the lock may have waited for its removal.
+        return (folder / WHAT_IT_HAS).exists()
 
     def _fill(
         self, folder: Path, packages: Sequence[str], install: Callable[[Path], None]

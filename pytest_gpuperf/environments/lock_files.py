@@ -32,7 +32,7 @@ def installed() -> Pins:
     return {
         canonicalize_name(found.metadata["Name"]): found.version
         for found in distributions()
-        if found.metadata["Name"]
+        if "Name" in found.metadata  # a folder that an installer left behind has none
     }
 
 

@@ -24,6 +24,7 @@ from .installers import installer
 from .lock_files import differing
 from .lock_files import installed
 from .lock_files import pins_of
+from .packages import Overlay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,23 +43,6 @@ class PackageChange:
     def to_lock(cls, file: Path) -> PackageChange:
         """Return the change from what is installed to what *file* pins."""
         return cls(requirements=differing(pins_of(file), installed()), pins=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Overlay:
-    """What comes before the user's packages on a side's path, and what is hidden there.
-
-    ``hidden`` are names of modules, ``without`` of their packages. ``changes`` say for
-    each package what it was and is.
-    """
-
-    path: tuple[str, ...] = ()
-    hidden: tuple[str, ...] = ()
-    without: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
-
-
-NOTHING: Final = Overlay()
 
 
 def overlay(

@@ -21,8 +21,8 @@ from typing import Any
 from typing import Final
 
 from ..devices.host_clock import HostClock
-from ..environments.overlay import NOTHING
-from ..environments.overlay import Overlay
+from ..environments.packages import NOTHING
+from ..environments.packages import Overlay
 from ..errors import ErrorId
 from ..errors import RunError
 from ..files import scratch_folder

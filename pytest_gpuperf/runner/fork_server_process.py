@@ -22,7 +22,7 @@ from typing import Any
 from typing import Final
 from typing import NoReturn
 
-from ..environments.overlay import Overlay
+from ..environments.packages import Overlay
 from ..files import keep_below
 from ..model.codec import decode
 from ..sharing import head_start

@@ -202,6 +202,9 @@ def hide(modules: Sequence[str], packages: Sequence[str]) -> None:
     """
     if not modules:
         return
+    # Late: few processes are without a package, and each run imports this module.
+    from packaging.utils import canonicalize_name
+
     sys.meta_path.insert(0, HidingFinder(frozenset(modules)))
     known = metadata.MetadataPathFinder.find_distributions
 
@@ -210,8 +213,8 @@ def hide(modules: Sequence[str], packages: Sequence[str]) -> None:
         return (
             each
             for each in known(context)
-            if re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
-            not in packages
+            if "Name" not in each.metadata
+            or canonicalize_name(each.metadata["Name"]) not in packages
         )
 
     metadata.MetadataPathFinder.find_distributions = found  # type: ignore[method-assign]

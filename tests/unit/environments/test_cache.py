@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from contextlib import closing
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.environments import cache as module
 from pytest_gpuperf.environments.cache import PackageCache
 from pytest_gpuperf.environments.cache import default_place
 
@@ -104,3 +108,22 @@ def test_caches_are_where_the_user_has_them(monkeypatch: pytest.MonkeyPatch) -> 
     assert default_place() == Path("there/gpuperf/packages")
     monkeypatch.delenv("XDG_CACHE_HOME")
     assert default_place() == Path.home() / ".cache/gpuperf/packages"
+
+
+def test_a_folder_that_another_process_removes_meanwhile_is_made_again(
+    place: Path, cache: PackageCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(PackageCache(place)) as other:
+        folder = other.folder(["a==1"], kibibyte)
+    calls = iter([True])
+
+    def removed_first(path: Path, how: int) -> AbstractContextManager[None]:
+        if next(calls, False):
+            shutil.rmtree(folder)
+            raise FileNotFoundError
+        return nullcontext()
+
+    monkeypatch.setattr(module, "_locked", removed_first)
+
+    assert cache.folder(["a==1"], kibibyte) == folder
+    assert (folder / "module.py").exists()

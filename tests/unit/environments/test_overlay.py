@@ -11,9 +11,9 @@ import pytest
 
 from pytest_gpuperf.environments import overlay as module
 from pytest_gpuperf.environments.cache import PackageCache
-from pytest_gpuperf.environments.overlay import NOTHING
 from pytest_gpuperf.environments.overlay import PackageChange
 from pytest_gpuperf.environments.overlay import overlay
+from pytest_gpuperf.environments.packages import NOTHING
 from pytest_gpuperf.errors import UsageError
 
 
