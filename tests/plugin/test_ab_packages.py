@@ -68,6 +68,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place.mkdir()
     _installed(place, "fastops==1.0")
     monkeypatch.syspath_prepend(place)
+    monkeypatch.setenv("PYTHONPATH", str(place))
     monkeypatch.setattr(overlay, "installer", Shelf)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
     project = tmp_path / "project"

@@ -260,9 +260,9 @@ def test_two_optimizers_that_step_in_turns_make_one_step(
 def counted(
     runs: list[object], run: Callable[..., tuple[int, object]]
 ) -> Callable[..., tuple[int, object]]:
-    def run_program(*given: object) -> tuple[int, object]:
+    def run_program(*given: object, **streams: object) -> tuple[int, object]:
         runs.append(given)
-        return run(*given)
+        return run(*given, **streams)
 
     return run_program
 
@@ -273,9 +273,9 @@ def repeating(
     """Answer with the first run's report for savings that are *alike*: processes are slow."""
     first: list[tuple[int, object]] = []
 
-    def run_program(request: ScriptRequest, output: object) -> tuple[int, object]:
+    def run_program(request: ScriptRequest, **streams: object) -> tuple[int, object]:
         if request.saving not in alike:
-            first.append(run(request, output))
+            first.append(run(request, **streams))
             return first[-1]
         return first[0]
 
