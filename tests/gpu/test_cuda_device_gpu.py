@@ -534,10 +534,10 @@ def test_a_snapshot_of_a_step_names_the_line_that_holds_the_peak(
     device.record_allocations(step, (), tmp_path / "memory.pickle")
     held = held_at_peak(read_snapshot(tmp_path / "memory.pickle"))
 
-    assert held[0].requested_bytes == 64 * MIB
+    assert held[0].held_bytes == 64 * MIB
     assert held[0].location is not None
     assert held[0].location.line == step.__code__.co_firstlineno + 1
-    assert [h.location for h in held if h.requested_bytes >= 3 * MIB][1:] == [None]
+    assert [h.location for h in held if h.held_bytes >= 3 * MIB][1:] == [None]
 
 
 def test_what_the_peak_is_for_is_told_of_the_gpu_s_tensors(tmp_path: Path) -> None:
@@ -574,7 +574,7 @@ def test_what_the_peak_is_for_is_told_of_the_gpu_s_tensors(tmp_path: Path) -> No
     }
     assert lines == {(Phase.BACKWARD, 2), (Phase.OPTIMIZER, 3)}
     assert sum(picture.by_role.values()) <= measured
-    assert Phase.BACKWARD in {h.phase for h in held if h.requested_bytes >= 64 * MIB}
+    assert Phase.BACKWARD in {h.phase for h in held if h.held_bytes >= 64 * MIB}
 
 
 def test_a_step_that_runs_out_of_memory_is_told_with_the_allocator_s_summary() -> None:
