@@ -24,12 +24,12 @@ from typing import Final
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import checkout_of
 from ..devices.pretend import pretend_gpu
-from ..environments.packages import NOTHING
-from ..environments.packages import Overlay
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.codec import decode
 from ..model.codec import encode
+from ..model.environment import AS_INSTALLED
+from ..model.environment import Overlay
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
 from ..runner.relocation import Relocation
@@ -177,7 +177,7 @@ class ScriptRequest:
     values: bool | None = None
     saving: Saving | None = None
     relocation: Relocation | None = None
-    packages: Overlay = NOTHING
+    packages: Overlay = AS_INSTALLED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

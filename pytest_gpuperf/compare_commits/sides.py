@@ -13,10 +13,10 @@ from pathlib import Path
 from pathlib import PurePosixPath
 from typing import Final
 
-from ..environments.packages import NOTHING
-from ..environments.packages import Overlay
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.environment import AS_INSTALLED
+from ..model.environment import Overlay
 from ..runner.git import Repository
 from ..runner.git import run_git
 from ..runner.git import short
@@ -44,7 +44,7 @@ class Side:
     relocation: Relocation
     repository: Repository | None = None
     commit: str | None = None
-    packages: Overlay = NOTHING
+    packages: Overlay = AS_INSTALLED
     notes: tuple[str, ...] = ()
 
     def trees(self, path: str) -> list[Tree]:
@@ -98,7 +98,8 @@ def versions(
     """
     if before is None:
         base, branch = repository.merge_base()
-        earlier = _committed(repository, base, f"merge base with {branch}")
+        label = f"merge base with {branch} ({short(base)})"
+        earlier = _at(repository, base, label)
     else:
         earlier = committed(repository, before)
     if after is None:
@@ -108,12 +109,14 @@ def versions(
 
 def committed(repository: Repository, ref: str) -> Side:
     """Return the version that *ref* names; raise ``UsageError`` if it names none."""
-    return _committed(repository, repository.commit(ref), ref)
+    commit = repository.commit(ref)
+    is_hash = commit.startswith(ref)
+    return _at(
+        repository, commit, short(commit) if is_hash else f"{ref} ({short(commit)})"
+    )
 
 
-def _committed(repository: Repository, commit: str, name: str) -> Side:
-    named = "" if commit.startswith(name) else f" ({short(commit)})"
-    label = f"{short(commit) if not named else name}{named}"
+def _at(repository: Repository, commit: str, label: str) -> Side:
     notes = tuple(
         f"submodule {path} is not initialised: {label} is measured without it"
         for path in uninitialised(repository, commit)
@@ -145,11 +148,10 @@ def patched(repository: Repository, patch: Path, name: str) -> tuple[Side, Side]
 
     Both are checked out, so that neither has a file which the other lacks.
     """
-    before, after = repository.snapshot(), repository.snapshot(patch)
     head = short(repository.commit("HEAD"))
     return (
-        replace(_committed(repository, before, "the files as they are"), label=head),
-        replace(_committed(repository, after, name), label=f"{head} with {name}"),
+        _at(repository, repository.snapshot(), head),
+        _at(repository, repository.snapshot(patch), f"{head} with {name}"),
     )
 
 

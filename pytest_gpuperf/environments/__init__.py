@@ -4,7 +4,6 @@ They are installed into a folder of their own, which comes before the user's pac
 that side's path. The user's environment is only read. Begin with:
 
 - ``overlay.overlay``: what a change of packages needs, installed
-- ``packages.Overlay``: where that is, as it travels to processes
 - ``installers.Uv``: uv, or pip where there is none
 - ``cache.PackageCache``: the folders, by their content, as far as they fit under a limit
 - ``lock_files.pins_of``: a requirements file or a ``uv.lock``

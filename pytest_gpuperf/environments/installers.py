@@ -52,11 +52,12 @@ class Uv:
         self._typed = (program, "pip", "install", "--python", sys.executable)
 
     def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
-        planned = _run(*self._typed, "--dry-run", "--", *requirements).stderr
+        planned = _run("uv", *self._typed, "--dry-run", "--", *requirements).stderr
         return tuple(sorted(self.ADDED.findall(planned)))
 
     def install(self, packages: Sequence[str], folder: Path) -> None:
-        _run(*self._typed, "--no-deps", "--target", str(folder), "--", *packages)
+        target = ("--no-deps", "--target", str(folder))
+        _run("uv", *self._typed, *target, "--", *packages)
 
 
 class Pip:
@@ -68,11 +69,12 @@ class Pip:
     )
 
     def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
-        planned = _run(*self.TYPED, "--dry-run", "--report", "-", *requirements).stdout
+        report = ("--dry-run", "--report", "-")
+        planned = _run("pip", *self.TYPED, *report, *requirements).stdout
         return tuple(sorted(map(_named, json.loads(planned)["install"])))
 
     def install(self, packages: Sequence[str], folder: Path) -> None:
-        _run(*self.TYPED, "--no-deps", "--target", str(folder), *packages)
+        _run("pip", *self.TYPED, "--no-deps", "--target", str(folder), *packages)
 
 
 def _named(item: dict[str, dict[str, str]]) -> str:
@@ -83,11 +85,10 @@ def _named(item: dict[str, dict[str, str]]) -> str:
     return f"{name}=={version}"
 
 
-def _run(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run an installer; raise ``UsageError`` with its own words if it fails."""
+def _run(program: str, *command: str) -> subprocess.CompletedProcess[str]:
+    """Run what is called *program*; raise ``UsageError`` with its words if it fails."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - uv or pip
     if done.returncode:
-        program = "uv" if "-m" not in command else "pip"
         msg = f"{program} cannot install that: {last_words(done.stderr)}"
         raise UsageError(msg, ErrorId.GP718)
     return done

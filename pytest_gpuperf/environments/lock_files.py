@@ -54,7 +54,7 @@ def pins_of(file: Path) -> Pins:
 
 
 def _of_requirements(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the pins of a requirements file, whose hashes are on lines of their own."""
+    """Yield the pins of a requirements file; hashes are on lines of their own."""
     for line in text.replace("\\\n", " ").splitlines():
         wanted = _requirement(line.partition(" #")[0].partition(" --")[0].strip())
         if wanted is None or (wanted.marker and not wanted.marker.evaluate()):

@@ -7,24 +7,23 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import replace
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import distribution
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.environment import Overlay
 from .cache import PackageCache
 from .installers import Installer
 from .installers import installer
 from .lock_files import differing
 from .lock_files import installed
 from .lock_files import pins_of
-from .packages import Overlay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,43 +54,53 @@ def overlay(
 
     Raises ``UsageError`` if it cannot be installed, or names what is not here.
     """
-    rest = Overlay(
-        hidden=tuple(name for each in change.without for name in _modules(each)),
+    hidden = tuple(name for each in change.without for name in _modules(each))
+    packages: Sequence[str] = ()
+    path: tuple[str, ...] = ()
+    if change.requirements:
+        program = program or installer()
+        packages = (
+            change.requirements if change.pins else program.needs(change.requirements)
+        )
+    if program and packages:
+        path = (str(_folder(packages, cache, announce, program)),)
+    return Overlay(
+        path=path,
+        hidden=hidden,
         without=tuple(map(canonicalize_name, change.without)),
-        changes=tuple(_gone(change)),
+        changes=tuple(_changes(packages, change.without)),
     )
-    if not change.requirements:
-        return rest
-    program = program or installer()
-    packages = (
-        change.requirements if change.pins else program.needs(change.requirements)
-    )
-    if not packages:
-        return rest
-
-    def install(folder: Path) -> None:
-        announce(f"installing {' '.join(packages)}")
-        program.install(packages, folder / SITE_PACKAGES)
-
-    folder = cache.folder([*map(_with_content, packages)], install)
-    changes = (*_replaced(packages), *rest.changes)
-    return replace(rest, path=(str(folder / SITE_PACKAGES),), changes=changes)
 
 
 SITE_PACKAGES: Final = "site-packages"
 """What is below a folder of this name is no code of the user."""
 
 
-FILE_URL: Final = " @ file://"
+def _folder(
+    packages: Sequence[str],
+    cache: PackageCache,
+    announce: Callable[[str], None],
+    program: Installer,
+) -> Path:
+    """Return the folder to import *packages* from."""
+
+    def install(folder: Path) -> None:
+        announce(f"installing {' '.join(packages)}")
+        program.install(packages, folder / SITE_PACKAGES)
+
+    return cache.folder([*map(_with_content, packages)], install) / SITE_PACKAGES
+
+
+FILE: Final = "file://"
 
 
 def _with_content(package: str) -> str:
     """Name what a *package* that is a path has in it: it may be another one tomorrow."""
-    _, is_file, path = package.partition(FILE_URL)
-    if not is_file:
+    url = Requirement(package).url or ""
+    if not url.startswith(FILE):
         return package
     digest = hashlib.sha256()
-    for file in _files(Path(path)):
+    for file in _files(Path(unquote(url.removeprefix(FILE)))):
         digest.update(str(file).encode())
         digest.update(file.read_bytes())
     return f"{package}#{digest.hexdigest()}"
@@ -113,12 +122,10 @@ def _is_no_source(part: str) -> bool:
 
 def _modules(package: str) -> tuple[str, ...]:
     """Return what can be imported of *package*."""
-    try:
-        distribution(package)
-    except PackageNotFoundError:
-        msg = f"--without={package}: no such package is installed"
-        raise UsageError(msg, ErrorId.GP719) from None
     wanted = canonicalize_name(package)
+    if wanted not in installed():
+        msg = f"--without={package}: no such package is installed"
+        raise UsageError(msg, ErrorId.GP719)
     return tuple(
         module
         for module, owners in packages_distributions().items()
@@ -126,16 +133,12 @@ def _modules(package: str) -> tuple[str, ...]:
     )
 
 
-def _replaced(packages: Sequence[str]) -> Iterator[str]:
+def _changes(packages: Sequence[str], without: Sequence[str]) -> Iterator[str]:
+    """Say what each package was and is, and those that a side is without."""
     here = installed()
-    for package in packages:
-        name, _, version = package.partition("==")
-        before = here.get(canonicalize_name(name.partition(" @ ")[0]))
-        path = package.partition(FILE_URL)[2]
-        yield f"{name.partition(' @ ')[0]} {before or 'none'} -> {version or path}"
-
-
-def _gone(change: PackageChange) -> Iterator[str]:
-    here = installed()
-    for name in change.without:
-        yield f"{name} {here.get(canonicalize_name(name), '')} -> none"
+    for package in map(Requirement, packages):
+        before = here.get(canonicalize_name(package.name), "none")
+        path = (package.url or "").removeprefix(FILE)
+        yield f"{package.name} {before} -> {path or str(package.specifier)[2:]}"
+    for name in without:
+        yield f"{name} {here[canonicalize_name(name)]} -> none"

@@ -236,7 +236,7 @@ def burst(runs: Iterable[Sequence[Measurement]], stored: Prior | None) -> float:
     found = sorted(
         (scatter(logs), len(logs) - 1) for logs in map(_confirming, runs) if logs[1:]
     )
-    # A test whose own runs have become erratic must not excuse all others.
+    # A test with runs that have become erratic must not excuse all others.
     common = found[:-1]
     nu = sum(freedom for _, freedom in common)
     if stored is None or len(common) < FEWEST_CONFIRMED:

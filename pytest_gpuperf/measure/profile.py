@@ -288,7 +288,7 @@ def _with_syncs(measurement: Measurement, profiled: Profiled) -> Measurement:
 
 
 def _without_peaks(measurement: Measurement) -> Measurement:
-    """Take out the peaks of a step whose graphs use memory that no peak counts."""
+    """Take out the peaks of a step with graphs that use memory which no peak counts."""
     kept = {n: v for n, v in measurement.exact.items() if n not in PEAKS}
     lost = {n: UNSEEN_GRAPHS for n in measurement.exact if n in PEAKS}
     return replace(measurement, exact=kept).missing(lost)

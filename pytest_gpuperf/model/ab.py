@@ -102,6 +102,17 @@ class ExactChange:
     proving: bool = False
 
 
+class AbOutcome(Enum):
+    """What came of a call: what needs attention comes first."""
+
+    WORSE = "worse"
+    BROKEN = "broken"
+    UNDECIDED = "undecided"
+    BETTER = "better"
+    SAME = "same"
+    NOT_COMPARED = "not compared"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """What both sides showed of one call: training, counts and bytes, and time.
@@ -132,6 +143,17 @@ class Comparison:
     apart: str = ""
     uncompared: str = ""
     broken: bool = False
+
+    @property
+    def outcome(self) -> AbOutcome:
+        """What came of it, in one word."""
+        if self.uncompared:
+            return AbOutcome.BROKEN if self.broken else AbOutcome.NOT_COMPARED
+        if self.is_worse:
+            return AbOutcome.WORSE
+        if self.is_undecided:
+            return AbOutcome.UNDECIDED
+        return AbOutcome.BETTER if self.is_better else AbOutcome.SAME
 
     @property
     def no_time(self) -> str:

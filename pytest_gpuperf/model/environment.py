@@ -125,3 +125,23 @@ class Environment:
 
     hardware: Hardware
     software: Mapping[str, str] = field(default_factory=dict)
+
+
+# What one side of a comparison imports in place of what is installed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overlay:
+    """What comes before the user's packages on a side's path, and what is hidden there.
+
+    ``hidden`` are names of modules, ``without`` of their packages. ``changes`` say for
+    each package what it was and is.
+    """
+
+    path: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
+
+
+AS_INSTALLED: Final = Overlay()

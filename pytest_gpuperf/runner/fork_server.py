@@ -21,12 +21,12 @@ from typing import Any
 from typing import Final
 
 from ..devices.host_clock import HostClock
-from ..environments.packages import NOTHING
-from ..environments.packages import Overlay
 from ..errors import ErrorId
 from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import encode
+from ..model.environment import AS_INSTALLED
+from ..model.environment import Overlay
 from ..sharing.processes import death
 from ..sharing.processes import last_words
 from .relocation import Relocation
@@ -203,7 +203,7 @@ class ForkServer:
         warm: str | None = None,
         relocation: Relocation | None = None,
         on_progress: Callable[..., None] | None = None,
-        packages: Overlay = NOTHING,
+        packages: Overlay = AS_INSTALLED,
     ) -> None:
         """*on_progress* gets what children send, during a call of ``run`` or ``ended``.
 

@@ -22,9 +22,9 @@ from typing import Any
 from typing import Final
 from typing import NoReturn
 
-from ..environments.packages import Overlay
 from ..files import keep_below
 from ..model.codec import decode
+from ..model.environment import Overlay
 from ..sharing import head_start
 from ..sharing.processes import adopt_orphans
 from ..sharing.processes import die_with

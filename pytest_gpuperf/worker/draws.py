@@ -53,8 +53,8 @@ def begin(seed: int) -> None:
 def watch() -> None:
     """Note from now on what is drawn from the operating system, which no seed repeats.
 
-    A process of Python's own is all that is seen: neither a generator without a seed that
-    was made by C, nor a seed that is the time of day.
+    A process of Python's own is all that is seen: not a generator without a seed that was
+    made by C.
     """
     # SystemRandom, secrets and numpy's generators without a seed draw by the second one.
     for module, name in ((os, "urandom"), (random, "_urandom")):

@@ -60,7 +60,7 @@ NO_ALLOCATOR: Final = "the cpu device has no CUDA allocator"
 
 
 class HostDevice(MeasuringDevice):
-    """A device whose clocks, and whose compiler, are those of this process.
+    """A device with the clocks, and the compiler, of this process.
 
     Findings name lines of the project below ``root``.
     """

@@ -42,7 +42,7 @@ def ab_document(found: AbRun) -> dict[str, Any]:
 def _test(call: Comparison) -> dict[str, Any]:
     return {
         "test": call.test,
-        "verdict": _verdict(call),
+        "verdict": call.outcome.value,
         "why": call.uncompared or call.no_time or (call.time.why if call.time else ""),
         "time": _time(call.time) if call.time else None,
         "exact": [_exact(change) for change in call.exact],
@@ -56,16 +56,6 @@ def _causes(call: Comparison) -> list[Finding]:
     if call.time is not None and call.time.answer is Answer.SLOWER:
         worse.add(STEP_MS.name)
     return [found for found in call.findings if worse.intersection(found.metrics)]
-
-
-def _verdict(call: Comparison) -> str:
-    if call.uncompared:
-        return "broken" if call.is_worse else "not compared"
-    if call.is_worse:
-        return "worse"
-    if call.is_undecided:
-        return "undecided"
-    return "better" if call.is_better else "same"
 
 
 def _time(time: AbResult) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
+from ...model.ab import AbOutcome
 from ...model.ab import AbResult
 from ...model.ab import AbRun
 from ...model.ab import Answer
@@ -37,6 +39,16 @@ COMMITS_HEADER: Final = (
 COMMITS_LEFT_COLUMNS: Final = frozenset({0, 1})
 MOST_FINDING_LINES: Final = 20
 NO_VALUE: Final = "-"
+
+SUMMED_UP: Final = {
+    AbOutcome.WORSE: "worse",
+    AbOutcome.BROKEN: "broken after",
+    AbOutcome.BETTER: "better",
+    AbOutcome.SAME: "same",
+    AbOutcome.UNDECIDED: "undecided",
+    AbOutcome.NOT_COMPARED: "not compared",
+}
+"""What the last line counts, in its order."""
 
 
 def comparison_lines(comparison: AbRun) -> tuple[str, ...]:
@@ -93,14 +105,12 @@ def _rows(comparison: AbRun) -> Iterator[tuple[str, ...]]:
         for change in call.exact:
             yield _exact_row(change, call.test)
     for found in comparison.uncompared:
-        verdict = "broken" if found.is_worse else "not compared"
-        yield (verdict, *[NO_VALUE] * 6, found.test)
+        yield (found.outcome.value, *[NO_VALUE] * 6, found.test)
 
 
 def _severity(call: Comparison) -> int:
     """Sort key: what needs attention comes first; the rest keeps its order."""
-    marks = (call.is_worse, call.is_undecided, call.is_better)
-    return marks.index(True) if True in marks else len(marks)
+    return list(AbOutcome).index(call.outcome)
 
 
 def _time_row(time: AbResult, test: str) -> tuple[str, ...]:
@@ -163,24 +173,12 @@ def _reason(found: Comparison) -> Iterator[str]:
 
 
 def _sum(comparison: AbRun) -> str:
-    calls = comparison.calls
-    worse = sum(call.is_worse for call in calls)
-    undecided = sum(call.is_undecided and not call.is_worse for call in calls)
-    better = sum(
-        call.is_better and not (call.is_worse or call.is_undecided) for call in calls
-    )
-    same = len(calls) - worse - undecided - better
-    broken = sum(found.is_worse for found in comparison.uncompared)
-    counts = {
-        "worse": worse,
-        "broken after": broken,
-        "better": better,
-        "same": same,
-        "undecided": undecided,
-        "not compared": len(comparison.uncompared) - broken,
-    }
-    shown = ", ".join(f"{number} {name}" for name, number in counts.items() if number)
-    return f"gpuperf: {shown}"
+    found = (*comparison.calls, *comparison.uncompared)
+    counts = Counter(call.outcome for call in found)
+    shown = [
+        f"{counts[each]} {name}" for each, name in SUMMED_UP.items() if counts[each]
+    ]
+    return f"gpuperf: {', '.join(shown)}"
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

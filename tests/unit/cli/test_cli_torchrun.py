@@ -71,6 +71,15 @@ dist.destroy_process_group()
 """
 
 
+@pytest.fixture
+def _ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program of several ranks in the working directory."""
+    pytest.importorskip("torch")
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(RANKED, "utf-8")
+
+
+@pytest.mark.usefixtures("_ranked")
 @pytest.mark.parametrize(
     "launcher",
     [
@@ -80,15 +89,8 @@ dist.destroy_process_group()
     ids=" ".join,
 )
 def test_a_program_of_several_ranks_runs_as_one_and_that_is_said(
-    launcher: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    launcher: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(RANKED, "utf-8")
-
     code = main(["audit", *launcher, "train.py", "3"])
 
     output = capfd.readouterr().out
@@ -98,15 +100,10 @@ def test_a_program_of_several_ranks_runs_as_one_and_that_is_said(
     assert "next: gpuperf audit --max-syncs-per-step=1 torchrun train.py 3\n" in output
 
 
+@pytest.mark.usefixtures("_ranked")
 def test_the_memory_of_one_rank_is_that_of_the_program(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text(RANKED, "utf-8")
-
     code = main(
         ["memory", "--no-savings", "torchrun", "--nproc-per-node=8", "train.py", "3"]
     )

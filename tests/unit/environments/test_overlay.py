@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,8 +15,8 @@ from pytest_gpuperf.environments import overlay as module
 from pytest_gpuperf.environments.cache import PackageCache
 from pytest_gpuperf.environments.overlay import PackageChange
 from pytest_gpuperf.environments.overlay import overlay
-from pytest_gpuperf.environments.packages import NOTHING
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.environment import AS_INSTALLED
 
 
 class Shelf:
@@ -39,7 +41,7 @@ def cache(tmp_path: Path) -> Iterator[PackageCache]:
 
 @pytest.fixture(autouse=True)
 def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "installed", lambda: {"rich": "15.0.0", "old": "1"})
+    monkeypatch.setattr(module, "installed", lambda: {"rich": "15.0.0", "pluggy": "1"})
 
 
 def test_what_a_change_needs_is_installed_once_and_said(cache: PackageCache) -> None:
@@ -65,15 +67,16 @@ def test_pins_are_installed_as_they_are(cache: PackageCache) -> None:
 def test_what_is_there_already_changes_nothing(cache: PackageCache) -> None:
     change = PackageChange(requirements=("rich==15.0.0",))
 
-    assert overlay(change, cache, print, Shelf()) == NOTHING
+    assert overlay(change, cache, print, Shelf()) == AS_INSTALLED
 
 
+@pytest.mark.parametrize("name", ["mine", "my code"])
 def test_a_package_that_is_a_path_is_another_one_once_its_code_is(
-    cache: PackageCache, tmp_path: Path
+    cache: PackageCache, tmp_path: Path, name: str
 ) -> None:
-    mine = tmp_path / "mine"
+    mine = tmp_path / name
     (mine / "__pycache__").mkdir(parents=True)
-    shelf = Shelf(f"mine @ file://{mine}")
+    shelf = Shelf(f"mine @ {mine.as_uri()}")
 
     def folder(text: str) -> tuple[str, ...]:
         (mine / "code.py").write_text(text)
@@ -95,3 +98,17 @@ def test_a_package_can_be_hidden(cache: PackageCache) -> None:
         UsageError, match="--without=nosuch: no such package is install"
     ):
         overlay(PackageChange(without=("nosuch",)), cache, print)
+
+
+def test_a_run_that_compares_nothing_imports_nothing_that_installs() -> None:
+    program = (
+        "import sys\n"
+        "import pytest_gpuperf.plugin.session\n"
+        "print([n for n in sys.modules if n.startswith('pytest_gpuperf.env')])\n"
+    )
+
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert printed.stdout == "[]\n"
