@@ -40,6 +40,7 @@ from .ab_script import compare_program
 from .ab_script import program_named
 from .compare_options import add_device_argument
 from .compare_options import announce
+from .compare_options import passed_on
 from .compare_options import pytest_arguments
 
 
@@ -116,7 +117,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Compare, print the table, and return 1 where something became worse."""
     if arguments.clear_cache:
         return _clear()
-    program = program_named(rest[1:])
+    program = program_named(passed_on(arguments, rest))
     given = () if program else pytest_arguments(arguments, rest)
     try:
         with _sides(arguments) as both:

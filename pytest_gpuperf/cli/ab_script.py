@@ -7,12 +7,14 @@ of the first ones is predicted, as ``gpuperf audit`` and ``gpuperf memory`` do.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import IO
 from typing import Final
 
 from ..compare_commits.sides import Side
@@ -38,6 +40,8 @@ from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
 from ..runner.relocation import moved_path
+from ..sharing.processes import EXIT_INTERRUPTED
+from ..sharing.processes import SIGNALLED
 from ..worker.items import below
 from .memory import PROGRAM_STEPS
 from .script import Program
@@ -46,6 +50,7 @@ from .script_process import Asked
 from .script_process import ScriptAnswer
 from .script_process import ScriptRequest
 from .script_process import run_program
+from .script_process import unfinished
 
 
 SIMULATED: Final = Environment(hardware=Hardware(kind=DeviceKind.PRETEND, name="CUDA"))
@@ -128,8 +133,10 @@ def _of_a_step(audit: StepAudit) -> Iterator[Finding]:
 
 def _answer(side: Side, program: Program, asked: Asked) -> ScriptAnswer:
     """Run *program* on *side*; raise ``UsageError`` with its last line if it fails."""
+    to = side.relocation.replaced
+    arguments = tuple(map(to, program.arguments))
     request = ScriptRequest(
-        program=program,
+        program=replace(program, name=to(program.name), arguments=arguments),
         root=side.relocation.root,
         asked=asked,
         steps=PROGRAM_STEPS,
@@ -138,17 +145,31 @@ def _answer(side: Side, program: Program, asked: Asked) -> ScriptAnswer:
     )
     path = moved_path(os.environ, side.relocation, side.packages.path)
     with TemporaryFile() as output:
-        code, answer = run_program(
-            request,
-            stdout=output,
-            stderr=output,
-            cwd=side.directory(),
-            env={**os.environ, **path},
-        )
-        output.seek(0)
-        lines = output.read().decode(errors="replace").split("\n")
-    if code:
-        said = next((line for line in reversed(lines) if line.strip()), "")
-        msg = f"{side.label}: {program.name} ended with exit status {code}: {said}"
+        streams = {"stdout": output, "stderr": output}
+        process = {"cwd": side.directory(), "env": {**os.environ, **path}}
+        try:
+            code, answer = run_program(request, **streams, **process)
+        except UsageError as error:
+            msg = f"{side.label}: {error.text}"
+            raise UsageError(msg, error.error_id) from None
+        _refuse_failure(code, f"{side.label}: {program.name}", output)
+    if answer.audit is None and answer.forecast is None:
+        msg = f"{side.label}: {unfinished(program, code)}"
         raise UsageError(msg, ErrorId.GP709)
     return answer
+
+
+def _refuse_failure(code: int, program: str, output: IO[bytes]) -> None:
+    """Raise what ends this command too, or ``UsageError`` with the last line."""
+    if code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    if (
+        code == SIGNALLED + signal.SIGTERM
+    ):  # it was passed on, and has ended nothing here
+        raise SystemExit(code)
+    if code:
+        output.seek(0)
+        lines = output.read().decode(errors="replace").split("\n")
+        said = next((line for line in reversed(lines) if line.strip()), "")
+        msg = f"{program} ended with exit status {code}: {said}"
+        raise UsageError(msg, ErrorId.GP709)

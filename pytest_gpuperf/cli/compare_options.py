@@ -20,14 +20,20 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def pytest_arguments(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
-    """Return the arguments of pytest, in the order in which it reads them."""
-    own, *passed_on = rest or ["--"]
+def passed_on(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """Return what was typed after ``--``."""
+    own, *typed = rest or ["--"]
     if own != "--":
         arguments.parser.error(f"unexpected {own}: arguments of pytest go after `--`")
+    return typed
+
+
+def pytest_arguments(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
+    """Return the arguments of pytest, in the order in which it reads them."""
+    typed = passed_on(arguments, rest)
     device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
     # As pytest itself orders them: what is typed comes last and wins.
-    return [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *device, *passed_on]
+    return [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *device, *typed]
 
 
 def announce(text: str) -> None:

@@ -127,7 +127,7 @@ class Both:
             for side, result in (("before", before), ("after", after))
             if result.ending is not Ending.PASSED
         ]
-        broken = after.ending in {Ending.FAILED, Ending.DIED}
+        broken = after.ending.fails
         return Comparison(
             test=self.after.test,
             uncompared="; ".join(why),

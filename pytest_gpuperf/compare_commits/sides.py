@@ -149,10 +149,8 @@ def patched(repository: Repository, patch: Path, name: str) -> tuple[Side, Side]
     Both are checked out, so that neither has a file which the other lacks.
     """
     head = short(repository.commit("HEAD"))
-    return (
-        _at(repository, repository.snapshot(), head),
-        _at(repository, repository.snapshot(patch), f"{head} with {name}"),
-    )
+    before, after = repository.snapshots(patch)
+    return _at(repository, before, head), _at(repository, after, f"{head} with {name}")
 
 
 def folder(path: Path) -> Side:

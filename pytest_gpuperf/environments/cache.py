@@ -26,7 +26,9 @@ GIB: Final = 2**30
 MOST_BYTES: Final = 8 * GIB
 """Two builds of torch with CUDA, and a few hundred small packages."""
 
-MADE: Final = "new-"
+UNFINISHED: Final = "new-"
+"""How the folders begin that are being filled, or removed."""
+
 LOCK: Final = ".lock"
 WHAT_IT_HAS: Final = ".packages"
 """Beside the packages: the lock of who uses them, and what they are called."""
@@ -64,10 +66,13 @@ class PackageCache:
         """Return the folder with *packages*, which *install* fills if there is none."""
         self._place.mkdir(parents=True, exist_ok=True)
         folder = self._place / _key(packages)
+        is_new = False
         while not self._is_kept(folder):
             self._fill(folder, packages, install)
+            is_new = True
         os.utime(folder)
-        self.trim(self._most_bytes)
+        if is_new:
+            self.trim(self._most_bytes)
         return folder
 
     def _is_kept(self, folder: Path) -> bool:
@@ -80,27 +85,40 @@ class PackageCache:
     def _fill(
         self, folder: Path, packages: Sequence[str], install: Callable[[Path], None]
     ) -> None:
-        # Nobody sees half of it, and an interrupt leaves nothing.
-        scratch = Path(mkdtemp(prefix=MADE, dir=self._place))
+        # Nobody sees half of it, an interrupt leaves nothing, and what a killed process
+        # leaves nobody has locked.
+        scratch = Path(mkdtemp(prefix=UNFINISHED, dir=self._place))
+        (scratch / LOCK).touch()
         try:
-            install(scratch)
-            (scratch / WHAT_IT_HAS).write_text(" ".join(packages), encoding="utf-8")
-            (scratch / LOCK).touch()
-            # Another process may have made the same meanwhile.
-            with suppress(OSError):
-                scratch.replace(folder)
+            with _locked(scratch, fcntl.LOCK_EX):
+                install(scratch)
+                names = " ".join(packages)
+                (scratch / WHAT_IT_HAS).write_text(names, encoding="utf-8")
+                if not (folder / WHAT_IT_HAS).exists():
+                    shutil.rmtree(folder, ignore_errors=True)
+                # Another process may have made the same meanwhile.
+                with suppress(OSError):
+                    scratch.replace(folder)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
     def kept(self) -> list[KeptPackages]:
         """Return all folders, those first that were used last."""
-        # One that begins otherwise is being made.
-        named = [f for f in self._place.glob("*") if not f.name.startswith(MADE)]
-        found = [_kept(folder) for folder in named]
-        return sorted(found, key=lambda each: each.used_s, reverse=True)
+        found = []
+        for file in self._place.glob(f"*/{WHAT_IT_HAS}"):
+            # Another process may remove one while it is looked at.
+            with suppress(FileNotFoundError):
+                found.append(_kept(file.parent))
+        whole = [each for each in found if not each.folder.name.startswith(UNFINISHED)]
+        return sorted(whole, key=lambda each: each.used_s, reverse=True)
 
     def trim(self, most_bytes: int) -> Sequence[KeptPackages]:
-        """Remove what was not used for longest until the rest fits; return what went."""
+        """Remove what was not used for longest until the rest fits; return what went.
+
+        What processes that were killed have left goes as well.
+        """
+        for lock in self._place.glob(f"{UNFINISHED}*/{LOCK}"):
+            _removed(lock.parent)
         gone, total = [], 0
         for each in self.kept():
             total += each.size_bytes
@@ -118,13 +136,11 @@ def _key(packages: Sequence[str]) -> str:
 
 
 def _kept(folder: Path) -> KeptPackages:
-    names = folder / WHAT_IT_HAS
+    sizes = (file.lstat().st_size for file in folder.rglob("*") if file.is_file())
     return KeptPackages(
         folder=folder,
-        packages=names.read_text(encoding="utf-8") if names.exists() else "",
-        size_bytes=sum(
-            file.lstat().st_size for file in folder.rglob("*") if file.is_file()
-        ),
+        packages=(folder / WHAT_IT_HAS).read_text(encoding="utf-8"),
+        size_bytes=sum(sizes),
         used_s=folder.stat().st_mtime,
     )
 
@@ -133,7 +149,10 @@ def _removed(folder: Path) -> bool:
     """Remove *folder*, unless somebody uses it."""
     try:
         with _locked(folder, fcntl.LOCK_EX | fcntl.LOCK_NB):
-            shutil.rmtree(folder)
+            # Under its own name it is whole or not there, whatever ends this process.
+            going = folder.with_name(f"{UNFINISHED}{folder.name}")
+            folder.rename(going)
+            shutil.rmtree(going)
     except OSError:
         return False
     return True

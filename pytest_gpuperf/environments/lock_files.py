@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Iterator
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.metadata import distributions
+from itertools import chain
+from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 from typing import Final
 
+from packaging.markers import Marker
 from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion
 
 from ..errors import ErrorId
 from ..errors import UsageError
@@ -73,10 +79,48 @@ def _requirement(line: str) -> Requirement | None:
 
 
 def _of_uv(text: str) -> Iterator[tuple[str, str]]:
-    """Yield what came from an index; a project itself is not pinned."""
-    for package in _toml(text).get("package", []):
-        if "registry" in package.get("source", {}) and "version" in package:
-            yield canonicalize_name(package["name"]), str(package["version"])
+    """Yield what the locked projects need from an index, for this interpreter.
+
+    Of their extras and groups that is what is installed: nobody says which were asked for.
+    """
+    packages = _toml(text).get("package", [])
+    here, edges = installed(), deque[dict[str, Any]]()
+    for project in filterfalse(_is_of_index, packages):
+        edges += project.get("dependencies", [])
+        groups = (
+            project.get(name, {})
+            for name in ("optional-dependencies", "dev-dependencies")
+        )
+        for edge in chain.from_iterable(
+            chain.from_iterable(g.values() for g in groups)
+        ):
+            if canonicalize_name(edge["name"]) in here:
+                edges.append(edge)
+    reached: dict[str, str] = {}
+    while edges:
+        edge = edges.popleft()
+        found = next((each for each in packages if _is_meant(edge, each)), None)
+        if found is None or edge["name"] in reached or not _is_of_index(found):
+            continue
+        reached[edge["name"]] = str(found["version"])
+        edges += found.get("dependencies", [])
+    for name, version in reached.items():
+        yield canonicalize_name(name), version
+
+
+def _is_of_index(package: Mapping[str, Any]) -> bool:
+    """Whether it is no project, but was taken from an index."""
+    return "registry" in package.get("source", {})
+
+
+def _is_meant(edge: Mapping[str, Any], package: Mapping[str, Any]) -> bool:
+    """Whether *edge* leads to *package* here: a lock is for all platforms."""
+    marker = edge.get("marker")
+    return (
+        edge["name"] == package["name"]
+        and edge.get("version", package.get("version")) == package.get("version")
+        and (marker is None or Marker(marker).evaluate({"extra": ""}))
+    )
 
 
 def _toml(text: str) -> dict[str, Any]:
@@ -91,5 +135,15 @@ def differing(pins: Pins, here: Pins) -> tuple[str, ...]:
     return tuple(
         f"{name}{PINNED}{version}"
         for name, version in sorted(pins.items())
-        if here.get(name) != version
+        if not _is_met(version, here.get(name))
     )
+
+
+def _is_met(version: str, found: str | None) -> bool:
+    """Whether *found* is what a pin of *version* asks for: a local build of it is."""
+    if found is None or found == version:
+        return found is not None
+    try:
+        return SpecifierSet(f"{PINNED}{version}").contains(found, prereleases=True)
+    except InvalidVersion:
+        return False

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import distribution
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,7 @@ from packaging.utils import canonicalize_name
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.environment import AS_INSTALLED
 from ..model.environment import Overlay
 from .cache import PackageCache
 from .installers import Installer
@@ -54,6 +56,8 @@ def overlay(
 
     Raises ``UsageError`` if it cannot be installed, or names what is not here.
     """
+    if change == PackageChange():
+        return AS_INSTALLED
     hidden = tuple(name for each in change.without for name in _modules(each))
     packages: Sequence[str] = ()
     path: tuple[str, ...] = ()
@@ -121,16 +125,30 @@ def _is_no_source(part: str) -> bool:
 
 
 def _modules(package: str) -> tuple[str, ...]:
-    """Return what can be imported of *package*."""
+    """Return what can be imported of *package*, and of no other one."""
     wanted = canonicalize_name(package)
     if wanted not in installed():
         msg = f"--without={package}: no such package is installed"
         raise UsageError(msg, ErrorId.GP719)
-    return tuple(
-        module
-        for module, owners in packages_distributions().items()
-        if any(canonicalize_name(owner) == wanted for owner in owners)
-    )
+    owners = {
+        module: {*map(canonicalize_name, names)}
+        for module, names in packages_distributions().items()
+    }
+    found = [module for module, names in owners.items() if names == {wanted}]
+    # Before Python 3.11 those are missing that name no modules in a file of their own.
+    found = found or [name for name in _tops(package) if name not in owners]
+    if not found:
+        msg = f"--without={package}: found no module that this package alone has"
+        raise UsageError(msg, ErrorId.GP719)
+    return tuple(found)
+
+
+def _tops(package: str) -> Iterator[str]:
+    """Yield the names below which *package* has Python files."""
+    for file in distribution(package).files or ():
+        top = file.parts[0].removesuffix(".py")
+        if file.suffix == ".py" and top.isidentifier():
+            yield top
 
 
 def _changes(packages: Sequence[str], without: Sequence[str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Asks git about the project without changing anything."""
+"""Asks git about the project: no file, branch or index of it changes."""
 
 from __future__ import annotations
 
@@ -158,11 +158,11 @@ class Repository:
             found[next(fields)] = before
         return found
 
-    def snapshot(self, patch: Path | None = None) -> str:
-        """Return a commit of the files as they are, with *patch* applied to them.
+    def snapshots(self, patch: Path) -> tuple[str, str]:
+        """Return commits of the files as they are, and of those with *patch* applied.
 
-        No branch has it, and neither the files nor the index change. Raises
-        ``UsageError`` if git cannot apply the patch.
+        No branch has them, and neither the files nor the index change. Raises
+        ``UsageError`` if git cannot read the files or apply the patch.
         """
         with TemporaryDirectory() as scratch:
             index = Path(scratch, "index")
@@ -170,20 +170,29 @@ class Repository:
             # With what it knows of the files only those are read that were changed.
             if known.is_file():
                 copyfile(known, index)
-            run_git(self.top, "add", "--all", index=index)
-            if patch is not None:
-                self._apply(patch, index)
-            tree = run_git(self.top, "write-tree", index=index).stdout.strip()
-        who = ("-c", "user.name=gpuperf", "-c", "user.email=gpuperf@localhost")
-        made = ("commit-tree", tree, "-p", "HEAD", "-m", "the files as they are")
-        return str(self._ask(*who, *made))
+            self._with("take the files as they are", "add", "--all", index=index)
+            before = self._committed(index)
+            apply = ("apply", "--cached", str(patch.resolve()))
+            self._with("apply the patch", *apply, index=index)
+            return before, self._committed(index)
 
-    def _apply(self, patch: Path, index: Path) -> None:
-        done = run_git(self.top, "apply", "--cached", str(patch.resolve()), index=index)
+    def _committed(self, index: Path) -> str:
+        """Return a commit of what is in *index*."""
+        doing = "take the files as they are"
+        tree = self._with(doing, "write-tree", index=index)
+        who = ("-c", "user.name=gpuperf", "-c", "user.email=gpuperf@localhost")
+        made = ("commit-tree", tree, "-p", "HEAD", "-m", doing)
+        return self._with(doing, *who, *made, index=index)
+
+    def _with(self, doing: str, *arguments: str, index: Path) -> str:
+        """Return what git prints; raise ``UsageError`` with its words if it fails."""
+        done = run_git(self.top, *arguments, index=index)
         if done.returncode:
-            words = done.stderr.strip().splitlines()[-1].removeprefix("error: ")
-            msg = f"git cannot apply the patch: {words}"
+            last = (done.stderr.strip().splitlines() or ["it does not say why"])[-1]
+            words = last.removeprefix("fatal: ").removeprefix("error: ")
+            msg = f"git cannot {doing}: {words}"
             raise UsageError(msg, ErrorId.GP720)
+        return done.stdout.strip()
 
     def is_cut_off(self, commit: str) -> bool:
         """Whether what *commit* came from is not in this clone."""

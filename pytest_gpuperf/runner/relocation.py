@@ -200,7 +200,7 @@ def hide(modules: Sequence[str], packages: Sequence[str]) -> None:
 
     pytest loads the plugins of all packages that it finds.
     """
-    if not modules:
+    if not packages:
         return
     # Late: few processes are without a package, and each run imports this module.
     from packaging.utils import canonicalize_name

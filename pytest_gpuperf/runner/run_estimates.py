@@ -43,6 +43,7 @@ from ..model.measurement import Measurement
 from ..model.metrics import LATENCY_MS
 from ..model.metrics import SENTINELS
 from ..model.metrics import STEP_MS
+from ..model.units import counted
 from ..model.verdict import DetectableChange
 from ..model.verdict import SuiteAcuity
 from ..report.screen.precision import duration
@@ -203,9 +204,9 @@ class RunEstimates:
             return
         here = seconds / min(slots, len(groups))
         if here >= LEAST_ANNOUNCED_SECONDS:
-            tests = sum(map(len, groups))
+            tests = counted(sum(map(len, groups)), "test")
             self._announce(
-                f"gpuperf: measuring {tests} test{'s' if tests > 1 else ''}, "
+                f"gpuperf: measuring {tests}, "
                 f"{duration(here)}; tests in doubt are run again"
             )
 
@@ -215,7 +216,7 @@ class RunEstimates:
         """Say what it will cost to record tests that have been run once."""
         if wanted:
             runs = " to ".join(map(str, sorted({*wanted.values()})))
-            tests = "1 test" if len(wanted) == 1 else f"{len(wanted)} tests"
+            tests = counted(len(wanted), "test")
             self._announce(
                 f"gpuperf: refreshing {tests}, {runs} runs each, "
                 f"{duration(seconds_for(wanted))} left"

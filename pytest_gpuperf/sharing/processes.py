@@ -1,6 +1,7 @@
-"""Processes of our own: one is started for an answer, ends with its parent, leaves words.
+"""Processes of our own: one is started for an answer, or ends with its parent.
 
-``spawn`` starts a fresh Python. What must start in milliseconds is forked by the fork
+``spawn`` starts a fresh Python, which is left alone if we are killed: it may be a program
+of the user's. What must start in milliseconds is forked by the fork
 server (``runner.fork_server``), and ranks by the process that measures them.
 """
 

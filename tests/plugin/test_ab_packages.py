@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -268,6 +269,11 @@ def test_a_script_is_run_on_both_sides(
     ("program", "typed", "said"),
     [
         (PROGRAM, [], "train.py ended with exit status 1: IndexError"),
+        (
+            "import os; os._exit(0)",
+            [],
+            "this folder: train.py ended with exit status 0 in",
+        ),
         ("print(1)", [], "train.py did nothing on the GPU: nothing was compared"),
         ("x = (", [], "train.py"),
         (None, [], "train.py"),
@@ -286,3 +292,66 @@ def test_a_script_that_cannot_be_compared_is_one_sentence(
     assert main(["ab", "--with=fastops==2.0", "--", "train.py", *typed]) == 4
 
     assert said in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_an_interrupted_script_ends_the_command_as_ctrl_c_does(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text("raise KeyboardInterrupt\n")
+
+    assert main(["ab", "--with=fastops==2.0", "--", "train.py"]) == 130
+
+    assert capsys.readouterr().err.endswith(
+        "interrupted: nothing was judged, nothing is left behind\n"
+    )
+
+
+def test_a_script_that_ends_by_sigterm_ends_the_command(here: Path) -> None:
+    Path("train.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+
+    with pytest.raises(SystemExit) as ended:
+        main(["ab", "--with=fastops==2.0", "--", "train.py"])
+
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
+def test_a_script_that_is_named_from_the_root_on_is_that_of_each_side(
+    here: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "train.py").write_text(PROGRAM)
+    Path("train.py").write_text(
+        PROGRAM.replace(".backward()", ".backward()\n    torch.cuda.synchronize()")
+    )
+
+    assert main(["ab", "../other", "--", str(here / "train.py"), "2"]) == 1
+
+    assert "worse    syncs        2      4      +2" in capsys.readouterr().out
+
+
+def test_a_word_before_the_dashes_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("train.py").write_text(PROGRAM)
+
+    assert main(["ab", "A", "B", "typo", "train.py"]) == 4
+
+    assert (
+        "unexpected typo: arguments of pytest go after `--`" in capsys.readouterr().err
+    )
+
+
+def test_files_that_git_cannot_read_are_no_files_as_they_are(
+    project_of_commits: GitProject, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "a.diff").write_text(PATCH)
+    project_of_commits.write("inner/code.py", "")
+    project_of_commits.git("init", "--quiet", "inner")
+
+    assert main(["ab", SCRIPTED, f"--patch={tmp_path / 'a.diff'}"]) == 4
+
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "git cannot take the files as they are: " in last

@@ -20,6 +20,7 @@ from ...model.metrics import SENTINELS
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
 from ...model.metrics import limited_by
+from ...model.units import counted
 from ...model.verdict import SuiteAcuity
 from ..numbers import format_value
 from ..numbers import join_fitting
@@ -97,7 +98,7 @@ def stored_lines(stored: StoredSuite, options: Sequence[str]) -> tuple[str, ...]
             ("pytest", "--gpuperf", *options, "--gpuperf-update=missing")
         )
         return _labelled("baselines", f"none in {stored.file}, record with: {command}")
-    tests = f"{stored.tests} test{'s' if stored.tests > 1 else ''}"
+    tests = counted(stored.tests, "test")
     return (
         *_labelled("baselines", f"{stored.file}: {tests}"),
         *_thin(stored.thin),

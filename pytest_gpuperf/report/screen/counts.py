@@ -16,6 +16,7 @@ from ...model.environment import Hardware
 from ...model.metrics import STEP_MS
 from ...model.results import NOTHING_SEEN
 from ...model.results import Unseen
+from ...model.units import counted
 from ...model.verdict import Outcome
 from ...model.verdict import SuiteVerdict
 from ...model.verdict import TestVerdict
@@ -90,7 +91,7 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
     """
     counts = _counted(verdicts, unjudged)
     parts = (
-        *counted(counts, f"{hardware.in_words}{f' ({note})' if note else ''}"),
+        *count_lines(counts, f"{hardware.in_words}{f' ({note})' if note else ''}"),
         *([f"{refused} NOT REFRESHED"] if refused else []),
         *named(unmeasured, stopped),
         *_hidden(unseen),
@@ -134,7 +135,7 @@ def _counted(verdicts: Sequence[TestVerdict], unjudged: Sequence[str]) -> Outcom
     )
 
 
-def counted(counts: OutcomeCounts, where: str) -> Iterator[str]:
+def count_lines(counts: OutcomeCounts, where: str) -> Iterator[str]:
     """Yield what there is to say of one hardware, *where* in the first part."""
     shown = [f"{counts.compared} compared"] if counts.compared else []
     outcomes = ", ".join([*_outcomes(counts.calls), *shown])
@@ -189,7 +190,7 @@ def moved_line(moved: Sequence[TestVerdict], invocation: Invocation) -> Line:
     """One verdict for the run: exact metrics moved together with torch's version."""
     then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
     command = refresh_command(Refresh.ALL, invocation, accept_drift=True)
-    tests = "1 test" if len(moved) == 1 else f"{len(moved)} tests"
+    tests = counted(len(moved), "test")
     return Line(
         text=(
             f"gpuperf: the run fails: torch {then} -> {now} moved exact "
@@ -229,7 +230,7 @@ def undecided_lines(
         named = rest if len(rest) <= MOST_TYPED else ()
         yield Line(
             text=(
-                f"gpuperf: undecided: the time of {_tests(rest)}; to decide it, "
+                f"gpuperf: undecided: the time of {counted(len(rest), 'test')}; to decide it, "
                 f"measure the baseline's code again: {referred_command(invocation, named)}"
             ),
             role=role,
@@ -237,15 +238,11 @@ def undecided_lines(
     if asked:
         yield Line(
             text=(
-                f"gpuperf: undecided: the time of {_tests(asked)}, even by A/B: "
+                f"gpuperf: undecided: the time of {counted(len(asked), 'test')}, even by A/B: "
                 "this machine is too noisy for the tolerance"
             ),
             role=role,
         )
-
-
-def _tests(tests: Sequence[str]) -> str:
-    return "1 test" if len(tests) == 1 else f"{len(tests)} tests"
 
 
 def evidence_line(verdicts: Sequence[TestVerdict]) -> Iterator[Line]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from collections.abc import Sequence
 from typing import Final
 
+from ...judge.wording import signed
 from ...model.finding import Diagnosis
 from ...model.units import counted
 from ...model.verdict import DecidedBy
@@ -105,8 +106,8 @@ def decided_by(verdict: Verdict) -> str:
 
 
 def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:
-    low, high = _signed(evidence.low), _signed(evidence.high)
-    yield f"{_signed(evidence.estimate)} (95 %: {low} to {high})"
+    low, high = signed(evidence.low), signed(evidence.high)
+    yield f"{signed(evidence.estimate)} (95 %: {low} to {high})"
     if verdict.baseline is not None:
         yield f"tolerance {_plain(evidence.tolerance)}"
         yield f"detect {_plain(evidence.detect)}"
@@ -120,10 +121,6 @@ def _numbers(verdict: Verdict, evidence: Evidence) -> Iterator[str]:
         pace = "slower" if evidence.discount > 0 else "faster"
         yield f"the machine looks {_plain(abs(evidence.discount))} {pace}"
     yield f"smallest detectable change {_plain(evidence.smallest_detectable)}"
-
-
-def _signed(ratio: float) -> str:
-    return f"{100 * ratio:+.1f} %"
 
 
 def _plain(ratio: float) -> str:

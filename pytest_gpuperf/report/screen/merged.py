@@ -18,7 +18,7 @@ from ...model.verdict import worst_of
 from ..json.results import verdict_of
 from .comparison import compared_lines
 from .counts import OutcomeCounts
-from .counts import counted
+from .counts import count_lines
 from .counts import named
 from .summary import WORST_FIRST_OUTCOMES
 from .summary import summary_lines
@@ -104,7 +104,7 @@ def _last_line(
     said = [
         part
         for key, patterns in by_hardware.items()
-        for part in counted(_counts(patterns, merged.tests[key].values()), key)
+        for part in count_lines(_counts(patterns, merged.tests[key].values()), key)
     ]
     parts = (
         *(said or ["no verdict"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from contextlib import closing
@@ -127,3 +128,57 @@ def test_a_folder_that_another_process_removes_meanwhile_is_made_again(
 
     assert cache.folder(["a==1"], kibibyte) == folder
     assert (folder / "module.py").exists()
+
+
+def test_what_killed_processes_left_is_removed_and_what_is_being_made_is_not(
+    cache: PackageCache, place: Path
+) -> None:
+    left = place / "new-left"
+    left.mkdir(parents=True)
+    (left / ".lock").touch()
+    kibibyte(left)
+
+    def making(folder: Path) -> None:
+        with closing(PackageCache(place)) as other:
+            assert other.trim(0) == []
+        assert folder.exists()
+        assert not left.exists()
+
+    cache.folder(["a==1"], making)
+
+    assert [kept.packages for kept in cache.kept()] == ["a==1"]
+
+
+def test_a_removal_that_is_cut_off_leaves_no_half_of_a_folder(
+    place: Path, cache: PackageCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(PackageCache(place)) as other:
+        folder = other.folder(["a==1"], kibibyte)
+
+    with monkeypatch.context() as cut_off:
+        cut_off.setattr(shutil, "rmtree", raising(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            cache.trim(0)
+
+    assert not folder.exists()
+    assert cache.folder(["a==1"], kibibyte) == folder
+    assert len(list(place.iterdir())) == 1
+
+
+def test_a_folder_that_lacks_its_mark_is_made_again(
+    place: Path, cache: PackageCache
+) -> None:
+    with closing(PackageCache(place)) as other:
+        folder = other.folder(["a==1"], kibibyte)
+    (folder / ".packages").unlink()
+    (folder / "module.py").unlink()
+
+    assert cache.folder(["a==1"], kibibyte) == folder
+    assert (folder / "module.py").exists()
+
+
+def raising(error: type[BaseException]) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail

@@ -34,10 +34,53 @@ version = 1
 name = "mine"
 version = "0.1.0"
 source = { editable = "." }
+dependencies = [
+    { name = "torchmetrics" },
+    { name = "numpy", version = "1.26.0", marker = "python_version < '3'" },
+    { name = "numpy", version = "2.1.0", marker = "python_version >= '3'" },
+    { name = "pywin32", marker = "sys_platform == 'win32'" },
+]
+
+[package.optional-dependencies]
+docs = [{ name = "never-installed" }]
+
+[package.dev-dependencies]
+dev = [{ name = "pluggy" }]
 
 [[package]]
 name = "torchmetrics"
 version = "1.4.0"
+source = { registry = "https://pypi.org/simple" }
+dependencies = [{ name = "idna" }, { name = "torchmetrics" }]
+
+[[package]]
+name = "idna"
+version = "3.7"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "numpy"
+version = "1.26.0"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "numpy"
+version = "2.1.0"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "pywin32"
+version = "306"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "never-installed"
+version = "1"
+source = { registry = "https://pypi.org/simple" }
+
+[[package]]
+name = "pluggy"
+version = "1.0.0"
 source = { registry = "https://pypi.org/simple" }
 """
 
@@ -53,11 +96,18 @@ def test_requirements_pin_what_is_for_this_interpreter(tmp_path: Path) -> None:
     }
 
 
-def test_a_lock_of_uv_pins_what_came_from_an_index(tmp_path: Path) -> None:
+def test_a_lock_of_uv_pins_what_this_interpreter_needs_from_an_index(
+    tmp_path: Path,
+) -> None:
     file = tmp_path / "uv.lock"
     file.write_text(UV_LOCK)
 
-    assert pins_of(file) == {"torchmetrics": "1.4.0"}
+    assert pins_of(file) == {
+        "torchmetrics": "1.4.0",
+        "numpy": "2.1.0",
+        "pluggy": "1.0.0",
+        "idna": "3.7",
+    }
 
 
 @pytest.mark.parametrize(
@@ -85,6 +135,25 @@ def test_only_what_is_another_version_differs() -> None:
     here = {"a": "1", "b": "2", "c": "3"}
 
     assert differing({"a": "1", "b": "1", "d": "4"}, here) == ("b==1", "d==4")
+
+
+@pytest.mark.parametrize(
+    ("pin", "found", "is_met"),
+    [
+        ("2.5.1", "2.5.1+cu121", True),
+        ("2.5.1+cpu", "2.5.1+cu121", False),
+        ("1.0", "1.0.0", True),
+        ("2.*", "2.7", True),
+        ("2.*", "3.0", False),
+        ("1.0rc1", "1.0rc1", True),
+        ("1.0", "unknown", False),
+        ("unknown", "unknown", True),
+    ],
+)
+def test_a_pin_is_met_as_versions_are_compared(
+    pin: str, found: str, *, is_met: bool
+) -> None:
+    assert differing({"a": pin}, {"a": found}) == (() if is_met else (f"a=={pin}",))
 
 
 def test_what_is_installed_has_its_version() -> None:

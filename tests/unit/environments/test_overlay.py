@@ -112,3 +112,24 @@ def test_a_run_that_compares_nothing_imports_nothing_that_installs() -> None:
     )
 
     assert printed.stdout == "[]\n"
+
+
+def test_a_package_without_a_module_of_its_own_cannot_be_hidden(
+    cache: PackageCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners = {"shared": ["pluggy", "other"]}
+    monkeypatch.setattr(module, "packages_distributions", lambda: owners)
+    monkeypatch.setattr(module, "_tops", lambda package: iter(["shared"]))
+
+    with pytest.raises(UsageError, match="found no module that this package alone has"):
+        overlay(PackageChange(without=("pluggy",)), cache, print)
+
+
+def test_modules_are_known_by_their_files_if_no_file_names_them(
+    cache: PackageCache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "packages_distributions", dict[str, list[str]])
+
+    found = overlay(PackageChange(without=("pluggy",)), cache, print)
+
+    assert set(found.hidden) == {"pluggy"}
