@@ -409,8 +409,8 @@ MOST_CODE: Final = {
     "environments": 322,  # other packages as one side of gpuperf ab
     "history": 472,
     "judge": 3506,  # what chooses by a clock is blamed after eight runs
-    "measure": 3874,
-    "model": 1997,
+    "measure": 3861,
+    "model": 1999,
     "plugin": 2901,
     "report": 1318,
     "report.ci": 630,
@@ -421,7 +421,7 @@ MOST_CODE: Final = {
     "runner": 3046,  # signatures broken by longer names
     "sharing": 309,  # how every process is started, and signals
     "trainers": 469,
-    "worker": 1427,  # the user's own code that names a clock
+    "worker": 1433,  # the user's own code that names a clock
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""

@@ -2,8 +2,9 @@
 
 Begin with:
 
-- ``phases.measure``: one call on a device with a clock: warm-up, rounds, memory,
-  profile
+- ``plan``: what a measurement is asked, and how much time each phase has
+- ``phases.measure``: one call on a device with a clock: ``phases.PHASES`` are what comes
+  after the timed rounds
 - ``emulated.audit``: the same on the pretend GPU
 - ``syncs.find_syncs``: waits in a trace, and their lines
 - ``memory.measure_memory``: the peak, its growth, and who holds it

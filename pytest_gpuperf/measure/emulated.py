@@ -51,7 +51,6 @@ from .prediction import PREDICTED_NAMES
 from .prediction import PREDICTED_STEPS
 from .prediction import predict_memory
 from .step import Subject
-from .syncs import allowing
 from .syncs import reason_on_line
 
 
@@ -63,7 +62,7 @@ MOST_WORKING: Final = 60
 
 def counted_syncs(step: StepAudit) -> int:
     """Certain waits of *step* that nobody allowed."""
-    return sum(f.per_step for f in map(_by_comment, step.findings) if f.metrics)
+    return sum(found.per_step for found in step.findings if found.metrics)
 
 
 def findings_of(steps: Sequence[StepAudit]) -> tuple[Finding, ...]:
@@ -97,16 +96,18 @@ def _working(steps: Sequence[StepAudit]) -> Iterator[Finding]:
 def _waits(step: StepAudit) -> Counter[Finding]:
     """Count the waits of *step* by their causes, allowed ones apart from the others."""
     counts: Counter[Finding] = Counter()
-    for found in map(_by_comment, step.findings):
+    for found in step.findings:
         counts[cause_of(found)] += found.per_step
     return counts
 
 
-def _by_comment(found: Finding) -> Finding:
-    """Allow *found* if a comment does: it allows what blocks have left on its line."""
-    if not found.metrics:
-        return found
-    return allowing(found, reason_on_line(found.location))
+def _by_comments(step: StepAudit) -> StepAudit:
+    """Allow what comments do: they allow what blocks have left on their lines."""
+    findings = (
+        found.allowing(reason_on_line(found.location)) if found.metrics else found
+        for found in step.findings
+    )
+    return replace(step, findings=tuple(findings))
 
 
 def _largest(transfers: Iterable[Finding]) -> Iterator[Finding]:
@@ -186,7 +187,8 @@ def _audited(
     ):
         arguments = subject.arguments()
         # Lines cost a walk of the stack per operation, so only one step finds them.
-        step, result = device.audit(subject.step, arguments, locate_work=not steps)
+        seen, result = device.audit(subject.step, arguments, locate_work=not steps)
+        step = _by_comments(seen)
         steps.append(step)
         first.append(numbered.seen(step))
         results = [result]
@@ -256,7 +258,7 @@ class _Looking:
 
     def _step(self, _: int) -> Sequence[SeenStep]:
         try:
-            step, result = self.device.audit(
+            seen, result = self.device.audit(
                 self.subject.step, self.subject.arguments()
             )
         except Exception as error:
@@ -266,10 +268,10 @@ class _Looking:
             self.ended = f"the next one raised {type(error).__name__}"
             return ()
         self.results[:] = [result]
-        if step.not_judged:
-            self.ended = _why_unjudged(step.not_judged, self.device.root)
+        if seen.not_judged:
+            self.ended = _why_unjudged(seen.not_judged, self.device.root)
             return ()
-        return (self.numbered.seen(step),)
+        return (self.numbered.seen(_by_comments(seen)),)
 
 
 def _counted(

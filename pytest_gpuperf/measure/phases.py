@@ -86,7 +86,7 @@ def measure(
     found = device.together(measured.measurement, subject.run_once)
     if compiled is not None:
         found = compiled.added_to(found)
-    if plan.mode is RunMode.RECORD_MEMORY:
+    if plan.mode is RunMode.RECORD_MEMORY and not device.is_ranked:
         found = explained(device, subject, found, plan.artefacts, root=plan.root)
     found = _with_rates(found, subject).lacking(plan.why_none(device, subject))
     return replace(measured, measurement=found)
@@ -117,7 +117,7 @@ def _rounds(at: PhaseContext, plan: MeasurePlan) -> Measurement:
     """Warm up, time rounds, and note what a step takes for the phases after them."""
     device, subject, share = at.device, at.subject, at.share
     warmth = warm_up(device, subject, share.warm, plan.follow)
-    at.warm_ms, at.step_ms = warmth.step_ms, warmth.slowest_ms
+    at.step_ms = warmth.slowest_ms
     start = moment_of(device)
     until = share.timed(at.step_ms)
     timing = time_rounds(device, subject, warmth.step_ms, until, plan.follow)
@@ -141,6 +141,8 @@ def _rounds(at: PhaseContext, plan: MeasurePlan) -> Measurement:
         subject.batches,
         [r.loader_wait for r in timing.rounds],
     )
+    if share.asks_for(COUNTED_NAMES) and not plan.only_times:
+        at.measurement = count_per_step(at, warmth.step_ms)
     return at.measurement
 
 
@@ -167,14 +169,6 @@ def _share_of_peak(at: PhaseContext) -> Measurement:
 # compiler is asked late, as its question may compile again, and what a step reaches of the
 # peak last of all, as a dispatch mode runs it as eager code.
 PHASES: Final = (
-    LaterPhase(
-        reads=COUNTED_NAMES,
-        run=count_per_step,
-        is_wanted=lambda at: (
-            at.warm_ms is not None and at.share.asks_for(COUNTED_NAMES)
-        ),
-        fits=lambda *_: True,
-    ),
     LaterPhase(
         reads=LATENCY_NAMES,
         run=isolated_steps,

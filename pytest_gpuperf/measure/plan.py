@@ -238,9 +238,9 @@ class TimeShare:
 class PhaseContext:
     """A step on its device, its time, and the ``measurement`` so far.
 
-    ``step_ms`` is what a step may take, ``warm_ms`` what one took after a warm-up. Before
-    the first phase it ``has_room`` if some steps are left. From one phase for another are
-    the ``trace`` of a few steps, and whether it ``saw_graphs`` of CUDA at work.
+    ``step_ms`` is what a step may take. Before the first later phase it ``has_room`` if
+    some steps are left. From one phase for another are the ``trace`` of a few steps, and
+    whether it ``saw_graphs`` of CUDA at work.
     """
 
     device: MeasuringDevice
@@ -248,7 +248,6 @@ class PhaseContext:
     share: TimeShare
     measurement: Measurement
     step_ms: float
-    warm_ms: float | None = None
     has_room: bool = True
     trace: Sequence[TraceEvent] | None = None
     saw_graphs: bool = False

@@ -45,7 +45,6 @@ from .bottleneck import diagnosed
 from .bottleneck import find_spent
 from .copies import find_traffic
 from .dataloader import loader_spans
-from .further_steps import Further
 from .further_steps import SeenStep
 from .further_steps import look_further
 from .gpu_activity import count_launches
@@ -308,22 +307,12 @@ MOST_PROFILED: Final = 10
 
 
 def traced_period(at: PhaseContext) -> Measurement:
-    """Add what only some steps of a period wait for."""
-    further = profile_period(at.device, at.subject, at.trace or (), at.share.limit)
-    return further.added_to(at.measurement)
-
-
-def profile_period(
-    device: MeasuringDevice,
-    subject: Subject,
-    first: Sequence[TraceEvent],
-    deadline: Deadline,
-) -> Further:
-    """Profile the steps of the period of *subject*, after the *first* that were judged.
+    """Add what only some steps of a period wait for, after those that were judged.
 
     Waits are counted, copies are not.
     Raises whatever the step raises, and ``StepError`` as ``find_syncs`` does.
     """
+    device, subject, deadline = at.device, at.subject, at.share.limit
     took_ms, number = 0.0, 0
 
     def numbered(events: Sequence[TraceEvent]) -> list[SeenStep]:
@@ -342,8 +331,8 @@ def profile_period(
         took_ms = (device.now_ns() - start_ns) / 1e6
         return seen
 
-    further = look_further(numbered(first), look, subject.period, deadline)
-    return further.without(OCCASIONAL_COPIES, PERIOD_COPIES)
+    further = look_further(numbered(at.trace or ()), look, subject.period, deadline)
+    return further.without(OCCASIONAL_COPIES, PERIOD_COPIES).added_to(at.measurement)
 
 
 # Two profiles where lines take time: a plain one for numbers, another for lines.

@@ -144,11 +144,6 @@ def reason_on_line(location: Location | None) -> str | None:
     return found["reason"]
 
 
-def allowing(cause: Finding, reason: str | None) -> Finding:
-    """Let *cause* count in nothing, if there is a *reason*."""
-    return cause if reason is None else replace(cause, metrics=(), allowed=reason)
-
-
 def _shown(location: Location) -> str:
     """Name the line, from the working directory on if it is below that."""
     path, here = Path(location.file), Path.cwd()
@@ -177,7 +172,7 @@ def _judged(
     reason = reason_on_line(wait.cause.location)
     if reason is None:
         reason = _reason_of_block(wait, blocks, used)
-    return replace(wait, cause=allowing(wait.cause, reason))
+    return replace(wait, cause=wait.cause.allowing(reason))
 
 
 def _reason_of_block(

@@ -39,13 +39,13 @@ from ..model.metrics import SPAN_MS
 from ..model.metrics import read_in
 from .dataloader import LoaderWait
 from .dataloader import loader_wait
-from .plan import CUT_SHORT
 from .plan import LEAST_ROUNDS
 from .plan import MEMORY_STEPS
 from .plan import Deadline
 from .plan import Follow
 from .plan import Found
 from .plan import PhaseContext
+from .plan import cut_short
 from .plan import nobody
 from .step import Subject
 from .warmup import QUIET_RATIO
@@ -420,14 +420,14 @@ COUNTED_MS: Final = 1000.0
 energy every 20 to 100 ms."""
 
 
-def count_per_step(at: PhaseContext) -> Measurement:
-    """Add what each counter of the device adds per step, by the metric's name."""
-    device, step_ms = at.device, at.warm_ms or 0.0
+def count_per_step(at: PhaseContext, step_ms: float) -> Measurement:
+    """Add what each counter of the device adds per step of *step_ms*, by the metric's name."""
+    device = at.device
     if not device.counters():
         return at.measurement
     steps = max(1, ceil(COUNTED_MS / step_ms)) if step_ms > 0 else 1
     if not at.share.until(COUNTED_NAMES).leaves(steps * step_ms):
-        return at.measurement.missing(dict.fromkeys(COUNTED_NAMES, CUT_SHORT))
+        return cut_short(at.measurement, COUNTED_NAMES)
     device.synchronize()
     before = device.counters()
     for _ in range(steps):

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
@@ -162,6 +163,10 @@ class Finding:
         if self.of_steps:
             return f"{self.per_step} in {self.in_steps} of {self.of_steps} steps"
         return f"{self.per_step} per step"
+
+    def allowing(self, reason: str | None) -> Finding:
+        """Return that it counts in nothing, if there is a *reason*."""
+        return self if reason is None else replace(self, metrics=(), allowed=reason)
 
     @property
     def is_new(self) -> bool:

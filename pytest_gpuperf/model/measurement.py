@@ -156,8 +156,8 @@ class Measurement:
     the allocator did, if that was recorded, ``trace`` the one of a traced step.
     ``by_rank`` is what the ranks showed that ran the step together, ``diagnosis`` what
     the step waits for. ``further`` is the look at further steps, if no period was named.
-    ``unseeded`` says that its process drew random numbers from the
-    operating system: the next one may draw others.
+    ``unseeded`` says that its process drew random numbers from the operating system, or
+    could have asked a clock: the next one may draw or choose otherwise.
     """
 
     test: str

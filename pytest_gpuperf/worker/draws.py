@@ -73,8 +73,18 @@ def is_unseeded() -> bool:
     return bool(_unseeded) or any(
         _names_a_clock(file)
         for module in [*sys.modules.values()]
-        if is_own(file := getattr(module, "__file__", None) or OWN, "")
+        if is_own(file := _file_of(module), "")
     )
+
+
+def _file_of(module: object) -> str:
+    """Return where *module* was imported from; a file that is no user's if it is unknown."""
+    try:
+        # Not the module's own way, which may import it only now, or run other code.
+        file = object.__getattribute__(module, "__dict__").get("__file__")
+    except AttributeError:
+        return OWN
+    return file if isinstance(file, str) else OWN
 
 
 @cache

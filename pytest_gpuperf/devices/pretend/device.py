@@ -102,7 +102,7 @@ class AllowedWaits:
             for (cause, reason), count in self._taken.items():
                 taken = min(left, count) if cause == _cause(finding) else 0
                 if taken:
-                    yield replace(finding, per_step=taken, metrics=(), allowed=reason)
+                    yield replace(finding, per_step=taken).allowing(reason)
                     self._taken[cause, reason] -= taken
                     left -= taken
             if left:

@@ -164,3 +164,23 @@ def test_a_clock_in_the_user_s_own_code_may_choose_otherwise_next_time(
     is_own = folder == "."
     expected = [is_own] * len(CLOCKS) + [False] * len(NO_CLOCKS)
     assert printed.stdout.split() == [str(each) for each in expected]
+
+
+def test_modules_that_are_imported_when_they_are_used_stay_so() -> None:
+    program = (
+        "import importlib.util, sys\n"
+        "from pytest_gpuperf.worker import draws\n"
+        "spec = importlib.util.find_spec('wave')\n"
+        "spec.loader = importlib.util.LazyLoader(spec.loader)\n"
+        "sys.modules['wave'] = module = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+        "sys.modules['odd'] = type('Odd', (), {'__getattr__': lambda *_: 1})()\n"
+        "sys.modules['none'] = None\n"
+        "print(draws.is_unseeded(), type(module).__name__)\n"
+    )
+
+    printed = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+
+    assert printed.stdout.split() == ["False", "_LazyModule"]
