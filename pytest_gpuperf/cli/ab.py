@@ -26,6 +26,7 @@ from ..environments.cache import PackageCache
 from ..environments.cache import default_place
 from ..environments.overlay import PackageChange
 from ..environments.overlay import overlay
+from ..environments.pythons import other_python
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbRun
@@ -51,7 +52,7 @@ WORSE: Final = 1
 
 STDIN: Final = "-"
 
-CHANGE_OPTIONS: Final = "--with, --without, --lock and --patch"
+CHANGE_OPTIONS: Final = "--with, --without, --python, --lock and --patch"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +95,11 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PACKAGE",
         help="judge the project without this package (repeatable)",
+    )
+    parser.add_argument(
+        "--python",
+        metavar="VERSION",
+        help="judge the project with this Python, with the same packages (needs uv)",
     )
     parser.add_argument(
         "--lock",
@@ -154,7 +160,8 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
     change = PackageChange(
         requirements=tuple(arguments.requirements), without=tuple(arguments.without)
     )
-    if change == PackageChange() and not arguments.lock and not arguments.patch:
+    others = (arguments.lock, arguments.patch, arguments.python)
+    if change == PackageChange() and not any(others):
         yield _named(arguments.before, arguments.after)
         return
     if arguments.before:
@@ -163,7 +170,12 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
     with ExitStack() as opened:
         before, after = _of_files(arguments.patch)
         cache = opened.enter_context(closing(PackageCache(default_place())))
-        after = after.with_packages(overlay(change, cache, announce))
+        if arguments.python:
+            project = Path(after.relocation.origin)
+            packages = other_python(arguments.python, change, project, cache, announce)
+        else:
+            packages = overlay(change, cache, announce)
+        after = after.with_packages(packages)
         if arguments.lock:
             old = PackageChange.to_lock(arguments.lock)
             before = before.with_packages(overlay(old, cache, announce))

@@ -7,6 +7,7 @@ import atexit
 import gc
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from collections.abc import Mapping
@@ -219,6 +220,7 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
         code, answer = spawn(
             "pytest_gpuperf.cli.script_process:be_program",
             request,
+            python=request.packages.python or sys.executable,
             meanwhile=terminations_passed_on,
             **streams,
         )
