@@ -296,6 +296,8 @@ UPGRADES = (
         after="2.4.0",
         setup=FABRIC,
         body=FABRIC_STEP,
+        # The earlier release imports pkg_resources, which setuptools had until then.
+        also=("setuptools<81",),
     ),
     Upgrade(
         package="diffusers",
@@ -374,7 +376,7 @@ def _installed(upgrade: Upgrade, place: Path) -> Path:
     subprocess.run([uv, "venv", "--quiet", "--python", version, place], check=True)
     pins = f"{upgrade.package}=={upgrade.before}", *upgrade.also
     torch = f"torch=={metadata.version('torch').partition('+')[0]}"
-    install = [uv, "pip", "install", "--quiet", "--python", python]
+    install: list[str | Path] = [uv, "pip", "install", "--quiet", "--python", python]
     subprocess.run(
         [*install, torch, *pins, ROOT], check=True, capture_output=True, text=True
     )
