@@ -47,8 +47,8 @@ coverage: $(VENV)/wheels $(VENV)/bin/tox
 cuda: $(VENV)/bin/tox
 	$(VENV)/bin/tox run -e cuda
 
-# All operations of torch: the simulated GPU beside the same. Writes to docs/evidence. A version that
-# a constraint of pip's configuration excludes needs PIP_CONFIG_FILE=/dev/null in front of make.
+# All operations of torch: the simulated GPU beside the same. Writes to benchmarks/evidence. A version
+# that a constraint of pip's configuration excludes needs PIP_CONFIG_FILE=/dev/null in front of make.
 agreement: $(VENV)/bin/tox
 	$(VENV)/bin/tox run -e agreement
 

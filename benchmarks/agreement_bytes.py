@@ -316,7 +316,7 @@ def as_page(rows: Sequence[ByteRow], machine: str) -> Iterator[str]:
         f"own allocator says. {machine}"
     )
     yield ""
-    yield "    python benchmarks/agreement_bytes.py --out docs/evidence"
+    yield "    python benchmarks/agreement_bytes.py --out benchmarks/evidence"
     yield ""
     yield (
         "The bars: allocated within 0.5 %, reserved within 2 MiB + 0.5 %, in all programs "

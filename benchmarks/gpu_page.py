@@ -3,7 +3,7 @@
     python benchmarks/gpu_page.py FOLDER
 
 FOLDER has ``status.json`` and ``results.tar.gz``. The page, ``FOLDER/README.md``, has a table a
-part and says of each row of "What has never run on hardware" (``docs/evidence/README.md``)
+part and says of each row of "What has never run on hardware" (``benchmarks/evidence/assumptions.md``)
 what was found, or that it stays open. What is small enough to be kept beside it is unpacked.
 Exit status: 0; 1 if what was found shows an assumption wrong.
 """
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
-from on_gpu.questions import EVIDENCE
+from on_gpu.questions import ASSUMPTIONS
 from on_gpu.questions import QUESTIONS
 from on_gpu.questions import Answer
 from on_gpu.questions import Results
@@ -93,7 +93,7 @@ def join_answers(unpacked: Path) -> None:
 
 def answered(results: Results) -> dict[str, Answer | None]:
     """Answer the rows of the table, in their order; ``None`` where a row stays open."""
-    page = (EVIDENCE / "README.md").read_text(encoding="utf-8")
+    page = ASSUMPTIONS.read_text(encoding="utf-8")
     return {row: QUESTIONS[row](results) for row in rows_of_the_table(page)}
 
 

@@ -41,8 +41,8 @@ $ pytest examples --gpuperf --gpuperf-claims           # and say what became of 
 $ pytest examples/ladder --gpuperf                     # predict both ladders
 ```
 
-What they say of each claim on two cores without a GPU is in `docs/evidence`
-([pretend](../docs/evidence/examples-pretend.txt), [cpu](../docs/evidence/examples-cpu.txt)).
+What they say of each claim on two cores without a GPU is in `benchmarks/evidence`
+([pretend](../benchmarks/evidence/examples-pretend.txt), [cpu](../benchmarks/evidence/examples-cpu.txt)).
 Some need a package that is not there by default, or a C++ compiler, and say so where they
 are skipped: `tox -e examples` installs the packages, `pip install --group examples` as well.
 """

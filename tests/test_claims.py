@@ -96,7 +96,7 @@ LATER: Final = ("importorskip", "mark.slow", "needs_compiler")
 
 def recorded(device: Tier) -> dict[str, set[str]]:
     """Return by claim where the recorded run on *device* showed it."""
-    path = EXAMPLES.parent / f"docs/evidence/examples-{device.value}.txt"
+    path = EXAMPLES.parent / f"benchmarks/evidence/examples-{device.value}.txt"
     shown: dict[str, set[str]] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         found = re.match(r"([A-Z]\d+) .* (\w+) +(\S+)$", line)
@@ -119,7 +119,7 @@ def test_a_claim_is_shown_where_its_row_says_and_nowhere_else(device: Tier) -> N
 
 def test_what_ran_over_stub_cuda_is_recorded_without_a_failure() -> None:
     """``check.py --examples`` leaves the file to record in its results."""
-    path = EXAMPLES.parent / "docs/evidence/examples-stub-cuda.txt"
+    path = EXAMPLES.parent / "benchmarks/evidence/examples-stub-cuda.txt"
     rows = [
         re.fullmatch(r"([A-Z]\d+)\b.* (\w+) +(\S+)", line)
         for line in path.read_text(encoding="utf-8").splitlines()

@@ -24,7 +24,7 @@ from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.options import Option
 
 
-PAGE: Final = ROOT / "docs" / "internals" / "features.md"
+PAGE: Final = ROOT / "tests" / "features.md"
 TEXT: Final = PAGE.read_text(encoding="utf-8")
 
 HEADER: Final = (

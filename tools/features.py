@@ -1,4 +1,4 @@
-"""Print the tests of docs/internals/features.md, for pytest.
+"""Print the tests of tests/features.md, for pytest.
 
 pytest $(python tools/features.py)        # all
 pytest $(python tools/features.py ranks)  # below headings with one of the words
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "internals" / "features.md"
+PAGE: Final = Path(__file__).parents[1] / "tests" / "features.md"
 
 
 def tests_below(words: list[str]) -> list[str]:

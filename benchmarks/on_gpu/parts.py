@@ -122,7 +122,7 @@ class Place:
         gpu_tests = ("-k", "doctor") if self.small else ()
         yield Part(
             name="tests-gpu",
-            asks="tests/gpu: each is an assumption of docs/evidence/README.md",
+            asks="tests/gpu: each is an assumption of evidence/assumptions.md",
             limit_s=150,
             commands=(
                 pytest(

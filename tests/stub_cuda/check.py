@@ -10,7 +10,7 @@ had, builds the stubs into OUT, and runs ``tests/laws``, examples (``cuda_exampl
 ``benchmarks/gpu.sh`` with them, each part with a time-out and all tests on the virtual
 clock, which a busy machine does not disturb; the results are in ``OUT/results``. With
 ``--agreement``, which is `make agreement`, it asks the simulated GPU and torch about each
-operation of torch instead, and writes the answer to ``docs/evidence``; with ``--examples``
+operation of torch instead, and writes the answer to ``benchmarks/evidence``; with ``--examples``
 it runs each folder of the examples instead, in half an hour. With ``--each-torch``, which
 is a part of `make matrix`, it runs a slice of the tests without a GPU on each minor version
 of torch. TORCH in the environment asks for another version than that of constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also where the
@@ -58,7 +58,7 @@ SHOWN_LINES: Final = 5
 MOST_MEMORY: Final = 8 * 2**30
 """Bytes of data of one process: a size that a kernel did not compute must not take the machine."""
 
-EVIDENCE: Final = ROOT / "docs" / "evidence"
+EVIDENCE: Final = ROOT / "benchmarks" / "evidence"
 OPERATIONS: Final = "benchmarks/agreement_operations.py"
 
 LAWS: Final = "laws"

@@ -123,7 +123,7 @@ real torch over stub CUDA with right values, no GPU; times are those of a virtua
 
 
 def record(printed: Mapping[str, str]) -> str:
-    """Return what is kept of a run of all folders: the result of each, and its claims."""
+    """Return what is kept of a run of all folders: results, claims, and what is left out."""
     parts = [HEAD]
     for folder, text in printed.items():
         found = CLAIMS.search(text)
@@ -133,4 +133,6 @@ def record(printed: Mapping[str, str]) -> str:
             f"\n== {folder}: {result}{f', {waiting} undecided' if waiting else ''}\n"
             + (found["rows"] if found else "")
         )
+    parts.append("\ncannot pass there\n")
+    parts += [f"{t.partition('::')[2]}: {why}\n" for t, why in CANNOT_PASS.items()]
     return "".join(parts)

@@ -224,7 +224,7 @@ def test_a_copy_is_made_of_a_gradient_that_a_kernel_cannot_read() -> None:
 
 
 def test_the_committed_agreement_with_torch_s_allocator_keeps_its_bars() -> None:
-    page = Path(__file__).parents[3] / "docs" / "evidence" / "agreement-bytes.md"
+    page = Path(__file__).parents[3] / "benchmarks" / "evidence" / "agreement-bytes.md"
     rows = [row.split("|")[1:-1] for row in page.read_text("utf-8").splitlines()]
     programs = [row for row in rows if len(row) == 11 and "," in row[1]]
     numbers = [[int(cell.replace(",", "")) for cell in row[1:10]] for row in programs]

@@ -21,7 +21,7 @@ import gpu_run
 from on_gpu import packing
 from on_gpu.parts import Part
 from on_gpu.parts import Place
-from on_gpu.questions import EVIDENCE
+from on_gpu.questions import ASSUMPTIONS
 from on_gpu.questions import QUESTIONS
 from on_gpu.questions import Answer
 from on_gpu.questions import Results
@@ -198,7 +198,7 @@ def test_each_part_has_a_question_a_limit_and_commands_of_this_interpreter(
 
 
 def test_each_row_of_what_never_ran_has_a_question() -> None:
-    page = (EVIDENCE / "README.md").read_text(encoding="utf-8")
+    page = ASSUMPTIONS.read_text(encoding="utf-8")
     rows = list(rows_of_the_table(page))
 
     assert sorted(rows) == sorted(QUESTIONS)

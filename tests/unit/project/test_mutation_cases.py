@@ -43,7 +43,9 @@ def test_a_text_that_is_no_longer_there_is_an_error() -> None:
 
 
 def test_the_breaks_are_of_many_modules_and_each_stands_in_the_evidence() -> None:
-    page = (ROOT / "docs" / "evidence" / "mutations-stub-cuda.md").read_text("utf-8")
+    page = (ROOT / "benchmarks" / "evidence" / "mutations-stub-cuda.md").read_text(
+        "utf-8"
+    )
     rows = [f"| `{m.file}` | {m.broken} | {m.part} | `" for m in MUTATIONS]
 
     assert len({mutation.file for mutation in MUTATIONS}) >= LEAST_MODULES
