@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ..errors import BaselineError
+from ..errors import ErrorId
 from ..files import file_name
-from ..files import no_link
 from ..files import read_regular_text
 from ..judge.operations import Digest
 from ..judge.operations import is_alike
@@ -33,8 +34,7 @@ OPERATIONS_SCHEMA: Final = 1
 
 def operations_path(folder: Path, hardware: Hardware, test: str) -> Path:
     """File with the operations of *test*, in the *folder* of the baselines."""
-    inside = no_link(no_link(folder / "operations") / hardware.key)
-    return inside / f"{file_name(test)}.json"
+    return folder / "operations" / hardware.key / f"{file_name(test)}.json"
 
 
 def read_operations(
@@ -65,6 +65,12 @@ def keep_operations(
     A file that says nothing of its entry any more is deleted, and those of what is
     *removed*.
     """
+    for planted in (folder / "operations", folder / "operations" / hardware.key):
+        if planted.is_symlink():
+            msg = (
+                f"{planted}: expected a folder of this project, found a link: remove it"
+            )
+            raise BaselineError(msg, ErrorId.GP526)
     for test, entry in entries.items():
         digest = digests.get(test, ())
         known = read_operations(folder, hardware, test, entry)

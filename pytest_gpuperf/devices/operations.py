@@ -38,7 +38,11 @@ Place = tuple[str, tuple[Location, ...], Location | None]
 
 WRITES_TO_VIEW: Final = "torch::autograd::CopySlices"
 
-NO_WORK: Final = ("aten::empty", "aten::new_empty", "profiler::")
+NO_WORK: Final = (
+    *(f"aten::{name}" for name in ("_local_scalar_dense", "detach", "is_same_size")),
+    *(f"aten::{name}" for name in ("empty", "new_empty", "resize_", "set_")),
+    "profiler::",
+)
 """How the names of operations begin that compute nothing."""
 
 IN_BACKWARD: Final = " (backward)"
@@ -105,34 +109,43 @@ class OperationLog:
         )
 
     def _place(self, node: Any) -> Place:
-        users = self._users(node)
+        users, outer = self._users(node)
+        # A write to a view has a node around that of the write, numbered next.
+        of_view = node is not None and node.name() == WRITES_TO_VIEW
+        number = -1 if node is None else node._sequence_nr() - of_view  # noqa: SLF001, its only name
+        forward = self._forward.get(number)
         if node is not None and not users:
-            return self._forward_of(node)
-        own = [f for f in users if self._room(f) is SourceOwner.PROJECT]
-        inner = users[0] if users and users[0] not in own[:1] else None
+            return forward or (f"backward of {node.name()}", self._own(outer)[:1], None)
+        own = self._own(users)
+        inner = location_of(users[0]) if users else None
         module = self._modules[-1] if self._modules else ""
-        lines = tuple(dict.fromkeys(map(location_of, own)))
-        return module, lines, None if inner is None else location_of(inner)
+        # What a backward runs again was called where its forward was.
+        called = (*own, *(forward[1] if forward else ()))
+        return module, tuple(dict.fromkeys(called)), None if inner in own[:1] else inner
 
-    def _users(self, node: Any) -> list[FrameType]:
-        """Return the frames outside of torch, up to the start of the step or backward."""
+    def _own(self, frames: Sequence[FrameType]) -> tuple[Location, ...]:
+        own = (f for f in frames if self._room(f) is SourceOwner.PROJECT)
+        return tuple(map(location_of, own))
+
+    def _users(self, node: Any) -> tuple[list[FrameType], list[FrameType]]:
+        """Return the frames outside of torch, from the start of the step on.
+
+        Those that began the backward in which *node* runs come apart.
+        """
         users: list[FrameType] = []
+        outer: list[FrameType] = []
+        found = users
         for frame in outwards(sys._getframe(2)):  # noqa: SLF001, inspect.stack() reads sources
             if self._room(frame) in USERS:
-                users.append(frame)
-            elif (users and frame.f_code.co_filename.startswith(OWN)) or (
-                node is not None and not users and is_backward(frame)
-            ):
+                found.append(frame)
+            elif found and frame.f_code.co_filename.startswith(OWN):
                 break
-        return users
+            elif node is not None and is_backward(frame):
+                found = outer
+        return users, outer
 
     def _room(self, frame: FrameType) -> SourceOwner:
         return room_of(frame.f_code.co_filename, self._root)
-
-    def _forward_of(self, node: Any) -> Place:
-        # A write to a view has a node around that of the write, numbered next.
-        number = node._sequence_nr() - (node.name() == WRITES_TO_VIEW)  # noqa: SLF001, its only name
-        return self._forward.get(number) or (f"backward of {node.name()}", (), None)
 
     def _enter(self, module: torch.nn.Module, _: object) -> None:
         if id(module) not in self._names:
