@@ -91,22 +91,19 @@ class OperationLog:
         tally[0] += 1
         tally[1] += sum(t.numel() * t.element_size() for t in tensors_in((result,)))
 
-    def lines(self) -> tuple[LineWork, ...]:
-        """Sum up what was seen, and what each line called."""
-        found: dict[Place, dict[str, tuple[int, int]]] = {}
+    def lines(self) -> Iterator[LineWork]:
+        """Yield what was seen, an operation at a time, and what each line called."""
         for ((module, own, inner), op), (count, nbytes) in self._counts.items():
-            _add(found, (module, own[:1], inner), op, count, nbytes)
-            for caller in own[1:]:
-                _add(found, (CALLED, (caller,), None), CALLED, count, nbytes)
-        return tuple(
-            LineWork(
+            first = own[0] if own else inner
+            tally = count, nbytes
+            yield LineWork(
                 module=module,
-                location=own[0] if own else inner,
+                location=first,
                 innermost=inner if own else None,
-                ops=ops,
+                ops={op: tally},
             )
-            for (module, own, inner), ops in found.items()
-        )
+            for caller in own[1:]:
+                yield LineWork(module=CALLED, location=caller, ops={CALLED: tally})
 
     def _place(self, node: Any) -> Place:
         users, outer = self._users(node)
@@ -160,18 +157,6 @@ class OperationLog:
             self._modules.pop()
 
 
-def _add(
-    found: dict[Place, dict[str, tuple[int, int]]],
-    place: Place,
-    op: str,
-    count: int,
-    nbytes: int,
-) -> None:
-    ops = found.setdefault(place, {})
-    before = ops.get(op, (0, 0))
-    ops[op] = (before[0] + count, before[1] + nbytes)
-
-
 # One step of a device that runs operations itself.
 
 
@@ -182,7 +167,7 @@ def operations_of_step(
     log = OperationLog(root)
     with eager(), log.following_modules(), STEPS.inside(_Counting(log)):
         step(*arguments)
-    return log.lines()
+    return tuple(log.lines())
 
 
 class _Counting(Watching):

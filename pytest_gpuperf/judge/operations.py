@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections import defaultdict
 from collections.abc import Iterable
 from collections.abc import Iterator
@@ -32,7 +31,10 @@ LEFT_OUT: Final = "left out"
 Key = tuple[str, str, str, str, str]
 """What a line is known by wherever it moves to: all but its number."""
 
-Delta = Counter[tuple[Key, str]]
+Lines = Mapping[Key, LineWork]
+
+Moved = dict[tuple[Key, str], list[int]]
+"""By how much count and bytes differ, of each line and operation."""
 
 
 # A digest that is small enough to be kept.
@@ -135,107 +137,80 @@ def _place_of(change: LineChange) -> tuple[str, str, str, bool]:
 
 
 def _changes(before: Digest, after: Digest) -> list[LineChange]:
-    both = (before, after)
+    both = before, after
     # Where one side had no room for the numbers of layers, the other's say nothing.
     if any(".*" in line.module for line in (*before, *after)):
-        both = (_merged(map(_any_layer, before)), _merged(map(_any_layer, after)))
+        both = _merged(map(_any_layer, before)), _merged(map(_any_layer, after))
     old, new = ({_key_of(line): line for line in side} for side in both)
-    counts, sizes = _deltas(old, new)
-    _cancel(counts, sizes, old, exact=False)
-    _cancel(counts, sizes, old, exact=True)
-    made = [*_described(old, new, counts, sizes)]
-    return sorted(_layers_joined(made), key=_rank)
+    moved: Moved = {}
+    _count(moved, old, new, -1)
+    _count(moved, new, old, 1)
+    _cancel(moved, old, exact=False)
+    _cancel(moved, old, exact=True)
+    return sorted(_layers_joined([*_described(old, new, moved)]), key=_rank)
 
 
-def _deltas(
-    old: Mapping[Key, LineWork], new: Mapping[Key, LineWork]
-) -> tuple[Delta, Delta]:
-    """Return by how much counts and bytes differ, of each line and operation."""
-    counts: Delta = Counter()
-    sizes: Delta = Counter()
-    for sign, side, other in ((-1, old, new), (1, new, old)):
-        # Of a side that was cut, a line that is missing may have run as little as this.
-        unknown = _least(other)
-        for key, line in side.items():
-            if LEFT_OUT in line.ops or (key not in other and line.count <= unknown):
-                continue
-            for op, (count, nbytes) in line.ops.items():
-                counts[key, op] += sign * count
-                sizes[key, op] += sign * nbytes
-    return counts, sizes
+def _count(moved: Moved, side: Lines, other: Lines, sign: int) -> None:
+    """Add what the lines of a *side* run to what *moved*, or take it away."""
+    # Of a side that was cut, a line that is missing may have run as little as this.
+    kept = [line.count for line in other.values() if LEFT_OUT not in line.ops]
+    unknown = min(kept, default=0) if len(kept) < len(other) else 0
+    for key, line in side.items():
+        if LEFT_OUT in line.ops or (key not in other and line.count <= unknown):
+            continue
+        for op, (count, nbytes) in line.ops.items():
+            tally = moved.setdefault((key, op), [0, 0])
+            tally[0] += sign * count
+            tally[1] += sign * nbytes
 
 
-def _least(side: Mapping[Key, LineWork]) -> int:
-    kept = [line.count for line in side.values() if LEFT_OUT not in line.ops]
-    return min(kept, default=0) if len(kept) < len(side) else 0
-
-
-def _cancel(
-    counts: Delta, sizes: Delta, old: Mapping[Key, LineWork], *, exact: bool
-) -> None:
+def _cancel(moved: Moved, old: Lines, *, exact: bool) -> None:
     """Let what one line runs more, and another less, be nothing: code moves.
 
     That is within a module, as a line is written in other words or taken apart; between
     modules, which may be renamed, only if count and bytes are the same: ``exact``.
     """
-    more: dict[tuple[str, str], list[Key]] = defaultdict(list)
-    less: dict[tuple[str, str], list[Key]] = defaultdict(list)
-    for (key, op), count in counts.items():
-        side = more if count > 0 else less
-        side["" if exact else key[0], op].append(key)
-    for (group, op), keys in more.items():
-        for key in sorted(keys, key=lambda k: (k in old, k)):
-            others = sorted(less[group, op], key=lambda k: (k[1:3] != key[1:3], k))
-            for other in others:
-                _take((key, op), (other, op), counts, sizes, exact=exact)
+    sides: dict[tuple[str, str], tuple[list[Key], list[Key]]] = {}
+    for (key, op), (count, _) in moved.items():
+        group = "" if exact else key[0], op
+        sides.setdefault(group, ([], []))[count < 0].append(key)
+    for (_, op), (more, less) in sides.items():
+        for key in sorted(more, key=lambda k: (k in old, k)):
+            for other in sorted(less, key=lambda k: (k[1:3] != key[1:3], k)):
+                _take(moved[key, op], moved[other, op], exact=exact)
 
 
-def _take(
-    more: tuple[Key, str],
-    less: tuple[Key, str],
-    counts: Delta,
-    sizes: Delta,
-    *,
-    exact: bool,
-) -> None:
-    if exact and (counts[more], sizes[more]) != (-counts[less], -sizes[less]):
-        return
-    count = min(counts[more], -counts[less])
-    if count <= 0:
+def _take(more: list[int], less: list[int], *, exact: bool) -> None:
+    count = min(more[0], -less[0])
+    if count <= 0 or (exact and more != [-less[0], -less[1]]):
         return
     # What the results have grown by stays with the line that is there now.
-    nbytes = sizes[less] * count // -counts[less]
-    sizes[more] += nbytes
-    sizes[less] -= nbytes
-    counts[more] -= count
-    counts[less] += count
+    nbytes = less[1] * count // -less[0]
+    more[:] = more[0] - count, more[1] + nbytes
+    less[:] = less[0] + count, less[1] - nbytes
 
 
-def _described(
-    old: Mapping[Key, LineWork],
-    new: Mapping[Key, LineWork],
-    counts: Delta,
-    sizes: Delta,
-) -> Iterator[LineChange]:
-    moved: dict[Key, list[str]] = defaultdict(list)
-    for key, op in sorted(counts):
-        if counts[key, op] or sizes[key, op]:
-            moved[key].append(op)
-    runs_more = any(n > 0 for (_, op), n in counts.items() if op != CALLED)
-    for key, ops in moved.items():
+def _described(old: Lines, new: Lines, moved: Moved) -> Iterator[LineChange]:
+    runs_more = any(n > 0 for (_, op), (n, _) in moved.items() if op != CALLED)
+    by_line: dict[Key, dict[str, list[int]]] = defaultdict(dict)
+    for (key, op), tally in sorted(moved.items()):
+        if any(tally):
+            by_line[key][op] = tally
+    for key, ops in by_line.items():
         is_new, line = key not in old, new.get(key) or old[key]
         # Whoever calls what runs more runs more as well: only a new call explains it.
-        if CALLED in ops and not (is_new and runs_more and counts[key, CALLED] > 0):
+        if CALLED in ops and not (is_new and runs_more and ops[CALLED][0] > 0):
             continue
-        after = {op: new[key].ops.get(op, (0, 0))[0] if key in new else 0 for op in ops}
+        now = new[key].ops if key in new else {}
+        after = {op: now.get(op, (0, 0))[0] for op in ops}
         yield LineChange(
             module=line.module,
             location=line.location,
             innermost=line.innermost,
             source=line.source,
             is_new=is_new,
-            ops={op: (after[op] - counts[key, op], after[op]) for op in ops},
-            added_bytes=sum(sizes[key, op] for op in ops),
+            ops={op: (after[op] - count, after[op]) for op, (count, _) in ops.items()},
+            added_bytes=sum(nbytes for _, nbytes in ops.values()),
         )
 
 

@@ -149,4 +149,4 @@ def test_lines_that_run_other_operations_are_named_whatever_they_cost(
     (test,) = json.loads(capsys.readouterr().out)["tests"]
     first = test["operations"][0]
     assert first["ops"] == {"aten::clone": {"before": 0, "after": 3}}
-    assert (first["module"], first["location"]["line"]) == ("Net", 12)
+    assert (first["module"], first["location"]["line"]) == ("Net", 11)

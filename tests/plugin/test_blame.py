@@ -31,13 +31,9 @@ def test_step(gpuperf):
     gpuperf(lambda: net(x).sum().backward())
 """
 
-MOVED = f"# moved\n{TEST}"
+COPIED = f"# moved\n{TEST}".replace("layer(x)", "layer(x).clone()")
 
-COPIED = MOVED.replace("layer(x)", "layer(x).clone()")
-
-BLAME = (
-    "  ops      Net: +3 operations, new aten::clone x 3 at test_blamed.py:12 in forward"
-)
+BLAME = "ops Net: +3 operations, new aten::clone x 3 at test_blamed.py:12 in forward"
 
 
 def side_file(pytester: pytest.Pytester) -> Path:
@@ -51,14 +47,7 @@ def test_a_red_test_explains_itself_without_the_old_code(
     pytester.makepyfile(test_blamed=TEST)
     pytester.runpytest_inprocess(*ON, "--gpuperf-update=missing")
     stored = side_file(pytester)
-    known, written = stored.read_bytes(), stored.stat().st_mtime_ns
-    pytester.makepyfile(test_blamed=MOVED)
-
-    # The same lines elsewhere are the same: nothing is written anew.
-    again = pytester.runpytest_inprocess(*ON, "--gpuperf-update=all")
-
-    again.assert_outcomes(passed=1)
-    assert (stored.read_bytes(), stored.stat().st_mtime_ns) == (known, written)
+    known = stored.read_bytes()
     assert len(known) < 20 * 1024
 
     pytester.makepyfile(test_blamed=COPIED)

@@ -182,7 +182,7 @@ class AuditRecorder:
             not_judged=_counted(self._not_judged),
             as_eager=_counted(self._as_eager),
             work=tuple((*where, count) for where, count in self._work.copy().items()),
-            operations=self.log.lines(),
+            operations=tuple(self.log.lines()),
         )
 
     def _with_steps(self, found: Finding) -> Finding:

@@ -30,9 +30,7 @@ def blame_lines(changes: Sequence[LineChange]) -> tuple[str, ...]:
     left = len(changes) - len(shown)
     if left:
         shown[-1] += f"; and {counted(left, 'more line')}"
-    return tuple(
-        chain.from_iterable(map(labelled, labels, shown)),
-    )
+    return tuple(chain.from_iterable(map(labelled, labels, shown)))
 
 
 def blame_in_words(change: LineChange) -> str:
@@ -57,18 +55,15 @@ def _amount(change: LineChange) -> str:
 
 def _ops(change: LineChange) -> Iterator[str]:
     """Name new operations, then what runs in another number, most first."""
-    order = sorted(change.ops.items(), key=lambda one: (one[1][0] > 0, -_most(one[1])))
+    order = sorted(
+        change.ops.items(), key=lambda one: (one[1][0] > 0, -abs(one[1][1] - one[1][0]))
+    )
     for op, (before, after) in order:
         if before == 0:
             yield f"new {op}" if after == 1 else f"new {op} x {after}"
         elif before != after:
             yield f"{op} {before} -> {after}"
     yield from (op for op, (before, after) in order if before == after)
-
-
-def _most(numbers: tuple[int, int]) -> int:
-    before, after = numbers
-    return abs(after - before)
 
 
 def _place(change: LineChange) -> str:

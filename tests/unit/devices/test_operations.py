@@ -14,6 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from pytest_gpuperf.devices.operations import operations_of_step
 from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.judge.operations import fitted
 from pytest_gpuperf.model.finding import CALLED
 from pytest_gpuperf.model.operations import LineWork
 
@@ -51,7 +52,7 @@ def by_place(
 ) -> dict[tuple[str, str], dict[str, tuple[int, int]]]:
     return {
         (w.module, w.location.function if w.location else ""): dict(w.ops)
-        for w in lines
+        for w in fitted(lines)
     }
 
 
