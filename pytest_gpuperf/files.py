@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import tempfile
+from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -201,3 +203,18 @@ def found_above(folder: Path, name: Path) -> str | None:
         if (path / name).exists():
             return os.path.relpath(path, folder)
     return None
+
+
+# The name of a file that keeps what was seen of a test.
+
+READABLE: Final = 75
+"""Characters of the test's own name: with digest and suffix there are less than 100."""
+
+
+def file_name(test: str) -> str:
+    """Return a unique name for every file system: the test's end, then a digest."""
+    readable = re.sub(r"[^\w.-]+", "-", test, flags=re.ASCII)[-READABLE:].strip("-.")
+    encoded = test.encode("utf-8", "surrogatepass")
+    return "-".join(
+        filter(None, (readable, blake2b(encoded, digest_size=4).hexdigest()))
+    )

@@ -27,6 +27,7 @@ from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.operations import LineChange
 from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
@@ -244,6 +245,26 @@ def a_finding(
     fields.setdefault("blocked_ms", 0.0)
     fields.setdefault("location", a_location(line))
     return Finding(kind=kind, **fields)
+
+
+def line_change(
+    ops: Mapping[str, tuple[int, int]],
+    *,
+    module: str = "",
+    line: int = 17,
+    nbytes: int = 0,
+    is_new: bool = True,
+) -> LineChange:
+    """A line that runs *ops* in another number than before."""
+    return LineChange(
+        module=module,
+        location=a_location(line),
+        innermost=None,
+        source="x = x.contiguous()",
+        is_new=is_new,
+        ops=ops,
+        added_bytes=nbytes,
+    )
 
 
 # A whole run, as other programs read it.

@@ -14,6 +14,8 @@ from ..baselines import store
 from ..baselines.acceptance import acceptance
 from ..baselines.acceptance import chosen
 from ..baselines.acceptance import stored_changes
+from ..baselines.operations import keep_operations
+from ..baselines.operations import read_operations
 from ..model.baseline import AcceptancePlan
 from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
@@ -76,6 +78,13 @@ def _accept(arguments: argparse.Namespace, pending: Baselines) -> int:
     changes = stored_changes(
         arguments.baselines, old, plan.entries, lock_folder=LOCK_FOLDER
     )
+    given: Path = arguments.pending
+    folder, hardware = given if given.is_dir() else given.parent, pending.hardware
+    digests = {
+        test: read_operations(folder, hardware, test, pending.entries[test])
+        for test in plan.entries
+    }
+    keep_operations(arguments.baselines, hardware, plan.entries, digests)
     lines = _lines(arguments, pending, plan, changes)
     sys.stdout.write(printed(lines))
     return EXIT_REFUSED if plan.drifted or plan.missed else 0

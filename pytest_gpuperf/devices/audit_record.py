@@ -14,6 +14,7 @@ from ..model.metrics import BLOCKING_COPIES
 from ..model.metrics import D2H_BYTES
 from ..model.metrics import H2D_BYTES
 from ..model.metrics import PAGEABLE_COPIES
+from ..model.operations import LineWork
 from .memory_picture import Garbage
 
 
@@ -116,7 +117,7 @@ class StepAudit:
     ``findings`` are waits, ``copies`` go between host and device. ``not_judged`` lists
     what only a GPU can judge, and why, ``as_eager`` what was judged as eager code although
     a GPU would run it compiled. ``work`` says, if that was asked for, how many operations a line
-    ran, or the code that it called. ``steps`` counts those of a program with its own
+    ran, or the code that it called, and ``operations`` which they were. ``steps`` counts those of a program with its own
     loop, 0 if nobody counted them; ``mark`` is what they were counted by, ``loop`` a
     line of the loop if it was that. ``garbage`` is what each of them leaves to the garbage
     collector.
@@ -128,6 +129,7 @@ class StepAudit:
     not_judged: tuple[Finding, ...]
     as_eager: tuple[Finding, ...]
     work: tuple[tuple[Location, bool, int], ...] = ()
+    operations: tuple[LineWork, ...] = ()
     steps: int = 0
     mark: StepMark | None = None
     loop: Location | None = None

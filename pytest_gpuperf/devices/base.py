@@ -25,6 +25,7 @@ from ..errors import UsageError
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.measurement import Measurement
+from ..model.operations import LineWork
 from .compile import CompiledCode
 from .host_clock import HostClock
 from .memory_picture import Collecting
@@ -352,6 +353,14 @@ class MeasuringDevice(Device, Protocol):
 
         The trace names the lines of waits.
         """
+
+    def operations(
+        self,
+        step: Step,
+        arguments: Sequence[object],
+    ) -> tuple[LineWork, ...]:
+        """Run one step and say what its lines run, if that can be counted."""
+        return ()
 
     @property
     def lines_take_time(self) -> bool:

@@ -52,6 +52,7 @@ from .exact import bytes_beneath
 from .exact import is_random
 from .exact import margin
 from .new_lines import compared
+from .operations import blamed
 from .readings import Limits
 from .readings import impossible
 from .readings import readings
@@ -228,6 +229,7 @@ def judge_call(
         lost=lost,
         exact=exact,
         findings=compared(newest.findings, stored_lines(before[-1].findings)),
+        operations=blamed(*([r.operations for r in side] for side in (before, after))),
         settled=last or not (more or undecided),
         apart="" if together is None or is_shared else together.why,
     )

@@ -287,6 +287,7 @@ def _counted(
         measurement,
         least=_least(steps),
         findings=findings_of(steps),
+        operations=steps[0].operations,
         remarks=(*_as_eager(device), *_without_values(device), *_differing(steps)),
     )
     # One operation that cannot be judged may change every number after it.

@@ -26,6 +26,7 @@ from ..devices.source_lines import blamed_below
 from ..devices.source_lines import location_of
 from ..devices.source_lines import outwards
 from ..devices.step_thread import STEPS
+from ..files import file_name
 from ..model.environment import Capability
 from ..model.finding import Finding
 from ..model.finding import FindingKind
@@ -43,7 +44,6 @@ from .plan import MeasurePlan
 from .profile import PROFILED_STEPS
 from .profile import TRACE_FOLDER
 from .profile import TRACE_SUFFIX
-from .profile import file_name
 from .profile import portable_from
 from .profile import profile_steps
 from .profile import write_trace

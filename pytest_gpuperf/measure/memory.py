@@ -28,6 +28,7 @@ from ..devices.memory_picture import StorageRole
 from ..devices.source_lines import where_of
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..files import file_name
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
@@ -51,7 +52,6 @@ from .plan import Deadline
 from .plan import Found
 from .plan import PhaseContext
 from .profile import Portable
-from .profile import file_name
 from .profile import portable_from
 from .step import Subject
 from .trace import is_blamable

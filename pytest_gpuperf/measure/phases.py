@@ -165,6 +165,16 @@ def _share_of_peak(at: PhaseContext) -> Measurement:
     return found.added_to(at.measurement)
 
 
+OPERATIONS_SLOWED: Final = 10
+"""Factor by which counting operations may slow a step down."""
+
+
+def _operations(at: PhaseContext) -> Measurement:
+    """Add what the lines of a step run, if there is a moment for that."""
+    operations = at.device.operations(at.subject.step, at.subject.arguments())
+    return replace(at.measurement, operations=operations)
+
+
 # The order is that of disturbance: isolated steps are timed before anything watches, the
 # compiler is asked late, as its question may compile again, and what a step reaches of the
 # peak last of all, as a dispatch mode runs it as eager code.
@@ -185,6 +195,15 @@ PHASES: Final = (
             at.trace is not None
             and at.subject.period is not None
             and not at.device.is_ranked
+        ),
+        fits=lambda *_: True,
+    ),
+    LaterPhase(
+        reads=frozenset(),
+        run=_operations,
+        is_wanted=lambda at: (
+            not at.device.is_ranked
+            and at.share.cap.leaves(OPERATIONS_SLOWED * at.step_ms)
         ),
         fits=lambda *_: True,
     ),

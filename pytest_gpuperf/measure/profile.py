@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import cache
-from hashlib import blake2b
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -63,21 +62,6 @@ from .trace import functions_around
 from .trace import innermost
 from .trace import markers_of
 from .trace import parse
-
-
-# The name of a file that keeps what was seen of a test.
-
-READABLE: Final = 75
-"""Characters of the test's own name: with digest and suffix there are less than 100."""
-
-
-def file_name(test: str) -> str:
-    """Return a unique name for every file system: the test's end, then a digest."""
-    readable = re.sub(r"[^\w.-]+", "-", test, flags=re.ASCII)[-READABLE:].strip("-.")
-    encoded = test.encode("utf-8", "surrogatepass")
-    return "-".join(
-        filter(None, (readable, blake2b(encoded, digest_size=4).hexdigest()))
-    )
 
 
 # Removes absolute paths from texts that may leave this machine.

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
 
+from .codec import RARELY
 from .finding import Finding
 from .metrics import SPEEDUP
+from .operations import LineChange
 
 
 class Answer(Enum):
@@ -122,7 +124,8 @@ class Comparison:
     on both why that is; the time was ``lost`` where the device has a clock. ``training``
     says what agreed where the two were to do the same training, and is empty elsewhere.
 
-    Of two versions of a project: ``findings`` are those of ``after``. ``settled`` is
+    Of two versions of a project: ``findings`` are those of ``after``, and ``operations``
+    the lines that run others than before. ``settled`` is
     false while another of its ``pairs`` of processes could change what is said.
     ``apart`` says why the time is not one of both in one process, if it is not and that
     was tried. ``uncompared`` says why there is nothing else, if so, and ``broken`` that
@@ -143,6 +146,7 @@ class Comparison:
     apart: str = ""
     uncompared: str = ""
     broken: bool = False
+    operations: tuple[LineChange, ...] = field(default=(), metadata=RARELY)
 
     @property
     def outcome(self) -> AbOutcome:

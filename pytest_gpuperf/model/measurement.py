@@ -12,11 +12,13 @@ from operator import attrgetter
 from statistics import fmean
 from typing import Final
 
+from .codec import RARELY
 from .environment import DeviceKind
 from .environment import Environment
 from .finding import Diagnosis
 from .finding import Finding
 from .metric import Metric
+from .operations import LineWork
 from .ranks import ByRank
 from .units import Unit
 
@@ -157,7 +159,8 @@ class Measurement:
     ``by_rank`` is what the ranks showed that ran the step together, ``diagnosis`` what
     the step waits for. ``further`` is the look at further steps, if no period was named.
     ``unseeded`` says that its process drew random numbers from the operating system, or
-    could have asked a clock: the next one may draw or choose otherwise.
+    could have asked a clock: the next one may draw or choose otherwise. ``operations`` are
+    those of one step.
     """
 
     test: str
@@ -181,6 +184,7 @@ class Measurement:
     diagnosis: Diagnosis | None = None
     further: FurtherSteps | None = None
     unseeded: bool = False
+    operations: tuple[LineWork, ...] = field(default=(), metadata=RARELY)
 
     def lacking(self, reasons: Mapping[str, str]) -> Measurement:
         """Return it with the *reasons*, by metric, why the device has no number."""
@@ -208,6 +212,7 @@ class Measurement:
             remarks=seen.remarks,
             snapshot=seen.snapshot,
             diagnosis=seen.diagnosis,
+            operations=seen.operations,
         )
 
     def why_none(self, metric: str) -> str:

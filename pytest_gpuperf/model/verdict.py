@@ -11,9 +11,11 @@ from typing import Final
 
 from .ab import Comparison
 from .ab import ReferenceResult
+from .codec import RARELY
 from .finding import Diagnosis
 from .finding import Finding
 from .metric import Metric
+from .operations import LineChange
 
 
 # The smallest change of a time that can be detected.
@@ -208,7 +210,8 @@ class TestVerdict:
     is what two steps showed that were compared: without a budget such a test has no
     verdict, and nothing fails. ``diagnosis`` is what the step waits for. ``rates`` are
     what the author asked for with ``samples=`` or ``tokens=``, each by its metric, if no
-    budget limits it: it has a verdict otherwise.
+    budget limits it: it has a verdict otherwise. ``operations`` are the lines that run
+    others than when the baseline was recorded, of a test that failed.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -224,6 +227,7 @@ class TestVerdict:
     sides: Comparison | None = None
     diagnosis: Diagnosis | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
+    operations: tuple[LineChange, ...] = field(default=(), metadata=RARELY)
 
     @property
     def outcome(self) -> Outcome:

@@ -25,6 +25,7 @@ from ..baselines.acceptance import with_evidence_of
 from ..baselines.drift import Leeway
 from ..baselines.drift import anchored
 from ..baselines.format import why_unstorable
+from ..baselines.operations import keep_operations
 from ..baselines.refresh import keeps_disturbed
 from ..baselines.refresh import new_entry
 from ..baselines.refresh import outcomes_of
@@ -36,6 +37,7 @@ from ..errors import UsageError
 from ..judge.calls import merged
 from ..judge.calls import prior_of
 from ..judge.calls import settle_together
+from ..judge.operations import Digest
 from ..model.baseline import ENOUGH_RUNS
 from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
@@ -208,12 +210,15 @@ class BaselineWriter:
         }
         if not entries:
             return None
-        measured = Baselines(hardware=self._old.hardware, entries=entries)
+        hardware, folder = self._old.hardware, self._settings.artefacts
+        measured = Baselines(hardware=hardware, entries=entries)
         try:
-            return write_pending(self._settings.artefacts, measured)
+            path = write_pending(folder, measured)
+            keep_operations(folder, hardware, entries, _operations(cases))
         except BaselineError as error:
             self._announce(f"gpuperf: {error}")
             return None
+        return path
 
     def store(
         self,
@@ -246,6 +251,15 @@ class BaselineWriter:
                 plan.entries,
                 removed,
                 lock_folder=self._settings.artefacts,
+            )
+            # Kept entries as well: an older version stored none, and lines move.
+            kept = {one.test: self._old.entries[one.test] for one in plan.kept}
+            keep_operations(
+                self._settings.baselines,
+                self._old.hardware,
+                {**kept, **plan.entries},
+                _operations(cases),
+                removed,
             )
         except BaselineError as error:
             # Pruning alone was asked, so no report of a test could carry the
@@ -298,6 +312,15 @@ class BaselineWriter:
         if key not in self._refused:
             self._refused[key] = f"{key}: what was measured is not stored, {why}"
             self._announce(f"gpuperf: {self._refused[key]}")
+
+
+def _operations(cases: Sequence[Case]) -> dict[str, Digest]:
+    """Return what the newest run of each call that counted it ran."""
+    return {
+        key: next((r.operations for r in reversed(runs) if r.operations), ())
+        for case in cases
+        for key, runs in case.measurements.items()
+    }
 
 
 def interrupted(

@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ..baselines.operations import read_operations
 from ..baselines.stale import Seen
 from ..baselines.stale import leftovers
 from ..judge.calls import suite_of
+from ..judge.operations import blamed
 from ..model.baseline import BaselineChange
 from ..model.baseline import Drift
 from ..model.baseline import Kept
@@ -303,7 +305,10 @@ class RunEvaluator:
         return replace(
             state,
             verdicts={
-                test: {key: self._with_changes(v) for key, v in calls.items()}
+                test: {
+                    key: self._with_operations(self._with_changes(v), state.cases[test])
+                    for key, v in calls.items()
+                }
                 for test, calls in state.verdicts.items()
             },
         )
@@ -316,6 +321,17 @@ class RunEvaluator:
             verdict.findings, verdict.test, entry, self._environment.hardware
         )
         return replace(verdict, findings=found)
+
+    def _with_operations(self, verdict: TestVerdict, case: Case) -> TestVerdict:
+        """Say which lines run other operations than when the baseline was recorded."""
+        if not verdict.outcome.fails:
+            return verdict
+        entry = self._baselines.entries.get(verdict.test)
+        folder, hardware = self._settings.baselines, self._environment.hardware
+        stored = read_operations(folder, hardware, verdict.test, entry)
+        runs = case.measurements.get(verdict.test, ())
+        found = blamed([stored], [run.operations for run in runs])
+        return replace(verdict, operations=found)
 
     def _reported(self, state: RunState) -> RunState:
         """Report every test; it fails if its baseline was not refreshed as asked."""

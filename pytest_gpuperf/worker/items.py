@@ -19,6 +19,7 @@ from typing import Final
 import pytest
 
 from ..devices.own_code import name_of
+from ..judge.operations import fitted
 from ..marks import AUTO_MARK
 from ..marks import BUDGET_MARK
 from ..marks import ranks_of
@@ -26,7 +27,9 @@ from ..model.finding import Diagnosis
 from ..model.finding import Location
 from ..model.finding import Wait
 from ..model.measurement import Measurement
+from ..model.operations import LineWork
 from ..report.exchange.measured_calls import METRIC_PREFIX
+from ..report.screen.findings import PACKAGES_FOLDER
 from ..runner.request import Planned
 
 
@@ -168,7 +171,25 @@ def below(root: Path, measurement: Measurement) -> Measurement:
         snapshot=_relative_path(root, measurement.snapshot),
         trace=_relative_path(root, measurement.trace),
         diagnosis=_diagnosis(root, measurement.diagnosis),
+        operations=fitted(_line_below(root, line) for line in measurement.operations),
     )
+
+
+def _line_below(root: Path, line: LineWork) -> LineWork:
+    """Name its files as they are called on other machines as well."""
+    return replace(
+        line,
+        location=_portable(root, line.location),
+        innermost=_portable(root, line.innermost),
+        source=_source(line.innermost or line.location),
+    )
+
+
+def _portable(root: Path, location: Location | None) -> Location | None:
+    near = _relative(root, location)
+    if near is None:
+        return None
+    return replace(near, file=near.file.rpartition(PACKAGES_FOLDER)[2])
 
 
 def _diagnosis(root: Path, diagnosis: Diagnosis | None) -> Diagnosis | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from git_project import GitProject
 
@@ -114,3 +116,37 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "  fix      add it up on the GPU with .detach(), read it every N steps",
         "gpuperf: 1 worse",
     ]
+
+
+LAYERS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = {result}
+        return x
+
+def test_step(gpuperf):
+    net, x = Net().to(gpuperf.device), torch.ones(4, 8, device=gpuperf.device)
+    gpuperf(lambda: net(x).sum().backward())
+"""
+
+
+def test_lines_that_run_other_operations_are_named_whatever_they_cost(
+    project_of_commits: GitProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project_of_commits.tests(LAYERS.format(result="layer(x)"))
+    before = project_of_commits.commit()
+    project_of_commits.tests(LAYERS.format(result="layer(x).clone()"))
+
+    main(["ab", "--device=pretend", before, "--json", "--", "--gpuperf-seconds=2"])
+
+    (test,) = json.loads(capsys.readouterr().out)["tests"]
+    first = test["operations"][0]
+    assert first["ops"] == {"aten::clone": {"before": 0, "after": 3}}
+    assert (first["module"], first["location"]["line"]) == ("Net", 11)

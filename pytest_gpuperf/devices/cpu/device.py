@@ -30,6 +30,7 @@ from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PEAK_RESERVED
 from ...model.metrics import PERIOD_COPIES
 from ...model.metrics import PREDICTED
+from ...model.operations import LineWork
 from ..base import Kernel
 from ..base import MeasuringDevice
 from ..base import MemoryReading
@@ -95,6 +96,15 @@ class HostDevice(MeasuringDevice):
     def compiled(self, run: Callable[[], object] | None) -> CompiledCode:
         """Ask Dynamo."""
         return compiled_code(run, self.root)
+
+    def operations(
+        self, step: Step, arguments: Sequence[object]
+    ) -> tuple[LineWork, ...]:
+        """Count them as they are dispatched."""
+        # Imported late, as it imports torch at its top.
+        from ..operations import operations_of_step
+
+        return operations_of_step(step, arguments, self.root)
 
     def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
         """Ask torch."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from typing import Final
@@ -174,7 +175,9 @@ class PretendDevice(EmulatingDevice):
         # kept apart from this step.
         self._remember(self._gpu.end_step(locate_work=locate_work))
         allowed = AllowedWaits(self.root)
-        with heard_by(allowed.block):
+        log = self._gpu.recorder.log
+        modules = log.following_modules() if locate_work else nullcontext()
+        with heard_by(allowed.block), modules:
             result = step(*arguments)
         audit = self._gpu.end_step()
         self._remember(audit)

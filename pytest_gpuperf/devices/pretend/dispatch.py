@@ -339,6 +339,7 @@ def _performed(
     # A wrapper cannot carry the flag, so the value inside is computed at once.
     if plan.flags:
         result = result.resolve_conj().resolve_neg()
+    WATCH.ran(plan.op, result, computes=plan.launches)
     if to_host:
         return PINNED_MEMORY.pin(result) if kwargs.get("non_blocking") else result
     return _outside(plan, args, kwargs, inner, result)

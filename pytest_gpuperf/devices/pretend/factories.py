@@ -166,6 +166,7 @@ def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
         ghost = made if type(made) is Ghost else wrap(made)
         if launches:
             WATCH.launch()
+            WATCH.ran(f"aten::{name}", ghost)
         return ghost.requires_grad_() if requires_grad else ghost
 
     _stand_ins.add(created)

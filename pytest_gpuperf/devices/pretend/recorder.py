@@ -27,6 +27,8 @@ from ..audit_record import StepAudit
 from ..audit_record import Totals
 from ..audit_record import copy_fields
 from ..autograd import current_node
+from ..operations import WRITES_TO_VIEW
+from ..operations import OperationLog
 from ..source_lines import line_of_torch
 from ..source_lines import lines_of_step
 from ..source_lines import site_of_caller
@@ -44,8 +46,6 @@ DEVICE_SYNC_CALLS: Final = frozenset(
 """Waits a user asks for by name."""
 
 MOST_FORWARD_SITES: Final = 10_000
-
-WRITES_TO_VIEW: Final = "torch::autograd::CopySlices"
 
 
 class AuditRecorder:
@@ -75,6 +75,7 @@ class AuditRecorder:
         self._as_eager: Counter[Finding] = Counter()
         self._work: Counter[tuple[Location, bool]] = Counter()
         self.locates_work = False
+        self.log = OperationLog(self.root)
 
     @property
     def events(self) -> int:
@@ -87,6 +88,11 @@ class AuditRecorder:
         if self.locates_work:
             for depth, line in enumerate(lines_of_step(self.root)):
                 self._work[line, depth > 0] += 1
+
+    def ran(self, op: str, result: object, *, computes: bool) -> None:
+        """Count what *op* gave, if ``locates_work``."""
+        if self.locates_work:
+            self.log.saw(op, result, computes=computes)
 
     def wait(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
         """Record *count* waits of the code that runs now."""
@@ -176,6 +182,7 @@ class AuditRecorder:
             not_judged=_counted(self._not_judged),
             as_eager=_counted(self._as_eager),
             work=tuple((*where, count) for where, count in self._work.copy().items()),
+            operations=tuple(self.log.lines()),
         )
 
     def _with_steps(self, found: Finding) -> Finding:
@@ -285,6 +292,11 @@ class ActiveRecorders:
         """Count one operation."""
         for recorder in self.recorders:
             recorder.launch()
+
+    def ran(self, op: str, result: object, *, computes: bool = True) -> None:
+        """Pass on that an operation gave *result*."""
+        for recorder in self.recorders:
+            recorder.ran(op, result, computes=computes)
 
     def count_flops(self, flops: int) -> None:
         """Count floating point operations."""

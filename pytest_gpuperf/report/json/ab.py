@@ -17,6 +17,7 @@ from ...model.ab import Turn
 from ...model.codec import encode
 from ...model.finding import Finding
 from ...model.metrics import STEP_MS
+from ...model.operations import LineChange
 from ..headline import answer_word
 from ..numbers import rounded
 from ..remedies import remedy_of
@@ -47,6 +48,7 @@ def _test(call: Comparison) -> dict[str, Any]:
         "time": _time(call.time) if call.time else None,
         "exact": [_exact(change) for change in call.exact],
         "findings": [*map(_finding, _causes(call))],
+        "operations": [*map(_operations, call.operations)],
     }
 
 
@@ -89,3 +91,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "before_per_step": finding.stored,
         "fix": remedy.do if remedy else None,
     }
+
+
+def _operations(change: LineChange) -> dict[str, Any]:
+    ops = {op: {"before": old, "after": new} for op, (old, new) in change.ops.items()}
+    return {**encode(change), "ops": ops}

@@ -24,6 +24,7 @@ from ..numbers import metric_named
 from ..table import align
 from ..wrapping import wrapped
 from .findings import finding_lines
+from .operations import blame_lines
 
 
 COMMITS_HEADER: Final = (
@@ -164,6 +165,9 @@ def _explanation(call: Comparison) -> Iterator[str]:
     if worse and lines:
         yield from wrapped(f"{call.test}: more {', '.join(map(title, worse))}")
     yield from lines
+    if call.operations:
+        yield from wrapped(f"{call.test}: lines that run other operations than before")
+        yield from blame_lines(call.operations)
 
 
 def _reason(found: Comparison) -> Iterator[str]:

@@ -32,6 +32,7 @@ from ..wrapping import uncut
 from .bottleneck import WAITED_FOR
 from .bottleneck import in_a_line
 from .findings import finding_lines
+from .operations import blame_lines
 
 
 SCREEN_LINES: Final = 24
@@ -88,6 +89,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     shown = list(merged_headlines(failing))[:MOST_FAILING]
     heads = [text for _, text in shown]
     tail = (
+        *blame_lines(verdict.operations),
         *_waiting_lines(verdict, failing),
         *_certainty_lines([v for v, _ in shown]),
         *_changed_lines(verdict),

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.measure.profile import file_name
+from pytest_gpuperf.files import file_name
 
 
 @given(st.text(max_size=300))

@@ -23,6 +23,7 @@ from builders import USUAL
 from builders import a_comparison
 from builders import a_finding
 from builders import an_entry
+from builders import line_change
 from builders import text_of
 from golden_suite import SIDES
 from history_rows import keep
@@ -43,6 +44,7 @@ from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.finding import CALLED
 from pytest_gpuperf.model.history import LeftOut
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.json.ab import ab_document
@@ -76,6 +78,12 @@ MORE: Final = (
     exact("ops", 10, 9, Turn.BETTER),
     exact("syncs", 0, 1, Turn.VARIES),
 )
+OPERATIONS: Final = (
+    line_change({CALLED: (0, 310)}, module=CALLED, line=12),
+    line_change({"aten::clone": (0, 4)}, module="Net.layers.*.attn", nbytes=4096),
+    line_change({"aten::add": (2, 3), "aten::mul": (0, 1)}, is_new=False),
+    line_change({"aten::addmm": (1, 1)}, nbytes=-2 * MIB, is_new=False),
+)
 CALLS: Final = (
     Comparison(test="t.py::same", pairs=3, time=a_comparison(Answer.SAME, 0.9996)),
     Comparison(test="t.py::fast", pairs=3, time=a_comparison(Answer.FASTER, 0.8)),
@@ -90,7 +98,13 @@ CALLS: Final = (
     Comparison(
         test="t.py::lost", pairs=3, unmeasured={"speedup": "it had none"}, lost=True
     ),
-    Comparison(test="t.py::more", pairs=8, time=a_comparison(), exact=MORE),
+    Comparison(
+        test="t.py::more",
+        pairs=8,
+        time=a_comparison(),
+        exact=MORE,
+        operations=OPERATIONS,
+    ),
     Comparison(test="t.py::exact", pairs=1, unmeasured={"speedup": "it has no clock"}),
 )
 COMPARED: Final = AbRun(

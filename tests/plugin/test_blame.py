@@ -1,0 +1,63 @@
+"""A red test says which lines run other operations than when its baseline was stored."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.cli import main
+
+
+pytest.importorskip("torch")
+
+ON = ("--gpuperf", "--gpuperf-device=pretend", "--gpuperf-seconds=2")
+
+TEST = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+def test_step(gpuperf):
+    net, x = Net().to("cuda"), torch.ones(4, 8, device="cuda")
+    gpuperf(lambda: net(x).sum().backward())
+"""
+
+COPIED = f"# moved\n{TEST}".replace("layer(x)", "layer(x).clone()")
+
+BLAME = "ops Net: +3 operations, new aten::clone x 3 at test_blamed.py:12 in forward"
+
+
+def side_file(pytester: pytest.Pytester) -> Path:
+    (found,) = pytester.path.glob("baselines/operations/pretend-cuda/*.json")
+    return found
+
+
+def test_a_red_test_explains_itself_without_the_old_code(
+    pytester: pytest.Pytester, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytester.makepyfile(test_blamed=TEST)
+    pytester.runpytest_inprocess(*ON, "--gpuperf-update=missing")
+    stored = side_file(pytester)
+    known = stored.read_bytes()
+    assert len(known) < 20 * 1024
+
+    pytester.makepyfile(test_blamed=COPIED)
+    red = pytester.runpytest_inprocess(*ON)
+
+    red.assert_outcomes(failed=1)
+    assert BLAME in " ".join(red.stdout.str().split())
+
+    # What is accepted takes its operations along.
+    assert main(["accept", ".gpuperf", "--accept-drift"]) == 0
+    capsys.readouterr()
+    assert b"aten::clone" not in known
+    assert b"aten::clone" in stored.read_bytes()

@@ -1,0 +1,111 @@
+"""Operations beside a baseline: what is stored, what is not, and what is ignored."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import CPU
+
+from pytest_gpuperf.baselines.operations import keep_operations
+from pytest_gpuperf.baselines.operations import operations_path
+from pytest_gpuperf.baselines.operations import read_operations
+from pytest_gpuperf.errors import BaselineError
+from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.operations import LineWork
+
+
+TEST = "t.py::test_step"
+
+
+def digest(number: int = 7, op: str = "aten::add") -> tuple[LineWork, ...]:
+    at = Location(file="net.py", line=number, function="forward")
+    return (LineWork(module="Net", location=at, source="x + 1", ops={op: (2, 64)}),)
+
+
+def entry(ops: int = 2) -> Entry:
+    return Entry(runs=(RunSummary(exact={"ops": ops}),))
+
+
+def stored(folder: Path, of: Entry | None = None) -> tuple[LineWork, ...]:
+    return read_operations(folder, CPU, TEST, of or entry())
+
+
+def keep(folder: Path, lines: tuple[LineWork, ...], of: Entry | None = None) -> bytes:
+    keep_operations(folder, CPU, {TEST: of or entry()}, {TEST: lines})
+    path = operations_path(folder, CPU, TEST)
+    return path.read_bytes() if path.exists() else b""
+
+
+def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
+    keep(tmp_path, digest())
+
+    assert stored(tmp_path) == digest()
+
+
+def test_a_line_that_moved_changes_no_file_and_another_operation_does(
+    tmp_path: Path,
+) -> None:
+    first = keep(tmp_path, digest())
+
+    assert keep(tmp_path, digest(number=70)) == first
+    assert keep(tmp_path, digest(op="aten::mul")) != first
+
+
+def test_a_file_of_another_baseline_explains_nothing_and_goes(tmp_path: Path) -> None:
+    keep(tmp_path, digest())
+
+    assert stored(tmp_path, entry(ops=3)) == ()
+    assert keep(tmp_path, (), entry(ops=3)) == b""
+
+
+def test_a_file_is_kept_where_nobody_counted_again(tmp_path: Path) -> None:
+    first = keep(tmp_path, digest())
+
+    assert keep(tmp_path, ()) == first
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"schema": 2}, {"test": "u"}, {"lines": 3}, {"lines": [{"ops": {"a": 1}}]}],
+)
+def test_a_file_of_another_shape_explains_nothing(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    keep(tmp_path, digest())
+    path = operations_path(tmp_path, CPU, TEST)
+    path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}))
+
+    assert stored(tmp_path) == ()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"null"])
+def test_a_broken_file_explains_nothing(tmp_path: Path, content: bytes) -> None:
+    keep(tmp_path, digest())
+    operations_path(tmp_path, CPU, TEST).write_bytes(content)
+
+    assert stored(tmp_path) == ()
+
+
+def test_without_a_file_or_an_entry_nothing_is_known(tmp_path: Path) -> None:
+    assert stored(tmp_path) == ()
+    assert read_operations(tmp_path, CPU, TEST, None) == ()
+
+
+def test_what_is_pruned_has_no_file(tmp_path: Path) -> None:
+    keep(tmp_path, digest())
+
+    keep_operations(tmp_path, CPU, {}, {}, [TEST])
+
+    assert not operations_path(tmp_path, CPU, TEST).exists()
+
+
+def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "operations").symlink_to(tmp_path)
+
+    with pytest.raises(BaselineError, match="a link"):
+        keep(tmp_path, digest())
