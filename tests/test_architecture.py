@@ -399,8 +399,8 @@ MOST_CODE: Final = {
     "": 541,  # the id of a page without jinja2
     "baselines": 1036,
     "cli": 2412,  # gpuperf ab with packages, patches and folders, or of a script
-    "compare_commits": 1557,  # signatures broken by longer names
-    "compare_steps": 764,
+    "compare_commits": 1644,  # whether both sides train the same
+    "compare_steps": 939,  # records of what steps train, for another process
     "devices": 2084,
     "devices.cpu": 801,
     "devices.cuda": 948,
@@ -408,25 +408,25 @@ MOST_CODE: Final = {
     "distributed": 1032,
     "environments": 322,  # other packages as one side of gpuperf ab
     "history": 472,
-    "judge": 3506,  # what chooses by a clock is blamed after eight runs
+    "judge": 3712,  # whether records of two sides train the same
     "measure": 3874,
-    "model": 1997,
+    "model": 2066,  # the training of a side, and its answer
     "plugin": 2901,
     "report": 1318,
     "report.ci": 630,
     "report.exchange": 161,
     "report.html": 1235,
-    "report.json": 335,
-    "report.screen": 2403,
+    "report.json": 339,
+    "report.screen": 2418,  # whether the training is the same
     "runner": 3046,  # signatures broken by longer names
     "sharing": 309,  # how every process is started, and signals
     "trainers": 469,
-    "worker": 1427,  # the user's own code that names a clock
+    "worker": 1448,  # what runs tests for their training
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 254
+MOST_DATACLASSES: Final = 260
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""
