@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -20,6 +21,7 @@ from ..model.training import TrainingRecord
 from .same_training import TRAINED_STEPS
 from .same_training import flat
 from .same_training import numbers_of
+from .same_training import updates_in
 from .same_training import watched
 from .sketch import of_numbers
 from .sketch import sketch_of
@@ -43,6 +45,43 @@ def record_steps(subject: Subject) -> tuple[TrainingRecord, object]:
     return recorder.record(), result
 
 
+@contextmanager
+def recording_program() -> Iterator[Callable[[], TrainingRecord]]:
+    """Record the first steps of what runs inside, and end it after them.
+
+    A step ends with that of the optimizer that was the first to make one.
+    """
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    recorder = Recorder()
+    first: list[object] = []
+
+    def stepped(optimizer: object, *_: object) -> None:
+        first[:] = first or [optimizer]
+        if optimizer is not first[0] or recorder.steps == TRAINED_STEPS:
+            return
+        end()
+        if recorder.steps == TRAINED_STEPS:
+            raise SystemExit(0)
+
+    def end() -> None:
+        trained = tuple(one for update in updates for one in update)
+        recorder.end_step(None, len(updates), trained)
+        updates.clear()
+
+    def found() -> TrainingRecord:
+        if not recorder.steps:
+            end()
+        return recorder.record()
+
+    with recorder.watching(), updates_in({}, recorder.keep) as updates:
+        hook = register_optimizer_step_post_hook(stepped)
+        try:
+            yield found
+        finally:
+            hook.remove()
+
+
 class Recorder:
     """Keeps steps as they end, in few numbers."""
 
@@ -52,16 +91,13 @@ class Recorder:
         self._moving: list[_Moving] = []
         self._dtypes: set[str] = set()
         self._names: dict[int, str] = {}
-        self._missing = ""
 
     def record(self) -> TrainingRecord:
         """Return what was recorded."""
         coarse = [name for name in reversed(EQUAL_WITHIN) if name in self._dtypes]
         eighths = [name for name in self._dtypes if name.startswith("float8")]
         precision = [*eighths, *coarse, "float32"][0]
-        return TrainingRecord(
-            steps=tuple(self._steps), precision=precision, missing=self._missing
-        )
+        return TrainingRecord(steps=tuple(self._steps), precision=precision)
 
     @property
     def steps(self) -> int:
@@ -76,7 +112,7 @@ class Recorder:
                 returned=None if returned is None else of_numbers(returned),
                 losses=tuple(self._losses),
                 updates=updates,
-                tensors=tuple(each.ended() for each in trained),
+                tensors=tuple(each.ended(first=not self._steps) for each in trained),
             )
         )
         self._losses.clear()
@@ -123,9 +159,7 @@ class Recorder:
         self._dtypes.add(str(tensor.dtype).removeprefix("torch."))
 
     def _named(self, name: str, tensor: Any) -> str:
-        """Return the name in a module, if the step reaches none by another."""
-        if not name.startswith("parameter "):
-            return name
+        """Return the name in a module: by another one the sides may not be matched."""
         if id(tensor) not in self._names:
             self._names.update(_names_in_modules())
         return self._names.setdefault(id(tensor), name)
@@ -150,12 +184,12 @@ class _Moving:
         self._movement = of_numbers(moved * self._gradient.abs())
         self._options = options
 
-    def ended(self) -> TrainedTensor:
+    def ended(self, *, first: bool) -> TrainedTensor:
         """Return it in few numbers."""
         shape = tuple(self.tensor.shape)
         return TrainedTensor(
             name=self._name,
-            value=of_numbers(self._start, shape),
+            value=of_numbers(self._start, shape) if first else None,
             gradient=of_numbers(self._gradient, shape),
             movement=self._movement,
             options=self._options,

@@ -237,8 +237,8 @@ class _Steps(NamedTuple):
     def _tensors(self) -> Iterator[Apart]:
         theirs = in_order_of(self.one.tensors, self.two.tensors)
         pairs = list(zip(self.one.tensors, theirs, strict=True))
-        if self.number == 1:
-            for our, their in pairs:
+        for our, their in pairs:
+            if our.value and their.value:
                 yield self._apart(f"{our.name} before", our.value, their.value)
         returned = [*self._returned()]
         floor = NEGLIGIBLE * max(map(_norm_of, (self.one, self.two)))
@@ -256,8 +256,9 @@ class _Steps(NamedTuple):
                 what = f"movement of {our.name} in"
                 moved = self._apart(what, our.movement, their.movement)
                 # Adam makes whole steps of gradients that are only rounding.
-                strict = max(self.tolerated, sqrt(gradient.apart))
-                yield moved._replace(tolerated=strict)
+                if gradient.apart:
+                    moved = moved._replace(tolerated=sqrt(self.tolerated))
+                yield moved
 
     def _returned(self) -> Iterator[Apart]:
         """Compare what both return, if that is as many numbers."""

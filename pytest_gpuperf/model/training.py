@@ -52,15 +52,15 @@ class Sketch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainedTensor:
-    """A parameter in one update: its value before it, its gradient, and its movement.
+    """A parameter in one update: its gradient, and its movement.
 
-    In the movement each number weighs as its gradient does. ``options`` are those of its
+    ``value`` is where it began, in the first step. In the movement each number weighs as its gradient does. ``options`` are those of its
     optimizer that decide how it moves.
     """
 
     name: str
-    value: Sketch
     gradient: Sketch
+    value: Sketch | None = None
     movement: Sketch | None = None
     options: Mapping[str, str] = field(default_factory=dict)
 

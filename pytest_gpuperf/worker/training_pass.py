@@ -34,7 +34,7 @@ class TrainingPass(PlainRun):
         key = call_key(nodeid, call.name, taken=taken, comparisons=())
         record, result = record_steps(subject)
         emulating = self._device.emulating
-        missing = (emulating and emulating.gave_up_values) or record.missing
+        missing = (emulating and emulating.gave_up_values) or ""
         self.records[key] = replace(record, unseeded=draws.are_drawn(), missing=missing)
         return result
 

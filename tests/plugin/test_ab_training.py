@@ -85,3 +85,35 @@ def test_a_change_that_trains_the_same_is_said_first(
             "why": "returned numbers agree in every digit over 3 steps",
         },
     ]
+
+
+PROGRAM = """
+import torch
+
+model = torch.nn.Linear(8, 4).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr={lr})
+for _ in range(9):
+    optimizer.zero_grad()
+    model(torch.randn(4, 8, device="cuda")).square().mean().backward()
+    optimizer.step()
+"""
+
+
+def test_a_script_trains_the_same_or_names_the_option_that_differs(
+    project_of_commits: GitProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project_of_commits.write("train.py", PROGRAM.format(lr=0.1))
+    project_of_commits.commit()
+    project_of_commits.write("train.py", "# The same.\n" + PROGRAM.format(lr=0.1))
+
+    codes = [main(["ab", "HEAD", "--", "train.py"])]
+    project_of_commits.write("train.py", PROGRAM.format(lr=0.2))
+    codes.append(main(["ab", "HEAD", "--", "train.py"]))
+
+    shown = capsys.readouterr().out
+    assert codes == [0, 2], shown
+    assert "same training: 1 of 1\n" in shown
+    assert (
+        "same training: 0 of 1\ntrain.py: training differs: lr of weight: 0.1 before, 0.2 after\n"
+        in shown
+    )
