@@ -398,9 +398,9 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 548,  # the id of a page without jinja2
     "baselines": 1082,
-    "cli": 2431,  # gpuperf ab with packages, patches and folders, or of a script
-    "compare_commits": 1557,  # signatures broken by longer names
-    "compare_steps": 764,
+    "cli": 2462,  # whether a script trains the same
+    "compare_commits": 1644,  # whether both sides train the same
+    "compare_steps": 959,  # records of what steps train, for another process
     "devices": 2200,  # which lines run other operations than before
     "devices.cpu": 805,
     "devices.cuda": 948,
@@ -408,25 +408,29 @@ MOST_CODE: Final = {
     "distributed": 1032,
     "environments": 380,  # other packages as one side of gpuperf ab
     "history": 472,
-    "judge": 3646,  # which lines run other operations than before
+    "judge": 3853,  # whether records of two sides train the same
     "measure": 3868,
-    "model": 2027,
+    "model": 2096,  # the training of a side, and its answer
     "plugin": 2901,
     "report": 1318,
     "report.ci": 630,
     "report.exchange": 161,
     "report.html": 1235,
-    "report.json": 339,
-    "report.screen": 2444,
+    "report.json": 343,
+    "report.screen": 2459,  # whether the training is the same
     "runner": 3080,  # signatures broken by longer names
     "sharing": 310,  # how every process is started, and signals
     "trainers": 469,
-    "worker": 1446,  # the user's own code that names a clock
+    "worker": 1467,  # what runs tests for their training
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 256
+<<<<<<< HEAD
+MOST_DATACLASSES: Final = 262
+=======
+MOST_DATACLASSES: Final = 262
+>>>>>>> hA
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

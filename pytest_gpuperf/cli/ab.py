@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from ..compare_commits.commits import compare_versions
+from ..compare_commits.commits import compare_trainings
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import Side
 from ..compare_commits.sides import folder
@@ -46,9 +46,6 @@ from .compare_options import pytest_arguments
 
 
 REST: Final = "[REF [REF2]] [-- pytest arguments... | -- train.py arguments...]"
-
-WORSE: Final = 1
-"""Exit code of a confirmed regression."""
 
 STDIN: Final = "-"
 
@@ -120,7 +117,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Compare, print the table, and return 1 where something became worse."""
+    """Compare, print the table, and return its status."""
     if arguments.clear_cache:
         return _clear()
     program = program_named(passed_on(arguments, rest))
@@ -131,12 +128,12 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
                 found = compare_program(both, program, announce)
             else:
                 selection = Selection(arguments=tuple(given))
-                found = compare_versions(both, selection, announce)
+                found = compare_trainings(both, selection, announce)
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
         return EXIT_INTERRUPTED
     sys.stdout.write(_shown(found, arguments))
-    return WORSE if found.is_worse else 0
+    return found.status
 
 
 def _shown(found: AbRun, arguments: argparse.Namespace) -> str:

@@ -19,12 +19,14 @@ from typing import Final
 
 from ..compare_commits.sides import Side
 from ..compare_commits.sides import checked_out
+from ..compare_commits.trainings import FEW
 from ..devices.audit_record import StepAudit
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..judge.process_pairs import MOST_PAIRS
 from ..judge.process_pairs import Pair
 from ..judge.process_pairs import judge_call
+from ..judge.training import judge_training
 from ..model.ab import AbRun
 from ..model.ab import Comparison
 from ..model.budget import Tolerance
@@ -39,6 +41,10 @@ from ..model.metrics import PAGEABLE_COPIES
 from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
+from ..model.training import Training
+from ..model.training import TrainingAnswer
+from ..model.training import TrainingRecord
+from ..runner.fork_server import HASH_SEED
 from ..runner.relocation import moved_path
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..sharing.processes import SIGNALLED
@@ -92,14 +98,31 @@ def compare_program(
             pairs.append((_measured(before, program), _measured(after, program)))
             last = len(pairs) == MOST_PAIRS
             found = judge_call(pairs, Tolerance(), last=last)
+        announce(f"training: {program.name}")
+        training = _trained((before, after), program)
     return AbRun(
         before=before.label,
         after=after.label,
         device=SIMULATED.hardware.key,
         engine=PROGRAM_ENGINE,
-        calls=(found,),
+        calls=(replace(found, training=training),),
         notes=(*before.notes, *after.notes),
     )
+
+
+def _trained(sides: tuple[Side, Side], program: Program) -> Training:
+    """Say whether *program* trains the same on both *sides*, after a look or two."""
+    runs: list[list[TrainingRecord]] = []
+    for number in range(FEW):
+        try:
+            found = [_answer(s, program, Asked.TRAINING, number) for s in sides]
+        except UsageError as error:
+            return Training(answer=TrainingAnswer.NOT_COMPARED, text=error.text)
+        runs.append([each.training for each in found if each.training])
+        judged = judge_training(*zip(*runs, strict=True))
+        if judged.answer is not TrainingAnswer.DIFFERS:
+            break
+    return judged
 
 
 def _measured(side: Side, program: Program) -> Measurement:
@@ -131,8 +154,10 @@ def _of_a_step(audit: StepAudit) -> Iterator[Finding]:
         yield replace(found, per_step=count, in_steps=0, of_steps=0)
 
 
-def _answer(side: Side, program: Program, asked: Asked) -> ScriptAnswer:
-    """Run *program* on *side*; raise ``UsageError`` with its last line if it fails."""
+def _answer(
+    side: Side, program: Program, asked: Asked, number: int = 0
+) -> ScriptAnswer:
+    """Run *program* on *side*, for the time of this *number*; raise ``UsageError`` with its last line if it fails."""
     to = side.relocation.replaced
     arguments = tuple(map(to, program.arguments))
     request = ScriptRequest(
@@ -146,14 +171,16 @@ def _answer(side: Side, program: Program, asked: Asked) -> ScriptAnswer:
     path = moved_path(os.environ, side.relocation, side.packages.path)
     with TemporaryFile() as output:
         streams = {"stdout": output, "stderr": output}
-        process = {"cwd": side.directory(), "env": {**os.environ, **path}}
+        # Strings of a set come in the same order on both sides, unless the user says so.
+        environment = {HASH_SEED: f"{number}", **os.environ, **path}
+        process = {"cwd": side.directory(), "env": environment}
         try:
             code, answer = run_program(request, **streams, **process)
         except UsageError as error:
             msg = f"{side.label}: {error.text}"
             raise UsageError(msg, error.error_id) from None
         _refuse_failure(code, f"{side.label}: {program.name}", output)
-    if answer.audit is None and answer.forecast is None:
+    if answer == ScriptAnswer():
         msg = f"{side.label}: {unfinished(program, code)}"
         raise UsageError(msg, ErrorId.GP709)
     return answer

@@ -33,6 +33,7 @@ from ..model.environment import AS_INSTALLED
 from ..model.environment import Overlay
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
+from ..model.training import TrainingRecord
 from ..runner.relocation import Relocation
 from ..runner.relocation import hide
 from ..runner.relocation import relocate
@@ -41,6 +42,7 @@ from ..sharing.processes import interrupts_left_to_child
 from ..sharing.processes import shell_code
 from ..sharing.processes import spawn
 from ..sharing.processes import terminations_passed_on
+from ..worker import draws
 from . import RANK_LAUNCHERS
 from .script import Loaded
 from .script import Program
@@ -160,6 +162,7 @@ class Asked(Enum):
 
     AUDIT = "audit"
     MEMORY = "memory"
+    TRAINING = "training"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,6 +193,7 @@ class ScriptAnswer:
 
     audit: StepAudit | None = None
     forecast: Forecast | None = None
+    training: TrainingRecord | None = None
     notes: tuple[str, ...] = ()
     refusal: str | None = None
 
@@ -300,7 +304,27 @@ def _remembered(request: ScriptRequest, _: PretendGpu, undo: ExitStack) -> Found
     return found
 
 
-WATCHES: Final = {Asked.AUDIT: _audited, Asked.MEMORY: _remembered}
+def _trained(_: ScriptRequest, __: PretendGpu, undo: ExitStack) -> Found:
+    from ..compare_steps.training_record import recording_program
+    from ..devices.pretend import BACKING
+
+    draws.begin(0)
+    draws.watch()
+    record = undo.enter_context(recording_program())
+
+    def found() -> ScriptAnswer:
+        missing = BACKING.switched or ""
+        training = replace(record(), unseeded=draws.are_drawn(), missing=missing)
+        return ScriptAnswer(training=training)
+
+    return found
+
+
+WATCHES: Final = {
+    Asked.AUDIT: _audited,
+    Asked.MEMORY: _remembered,
+    Asked.TRAINING: _trained,
+}
 
 
 class _End:

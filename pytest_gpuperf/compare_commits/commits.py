@@ -17,6 +17,7 @@ from ..errors import UsageError
 from ..model.ab import AbResult
 from ..model.ab import AbRun
 from ..model.ab import Comparison
+from ..model.environment import DeviceKind
 from ..runner.git import Repository
 from ..runner.git import run_git
 from ..runner.request import groups_of
@@ -29,6 +30,7 @@ from .side_server import SideServer
 from .sides import Side
 from .sides import checked_out
 from .slow_lines import with_lines
+from .trainings import Trainings
 
 
 # How times were compared, why in that way, and the smallest change it could detect.
@@ -100,12 +102,31 @@ def compare_versions(
     return found
 
 
-def run_ab(
+def compare_trainings(
     sides: tuple[Side, Side],
     selection: Selection,
     announce: Announce,
 ) -> AbRun:
+    """Do as ``run_ab`` does, and say whether they train the same.
+
+    Raises ``UsageError`` if there is no test.
+    """
+    found = run_ab(sides, selection, announce, asks_training=True)
+    if not (found.calls or found.uncompared):
+        raise UsageError(_nothing(()), ErrorId.GP709)
+    return found
+
+
+def run_ab(
+    sides: tuple[Side, Side],
+    selection: Selection,
+    announce: Announce,
+    *,
+    asks_training: bool = False,
+) -> AbRun:
     """Measure the tests that both *sides* have, in turns, and judge them.
+
+    Whether they train the same is asked first, if at all.
 
     Raises ``UsageError`` if a side cannot be checked out or collected or imports code
     that is not its own.
@@ -122,13 +143,13 @@ def run_ab(
             )
             for side in both
         )
-        calls, uncompared = _compared(old, new, announce)
+        calls, uncompared = _compared(old, new, announce, asks_training=asks_training)
         located = with_lines(calls, before, new, folder)
         return _summed_up(located, uncompared, sides, new.collected)
 
 
 def _compared(
-    before: SideServer, after: SideServer, announce: Announce
+    before: SideServer, after: SideServer, announce: Announce, *, asks_training: bool
 ) -> tuple[dict[str, list[Comparison]], tuple[Comparison, ...]]:
     """Return the calls by test, and what could not be compared."""
     old, new = before.collect(), after.collect()
@@ -141,8 +162,12 @@ def _compared(
         before.renew(number)
         after.renew(number)
 
+    groups = groups_of(plan, settings.isolation)
+    trainings = Trainings(before.train, after.train)
+    if asks_training and new.environment.hardware.kind is not DeviceKind.SCRIPTED:
+        trainings.ask(groups, announce, renew)
     both = run_pairs(
-        groups_of(plan, settings.isolation),
+        groups,
         before.run,
         after.run,
         project=settings.tolerance,
@@ -151,7 +176,11 @@ def _compared(
         together=_together(before, after, settings.seconds) if new.can_share else None,
         renew=renew,
     )
-    calls = {t.after.test: t.judged(last=True) for t in both if t.measured}
+    calls = {
+        t.after.test: [*map(trainings.added_to, t.judged(last=True))]
+        for t in both
+        if t.measured
+    }
     return calls, (*alone, *(found for test in both for found in test.uncompared()))
 
 

@@ -28,6 +28,7 @@ from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
+from ..model.training import Recorded
 from ..plugin.options import environment
 from ..plugin.options import settings_from
 from ..plugin.session import project_of
@@ -39,6 +40,7 @@ from ..runner.request import shown_path
 from ..worker import child
 from ..worker.items import plan_of
 from ..worker.measurer import CallListener
+from ..worker.training_pass import TrainingPass
 from .side_server import Collected
 from .side_server import Selection
 
@@ -98,6 +100,22 @@ def measure(raw: Mapping[str, Any]) -> dict[str, Any]:
     if objection is not None:
         return {"error": objection}
     return {"results": [encode(r) for r in results], "settings": settings}
+
+
+def train(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """Record what the first steps of each call train, and how each test ended.
+
+    A test may fail after its calls: nothing was measured that it could look at.
+    """
+    request = decode(RunRequest, raw["request"])
+    child.enter(request)
+    passed = TrainingPass(child.opened(request))
+    results = child.run_tests(request, passed)
+    objection = _objection(decode(Relocation, raw["relocation"]))
+    if objection is not None:
+        return {"error": objection}
+    failed = {r.test: r.headline or r.text for r in results if r.ending.fails}
+    return {"recorded": encode(Recorded(records=passed.records, failed=failed))}
 
 
 def _objection(relocation: Relocation) -> str | None:

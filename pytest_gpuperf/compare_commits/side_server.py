@@ -23,6 +23,7 @@ from ..model.environment import Environment
 from ..model.run import Ending
 from ..model.run import RunMode
 from ..model.run import TestResult
+from ..model.training import Recorded
 from ..runner.fork_server import HEAVY_MODULES
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
@@ -172,14 +173,24 @@ class SideServer:
             (test,), replace(run, mode=RunMode.TRACE, settings=settings)
         )
 
-    def _answer(self, group: Group, run: RunRequest) -> Sequence[TestResult]:
-        entry = "pytest_gpuperf.compare_commits.side_process:measure"
+    def train(self, group: Group) -> Recorded:
+        """Record what *group* trains, in a fresh process."""
+        answer = self._asked("train", group, self.request(group, 0))
+        if "error" in answer:
+            return Recorded(failed=dict.fromkeys(group, answer["error"]))
+        return decode(Recorded, answer["recorded"])
+
+    def _asked(self, what: str, group: Group, run: RunRequest) -> Any:
+        entry = f"pytest_gpuperf.compare_commits.side_process:{what}"
         request = {"request": encode(run), "relocation": encode(self.relocation)}
         seconds = len(group) * patience(run.settings.seconds)
         try:
-            answer = self.ask(Job(entry=entry, request=request), seconds)
+            return self.ask(Job(entry=entry, request=request), seconds)
         except RunError as error:
-            answer = {"error": str(error)}
+            return {"error": str(error)}
+
+    def _answer(self, group: Group, run: RunRequest) -> Sequence[TestResult]:
+        answer = self._asked("measure", group, run)
         if "error" in answer:
             died, why = Ending.DIED, answer["error"]
             return [TestResult(test=test, ending=died, text=why) for test in group]

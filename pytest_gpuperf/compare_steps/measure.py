@@ -32,6 +32,7 @@ from ..model.metrics import PEAK_RESERVED
 from ..model.metrics import SPEEDUP
 from ..model.metrics import limited_by
 from ..model.run import ComparedCall
+from ..model.training import Training
 from .interleave import compare_steps
 from .isolation import Pair
 from .isolation import addresses_of
@@ -177,7 +178,7 @@ def _compared(
         before=before.exact,
         after=after.exact,
         unmeasured=unmeasured,
-        training=trained,
+        training=Training.agreed(trained),
     )
     return ComparedCall(sides=sides, after=after)
 

@@ -22,9 +22,13 @@ from math import sqrt
 from typing import Any
 from typing import Final
 from typing import NoReturn
+from typing import Protocol
 
 from ..errors import ErrorId
 from ..errors import StepError
+from ..judge.training import NEGLIGIBLE
+from ..judge.training import in_order_of
+from ..judge.training import percent
 from ..measure.step import Subject
 from ..model.units import counted
 from .isolation import SharedState
@@ -57,12 +61,23 @@ class Watched:
     trained: tuple[Trained, ...]
 
 
-def watched(side: Subject) -> Watched:
-    """Run one step and return what it trains.
+class Keep(Protocol):
+    """Keeps a tensor before its update: its *value*, if it had another one, and its
+    gradient, which an optimizer divides by *scale*.
+    """
+
+    def __call__(
+        self, name: str, tensor: Any, value: Any = None, *, scale: Any = None
+    ) -> Any: ...
+
+
+def watched(side: Subject, keep: Keep | None = None) -> Watched:
+    """Run one step and return what it trains, as *keep* keeps it.
 
     These are the parameters with a gradient of each optimizer of torch.optim that makes
     a step. Where none does, they are the tensors with a gradient that the step reaches.
     """
+    keep = keep or _trained
     reached = tensors_of(side.step)
     names = {id(tensor): name for name, tensor in reached.items()}
     values = {
@@ -70,13 +85,12 @@ def watched(side: Subject) -> Watched:
         for name, tensor in reached.items()
         if tensor.requires_grad and tensor.is_leaf
     }
-    with _updates(names) as updates:
+    with updates_in(names, keep) as updates:
         result = side.run_once()
-    if updates:
-        trained = [one for update in updates for one in update]
-    else:
+    trained = [one for update in updates for one in update]
+    if not trained:
         trained = [
-            _trained(name, reached[name], value)
+            keep(name, reached[name], value)
             for name, value in values.items()
             if reached[name].grad is not None
         ]
@@ -84,13 +98,13 @@ def watched(side: Subject) -> Watched:
 
 
 @contextmanager
-def _updates(names: Mapping[int, str]) -> Iterator[list[list[Trained]]]:
+def updates_in(names: Mapping[int, str], keep: Keep) -> Iterator[list[list[Any]]]:
     """Record what each optimizer sees that makes a step inside the context."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    updates: list[list[Trained]] = []
+    updates: list[list[Any]] = []
 
-    def keep(optimizer: Any, *_: object) -> None:
+    def kept(optimizer: Any, *_: object) -> None:
         groups = optimizer.param_groups
         tensors = [tensor for group in groups for tensor in group["params"]]
         # A fused optimizer under a GradScaler divides by the scale itself, so the
@@ -98,15 +112,13 @@ def _updates(names: Mapping[int, str]) -> Iterator[list[list[Trained]]]:
         scale = getattr(optimizer, "grad_scale", None)
         updates.append(
             [
-                _trained(
-                    names.get(id(tensor), f"parameter {number}"), tensor, scale=scale
-                )
+                keep(names.get(id(tensor), f"parameter {number}"), tensor, scale=scale)
                 for number, tensor in enumerate(tensors, start=1)
                 if tensor.grad is not None
             ]
         )
 
-    handle = register_optimizer_step_pre_hook(keep)
+    handle = register_optimizer_step_pre_hook(kept)
     try:
         yield updates
     finally:
@@ -183,12 +195,6 @@ def _copied(value: Any) -> Any:
 
 TRAINED_STEPS: Final = 3
 """The second shows what the first did to the parameters, the third what remained."""
-
-NEGLIGIBLE: Final = 0.01
-"""Share of the norm of all gradients that each one is compared with at least.
-
-The gradients of a bias before a normalisation are only rounding.
-"""
 
 Pairs = tuple[tuple[Trained, Trained], ...]
 """What before trains, each with its counterpart in after."""
@@ -270,7 +276,7 @@ def _paired(first: Watched, second: Watched) -> Pairs:
             f"it cannot be checked: before trains {counted(len(ours), 'tensor')}, "
             f"after trains {len(theirs)}"
         )
-    pairs = tuple(zip(ours, _in_order_of(ours, theirs), strict=True))
+    pairs = tuple(zip(ours, in_order_of(ours, theirs), strict=True))
     for one, other in pairs:
         if one.shape != other.shape:
             _refuse(
@@ -278,16 +284,6 @@ def _paired(first: Watched, second: Watched) -> Pairs:
                 f"{other.name} of after the shape {other.shape}"
             )
     return pairs
-
-
-def _in_order_of(
-    ours: Sequence[Trained], theirs: Sequence[Trained]
-) -> Sequence[Trained]:
-    by_name = {one.name: one for one in theirs}
-    wanted = [one.name for one in ours]
-    if len(by_name) == len(theirs) and sorted(by_name) == sorted(wanted):
-        return [by_name[name] for name in wanted]
-    return theirs
 
 
 def _refuse_other_start(pairs: Pairs, tolerance: float) -> None:
@@ -314,7 +310,7 @@ def _refuse_difference(
     if found:
         _refuse(
             f"the training differs: in step {number} {', and '.join(found)}; "
-            f"{_percent(tolerance)} is tolerated"
+            f"{percent(tolerance)} is tolerated"
         )
 
 
@@ -360,7 +356,7 @@ def _refuse_other_movement(
     if difference > tolerance:
         _refuse(
             f"the training differs: over {TRAINED_STEPS} steps "
-            f"{_off(f'the movement of {name}', difference)}; {_percent(tolerance)} is "
+            f"{_off(f'the movement of {name}', difference)}; {percent(tolerance)} is "
             "tolerated"
         )
 
@@ -389,11 +385,7 @@ def _norm(vectors: Sequence[Any]) -> float:
 
 def _off(what: str, difference: float) -> str:
     known = isfinite(difference)
-    return f"{what} differs by {_percent(difference)}" if known else f"{what} is NaN"
-
-
-def _percent(ratio: float) -> str:
-    return f"{100 * ratio:.3g} %"
+    return f"{what} differs by {percent(difference)}" if known else f"{what} is NaN"
 
 
 def _agreed(last: Watched, tolerance: float) -> str:
@@ -401,7 +393,7 @@ def _agreed(last: Watched, tolerance: float) -> str:
     returned = "" if flat(last.result) is None else "what the steps return and "
     return (
         f"{returned}the gradients of {counted(tensors, 'tensor')} agree "
-        f"within {_percent(tolerance)} over {TRAINED_STEPS} steps"
+        f"within {percent(tolerance)} over {TRAINED_STEPS} steps"
     )
 
 

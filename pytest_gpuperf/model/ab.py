@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
+from enum import IntEnum
 
 from .codec import RARELY
 from .finding import Finding
 from .metrics import SPEEDUP
 from .operations import LineChange
+from .training import Training
+from .training import TrainingAnswer
 
 
 class Answer(Enum):
@@ -107,6 +110,7 @@ class ExactChange:
 class AbOutcome(Enum):
     """What came of a call: what needs attention comes first."""
 
+    DIFFERS = "training differs"
     WORSE = "worse"
     BROKEN = "broken"
     UNDECIDED = "undecided"
@@ -122,7 +126,7 @@ class Comparison:
     ``before`` and ``after`` are exact metrics by name, ``exact`` those that differ as a
     judge sees it. ``unmeasured`` says of every metric that has no number on one side or
     on both why that is; the time was ``lost`` where the device has a clock. ``training``
-    says what agreed where the two were to do the same training, and is empty elsewhere.
+    says whether the two train the same, where that was asked.
 
     Of two versions of a project: ``findings`` are those of ``after``, and ``operations``
     the lines that run others than before. ``settled`` is
@@ -137,7 +141,7 @@ class Comparison:
     before: Mapping[str, int] = field(default_factory=dict)
     after: Mapping[str, int] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)
-    training: str = ""
+    training: Training | None = None
     exact: tuple[ExactChange, ...] = ()
     findings: tuple[Finding, ...] = ()
     lost: bool = False
@@ -153,11 +157,17 @@ class Comparison:
         """What came of it, in one word."""
         if self.uncompared:
             return AbOutcome.BROKEN if self.broken else AbOutcome.NOT_COMPARED
+        if self.trains(TrainingAnswer.DIFFERS):
+            return AbOutcome.DIFFERS
         if self.is_worse:
             return AbOutcome.WORSE
         if self.is_undecided:
             return AbOutcome.UNDECIDED
         return AbOutcome.BETTER if self.is_better else AbOutcome.SAME
+
+    def trains(self, answer: TrainingAnswer) -> bool:
+        """Whether this is what was found of the training."""
+        return self.training is not None and self.training.answer is answer
 
     @property
     def no_time(self) -> str:
@@ -189,6 +199,18 @@ class Comparison:
         return is_answer or any(c.gated and c.turn is turn for c in self.exact)
 
 
+class AbStatus(IntEnum):
+    """Exit status of a comparison; ``docs/reference/exit-status.md`` has them all.
+
+    Numbers of another training prove nothing, so that comes before what is worse.
+    """
+
+    FINE = 0
+    WORSE = 1
+    OTHER_TRAINING = 2
+    NOT_COMPARED = 3
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbRun:
     """Everything that came of comparing ``before`` with ``after``, two names."""
@@ -204,6 +226,22 @@ class AbRun:
     @property
     def is_worse(self) -> bool:
         return any(found.is_worse for found in (*self.calls, *self.uncompared))
+
+    def trained(self, answer: TrainingAnswer) -> tuple[Comparison, ...]:
+        """Return the calls of which this was found."""
+        return tuple(call for call in self.calls if call.trains(answer))
+
+    @property
+    def status(self) -> AbStatus:
+        """What the command exits with: what came first makes the rest worth less."""
+        if self.trained(TrainingAnswer.DIFFERS):
+            return AbStatus.OTHER_TRAINING
+        if self.is_worse:
+            return AbStatus.WORSE
+        none = not self.trained(TrainingAnswer.SAME)
+        if not self.calls or (none and self.trained(TrainingAnswer.NOT_COMPARED)):
+            return AbStatus.NOT_COMPARED
+        return AbStatus.FINE
 
 
 # The result of a reference check for a time that failed against its baseline.

@@ -169,9 +169,13 @@ def measuring_for(
 ) -> Measuring:
     """Open the device, and measure on the one that *watch* makes of it.
 
-    The device is entered before collection, and never left. Without *folders* no
-    compiler is timed.
+    Without *folders* no compiler is timed.
     """
+    return Measuring(watch(opened(request)), request, folders, listener)
+
+
+def opened(request: RunRequest) -> Device:
+    """Open the device of *request*: it is entered before collection, and never left."""
     settings = request.settings
     device = open_device(
         request.device,
@@ -182,7 +186,7 @@ def measuring_for(
         peak_tflops=settings.peak_tflops,
     )
     device.enter()
-    return Measuring(watch(device), request, folders, listener)
+    return device
 
 
 def run_tests(

@@ -65,6 +65,11 @@ def watch() -> None:
         _replace(torch, "seed", lambda *_: True)
 
 
+def are_drawn() -> bool:
+    """Whether this process drew what no seed repeats."""
+    return bool(_unseeded)
+
+
 def is_unseeded() -> bool:
     """Whether this process drew what no seed repeats, or could have asked a clock for it.
 

@@ -22,6 +22,7 @@ from ..measure.step import Subject
 from ..model.ab import Comparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
+from ..model.training import Training
 from .call_result import Compared
 from .call_result import Prospect
 from .fixture import FixtureCall
@@ -78,7 +79,7 @@ class PlainRun:
         return subject.run_once()
 
     def compare(self, call: FixtureCall, pair: Pair) -> Compared:  # noqa: ARG002
-        training = begin(pair)
+        training = Training.agreed(begin(pair))
         reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
         return Compared(Comparison(unmeasured=reasons, training=training))
 

@@ -64,7 +64,8 @@ def test_step(gpuperf):
     weights = torch.rand(64, 64, device=gpuperf.device)
     def step():
         total = (weights @ weights).sum()
-        return total, prepared({rows})
+        prepared({rows})
+        return total
     gpuperf(step)
 """
 
@@ -102,6 +103,7 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
     assert code == 1
     shown = capsys.readouterr()
     assert shown.err == (
+        "gpuperf: training 1 of at most 2: 1 test\n"
         "gpuperf: pair 1 of at most 8: 1 test\ngpuperf: pair 2 of at most 8: 1 test\n"
     )
     assert shown.out.splitlines()[-10:] == [

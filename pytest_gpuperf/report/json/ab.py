@@ -18,6 +18,7 @@ from ...model.codec import encode
 from ...model.finding import Finding
 from ...model.metrics import STEP_MS
 from ...model.operations import LineChange
+from ...model.training import Training
 from ..headline import answer_word
 from ..numbers import rounded
 from ..remedies import remedy_of
@@ -35,6 +36,7 @@ def ab_document(found: AbRun) -> dict[str, Any]:
         "after": found.after,
         "device": found.device,
         "is_worse": found.is_worse,
+        "status": int(found.status),
         "notes": list(found.notes),
         "tests": [*map(_test, found.calls), *map(_test, found.uncompared)],
     }
@@ -45,6 +47,7 @@ def _test(call: Comparison) -> dict[str, Any]:
         "test": call.test,
         "verdict": call.outcome.value,
         "why": call.uncompared or call.no_time or (call.time.why if call.time else ""),
+        "training": _training(call.training) if call.training else None,
         "time": _time(call.time) if call.time else None,
         "exact": [_exact(change) for change in call.exact],
         "findings": [*map(_finding, _causes(call))],
@@ -67,6 +70,10 @@ def _time(time: AbResult) -> dict[str, Any]:
         "verdict": answer_word(time.answer),
         **{k: None if v is None else rounded(v) for k, v in numbers.items()},
     }
+
+
+def _training(training: Training) -> dict[str, Any]:
+    return {"verdict": training.answer.value, "why": training.text}
 
 
 def _exact(change: ExactChange) -> dict[str, Any]:

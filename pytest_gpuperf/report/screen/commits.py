@@ -16,6 +16,7 @@ from ...model.ab import Comparison
 from ...model.ab import ExactChange
 from ...model.ab import Turn
 from ...model.metrics import STEP_MS
+from ...model.training import TrainingAnswer
 from ..headline import answer_word
 from ..headline import title
 from ..numbers import format_apart
@@ -42,6 +43,7 @@ MOST_FINDING_LINES: Final = 20
 NO_VALUE: Final = "-"
 
 SUMMED_UP: Final = {
+    AbOutcome.DIFFERS: "training differs",
     AbOutcome.WORSE: "worse",
     AbOutcome.BROKEN: "broken after",
     AbOutcome.BETTER: "better",
@@ -50,6 +52,12 @@ SUMMED_UP: Final = {
     AbOutcome.NOT_COMPARED: "not compared",
 }
 """What the last line counts, in its order."""
+
+TRAINING_WORDS: Final = {
+    TrainingAnswer.DIFFERS: "training differs",
+    TrainingAnswer.NOT_COMPARED: "training not compared",
+    TrainingAnswer.NOTHING: "training not compared",
+}
 
 
 def comparison_lines(comparison: AbRun) -> tuple[str, ...]:
@@ -84,7 +92,19 @@ def _heading(comparison: AbRun) -> Iterator[str]:
     yield (
         f"before {comparison.before}, after {comparison.after}, on {comparison.device}"
     )
+    yield from _training(comparison)
     yield f"engine: {comparison.engine}{_pairs(comparison.calls)}"
+
+
+def _training(comparison: AbRun) -> Iterator[str]:
+    """Say of how many tests the training is the same, and what of the others."""
+    asked = [call for call in comparison.calls if call.training]
+    if asked:
+        same = comparison.trained(TrainingAnswer.SAME)
+        yield f"same training: {len(same)} of {len(asked)}"
+    for answer, said in TRAINING_WORDS.items():
+        for call in comparison.trained(answer):
+            yield f"{call.test}: {said}: {call.training.text if call.training else ''}"
 
 
 def _pairs(calls: Sequence[Comparison]) -> str:

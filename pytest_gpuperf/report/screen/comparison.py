@@ -71,7 +71,7 @@ def comparison_texts(sides: Comparison) -> Iterator[tuple[str, str]]:
     if sides.time is not None:
         yield "why", sides.time.why
     if sides.training:
-        yield "training", sides.training
+        yield "training", sides.training.text
 
 
 def time_in_words(sides: Comparison) -> str:
@@ -204,4 +204,4 @@ def _said(sides: Comparison, verdict: TestVerdict) -> Iterator[str]:
     if sides.time is not None and sides.time.answer is Answer.INCONCLUSIVE:
         yield sides.time.why
     if sides.training:
-        yield f"same training: {sides.training}"
+        yield f"same training: {sides.training.text}"

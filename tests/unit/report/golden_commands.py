@@ -126,7 +126,7 @@ def two_steps() -> str:
     untimed = Comparison(
         before={"syncs": 1}, after={"syncs": 0}, unmeasured={"speedup": "no clock"}
     )
-    undecided = replace(SIDES, time=replace(UNCLEAR, ratio=None), training="")
+    undecided = replace(SIDES, time=replace(UNCLEAR, ratio=None), training=None)
     shown = map(sides_lines, (SIDES, untimed, undecided))
     return "\n".join(map(text_of, shown))
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from builders import a_comparison
 
 from pytest_gpuperf.model.ab import AbResult
@@ -10,6 +13,8 @@ from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.model.training import Training
+from pytest_gpuperf.model.training import TrainingAnswer
 from pytest_gpuperf.report.screen.commits import comparison_lines
 from pytest_gpuperf.report.screen.commits import markdown_lines
 
@@ -116,3 +121,43 @@ def test_a_name_with_a_bar_stays_in_its_cell() -> None:
         "| :--- | :--- | ---: | ---: | ---: | ---: | ---: | :--- |",
         r"| same | exact | - | - | - | - | - | `t.py::t[a\|b]` |",
     )
+
+
+def trained(*answers: TrainingAnswer, worse: bool = False) -> AbRun:
+    calls = [
+        Comparison(
+            test=f"t.py::{number}",
+            time=timed(Answer.SLOWER if worse else Answer.SAME, 1.0),
+            training=Training(answer=answer, text=f"because of {number}"),
+        )
+        for number, answer in enumerate(answers)
+    ]
+    return replace(EVERYTHING, calls=tuple(calls), uncompared=(), notes=())
+
+
+def test_the_training_is_said_before_anything_else_and_counted_last() -> None:
+    lines = comparison_lines(trained(*TrainingAnswer))
+
+    assert lines[1:5] == (
+        "same training: 1 of 4",
+        "t.py::1: training differs: because of 1",
+        "t.py::2: training not compared: because of 2",
+        "t.py::3: training not compared: because of 3",
+    )
+    assert lines[-1] == "gpuperf: 1 training differs, 3 same"
+
+
+@pytest.mark.parametrize(
+    ("found", "status"),
+    [
+        (trained(TrainingAnswer.SAME), 0),
+        (trained(TrainingAnswer.NOTHING), 0),
+        (trained(TrainingAnswer.SAME, TrainingAnswer.NOT_COMPARED), 0),
+        (trained(TrainingAnswer.SAME, worse=True), 1),
+        (trained(TrainingAnswer.DIFFERS, worse=True), 2),
+        (trained(TrainingAnswer.NOTHING, TrainingAnswer.NOT_COMPARED), 3),
+        (trained(), 3),
+    ],
+)
+def test_the_exit_status_says_what_matters_most(found: AbRun, status: int) -> None:
+    assert found.status == status

@@ -12,6 +12,7 @@ from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.training import Training
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -43,7 +44,9 @@ SIDES = Comparison(
     before={"peak_allocated_bytes": 90 * 2**20, "syncs": 2, "ops": 7},
     after={"peak_allocated_bytes": 80 * 2**20, "syncs": 0, "ops": 7},
     unmeasured={"pageable_copies": "nothing is copied"},
-    training="the gradients of 4 tensors agree within 1 % over 3 steps",
+    training=Training.agreed(
+        "the gradients of 4 tensors agree within 1 % over 3 steps"
+    ),
 )
 UNTIMED = Comparison(
     before={"syncs": 1}, after={"syncs": 0}, unmeasured={"speedup": "no clock"}
@@ -158,7 +161,7 @@ def test_comparisons_have_a_table_of_their_own_with_both_sides() -> None:
     missed = on_speedup(Outcome.OVER_BUDGET, "too slow")
 
     assert texts(
-        verdict_of(UNTIMED), verdict_of(replace(SIDES, training=""), missed)
+        verdict_of(UNTIMED), verdict_of(replace(SIDES, training=None), missed)
     ) == [
         (
             "speedup     95 % interval                  step                  memory   "

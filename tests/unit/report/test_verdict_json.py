@@ -12,6 +12,7 @@ from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.training import Training
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.report.json.results import from_json
@@ -46,7 +47,10 @@ def test_a_verdict_comes_back_as_it_went() -> None:
 def test_a_comparison_comes_back_as_it_went() -> None:
     time = a_comparison(Answer.FASTER, 0.75, why="faster")
     sides = Comparison(
-        time=time, before={"syncs": 2}, after={"syncs": 0}, training="same"
+        time=time,
+        before={"syncs": 2},
+        after={"syncs": 0},
+        training=Training.agreed("same"),
     )
     verdict = TestVerdict(test="t", verdicts=(), sides=sides)
 

@@ -1,0 +1,279 @@
+"""Records what the first steps of a process train, for a judge in another one."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import ExitStack
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+from typing import Final
+
+from ..judge.training import EQUAL_WITHIN
+from ..measure.step import Subject
+from ..model.training import Sketch
+from ..model.training import TrainedStep
+from ..model.training import TrainedTensor
+from ..model.training import TrainingRecord
+from .same_training import TRAINED_STEPS
+from .same_training import flat
+from .same_training import numbers_of
+from .same_training import updates_in
+from .same_training import watched
+from .sketch import of_numbers
+from .sketch import sketch_of
+
+
+HOW_NOT_HOW_FAR: Final = frozenset(
+    {"params", "foreach", "fused", "capturable", "differentiable", "initial_lr"}
+)
+"""Options of an optimizer that change no number that it makes."""
+
+
+def record_steps(subject: Subject) -> tuple[TrainingRecord, object]:
+    """Run the first steps of *subject*: return what they train, and the last result."""
+    recorder = Recorder()
+    result: object = None
+    for _ in range(TRAINED_STEPS):
+        with recorder.watching():
+            step = watched(subject, recorder.keep)
+        result = step.result
+        recorder.end_step(result, step.updates, step.trained)
+    return recorder.record(), result
+
+
+@contextmanager
+def recording_program() -> Iterator[Callable[[], TrainingRecord]]:
+    """Record the first steps of what runs inside, and end it after them.
+
+    A step ends with that of the optimizer that was the first to make one.
+    """
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    recorder = Recorder()
+    first: list[object] = []
+
+    def stepped(optimizer: object, *_: object) -> None:
+        first[:] = first or [optimizer]
+        if optimizer is not first[0] or recorder.steps == TRAINED_STEPS:
+            return
+        end()
+        if recorder.steps == TRAINED_STEPS:
+            raise SystemExit(0)
+
+    def end() -> None:
+        trained = tuple(one for update in updates for one in update)
+        recorder.end_step(None, len(updates), trained)
+        updates.clear()
+
+    def found() -> TrainingRecord:
+        if not recorder.steps:
+            end()
+        return recorder.record()
+
+    with recorder.watching(), updates_in({}, recorder.keep) as updates:
+        hook = register_optimizer_step_post_hook(stepped)
+        try:
+            yield found
+        finally:
+            hook.remove()
+
+
+class Recorder:
+    """Keeps steps as they end, in few numbers."""
+
+    def __init__(self) -> None:
+        self._steps: list[TrainedStep] = []
+        self._losses: list[Sketch] = []
+        self._moving: list[_Moving] = []
+        self._dtypes: set[str] = set()
+        self._names: dict[int, str] = {}
+
+    def record(self) -> TrainingRecord:
+        """Return what was recorded."""
+        coarse = [name for name in reversed(EQUAL_WITHIN) if name in self._dtypes]
+        eighths = [name for name in self._dtypes if name.startswith("float8")]
+        precision = [*eighths, *coarse, "float32"][0]
+        return TrainingRecord(steps=tuple(self._steps), precision=precision)
+
+    @property
+    def steps(self) -> int:
+        """How many steps have ended."""
+        return len(self._steps)
+
+    def end_step(self, result: object, updates: int, trained: tuple[Any, ...]) -> None:
+        """Keep the step that has ended, and what it returned."""
+        returned = flat(result)
+        self._steps.append(
+            TrainedStep(
+                returned=None if returned is None else of_numbers(returned),
+                losses=tuple(self._losses),
+                updates=updates,
+                tensors=tuple(each.ended(first=not self._steps) for each in trained),
+            )
+        )
+        self._losses.clear()
+
+    def keep(
+        self, name: str, tensor: Any, value: Any = None, *, scale: Any = None
+    ) -> _Moving:
+        """Keep *tensor* before it moves; see ``same_training.Keep``."""
+        self._see(tensor)
+        moving = _Moving(self._named(name, tensor), tensor, value, scale)
+        self._moving.append(moving)
+        return moving
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch optimizers and backwards inside of the context."""
+        from torch.optim.optimizer import register_optimizer_step_post_hook
+
+        with ExitStack() as undo:
+            undo.callback(register_optimizer_step_post_hook(self._moved).remove)
+            undo.enter_context(_each_backward(self._goes_back))
+            yield
+
+    def _moved(self, optimizer: Any, *_: object) -> None:
+        options = {
+            id(tensor): _written(group)
+            for group in optimizer.param_groups
+            for tensor in group["params"]
+        }
+        for moving in self._moving:
+            moving.move(options.get(id(moving.tensor), {}))
+        self._moving.clear()
+
+    def _goes_back(self, roots: Any) -> None:
+        import torch
+
+        roots = [roots] if isinstance(roots, torch.Tensor) else list(roots)
+        for root in roots:
+            self._see(root)
+            self._losses.append(sketch_of(root))
+        self._dtypes.update(_computed_in(roots))
+
+    def _see(self, tensor: Any) -> None:
+        self._dtypes.add(str(tensor.dtype).removeprefix("torch."))
+
+    def _named(self, name: str, tensor: Any) -> str:
+        """Return the name in a module: by another one the sides may not be matched."""
+        if id(tensor) not in self._names:
+            self._names.update(_names_in_modules())
+        return self._names.setdefault(id(tensor), name)
+
+
+class _Moving:
+    """A tensor in one update, until that has ended."""
+
+    def __init__(self, name: str, tensor: Any, value: Any, scale: Any) -> None:
+        self.tensor = tensor
+        self._name = name
+        self._gradient = numbers_of(tensor.grad)
+        if scale is not None:
+            self._gradient /= float(scale)
+        self._start = numbers_of(tensor) if value is None else value
+        self._movement: Sketch | None = None
+        self._options: Mapping[str, str] = {}
+
+    def move(self, options: Mapping[str, str]) -> None:
+        """Note how far it has moved; a number without a gradient moves by rounding."""
+        moved = numbers_of(self.tensor) - self._start
+        self._movement = of_numbers(moved * self._gradient.abs())
+        self._options = options
+
+    def ended(self, *, first: bool) -> TrainedTensor:
+        """Return it in few numbers."""
+        shape = tuple(self.tensor.shape)
+        return TrainedTensor(
+            name=self._name,
+            value=of_numbers(self._start, shape) if first else None,
+            gradient=of_numbers(self._gradient, shape),
+            movement=self._movement,
+            options=self._options,
+        )
+
+
+def _written(group: Mapping[str, Any]) -> dict[str, str]:
+    """Write the options of a group of parameters: numbers to six digits."""
+    return {
+        name: _text(value)
+        for name, value in group.items()
+        if name not in HOW_NOT_HOW_FAR and _text(value)
+    }
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return ", ".join(map(_text, value))
+    if isinstance(value, (bool, str)) or value is None:
+        return str(value)
+    try:
+        return f"{float(value):.6g}"
+    except (TypeError, ValueError, RuntimeError):
+        return ""
+
+
+def _names_in_modules() -> dict[int, str]:
+    """Return the longest name of each parameter of the modules there are."""
+    import torch
+
+    names: dict[int, str] = {}
+    for thing in gc.get_objects():
+        if issubclass(type(thing), torch.nn.Module):
+            for name, tensor in thing.named_parameters():
+                known = name.replace("_orig_mod.", "")
+                names[id(tensor)] = max(names.get(id(tensor), ""), known, key=len)
+    return names
+
+
+@contextmanager
+def _each_backward(go_back: Any) -> Iterator[None]:
+    """Call *go_back* with the roots of each backward, before it frees its graph."""
+    import torch
+
+    autograd: Any = torch.autograd
+    backward = autograd.backward
+
+    @wraps(backward)
+    def noted(tensors: Any, *arguments: Any, **options: Any) -> None:
+        __tracebackhide__ = True
+        go_back(tensors)
+        backward(tensors, *arguments, **options)
+
+    autograd.backward = noted
+    try:
+        yield
+    finally:
+        autograd.backward = backward
+
+
+def _computed_in(roots: list[Any]) -> set[str]:
+    """Return the types of numbers that the graph behind *roots* has."""
+    waiting = [root.grad_fn for root in roots if root.grad_fn is not None]
+    seen = set(waiting)
+    found: set[str] = set()
+    for node in waiting:
+        found.update(str(m.dtype)[6:] for m in getattr(node, "_input_metadata", ()))
+        if "Convolution" in node.name() and _rounds_on_gpu(roots[0], "cudnn"):
+            found.add("tensorfloat32")
+        new = {n for n, _ in node.next_functions if n is not None} - seen
+        seen |= new
+        waiting.extend(new)
+    return found | ({"tensorfloat32"} if _rounds_on_gpu(roots[0], "cuda") else set())
+
+
+def _rounds_on_gpu(root: Any, library: str) -> bool:
+    """Whether *library* may multiply with 10 bits where numbers have 23."""
+    import torch
+
+    backends: Any = torch.backends
+    if root.device.type != "cuda":
+        return False
+    where = backends.cuda.matmul if library == "cuda" else backends.cudnn
+    try:
+        return bool(where.allow_tf32)
+    except RuntimeError:  # it was set by its newer name
+        return str(where.fp32_precision) == "tf32"

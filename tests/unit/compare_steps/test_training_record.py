@@ -1,0 +1,126 @@
+"""What the first steps of a process leave of their training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+from pytest_gpuperf.compare_steps.training_record import record_steps  # noqa: E402
+from pytest_gpuperf.compare_steps.training_record import recording_program  # noqa: E402
+from pytest_gpuperf.judge.training import judge_training  # noqa: E402
+from pytest_gpuperf.measure.step import subject_of  # noqa: E402
+from pytest_gpuperf.model.codec import decode  # noqa: E402
+from pytest_gpuperf.model.codec import encode  # noqa: E402
+from pytest_gpuperf.model.training import TrainingAnswer  # noqa: E402
+from pytest_gpuperf.model.training import TrainingRecord  # noqa: E402
+
+
+def training(*, scaled: bool = False, autocast: bool = False) -> Callable[[], Any]:
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(20, 8), torch.nn.Linear(8, 2))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=scaled)
+    scaler = torch.amp.GradScaler("cpu", enabled=scaled)
+    inputs = torch.randn(4, 20)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            loss = model(inputs).float().square().mean()
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    return step
+
+
+def recorded(step: Callable[[], Any]) -> TrainingRecord:
+    return record_steps(subject_of(step))[0]
+
+
+def test_a_step_has_its_loss_gradients_movement_and_options_by_the_modules_names() -> (
+    None
+):
+    record = recorded(training())
+
+    assert [step.updates for step in record.steps] == [1, 1, 1]
+    step = record.steps[0]
+    assert [each.name for each in step.tensors] == [
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "1.bias",
+    ]
+    assert (step.returned, len(step.losses)) == (None, 1)
+    weight = step.tensors[0]
+    assert weight.movement is not None
+    assert weight.movement.norm > 0
+    assert (weight.options["lr"], weight.options["betas"]) == ("0.01", "0.9, 0.999")
+    assert "fused" not in weight.options
+    assert decode(TrainingRecord, encode(record)) == record
+
+
+def test_gradients_that_a_fused_optimizer_unscales_itself_are_those_without_a_scale() -> (
+    None
+):
+    plain, scaled = recorded(training()), recorded(training(scaled=True))
+
+    found = judge_training([plain], [scaled])
+
+    assert found.answer is TrainingAnswer.SAME, found
+
+
+@pytest.mark.parametrize(
+    ("autocast", "precision"), [(True, "bfloat16"), (False, "float32")]
+)
+def test_the_coarsest_type_that_a_step_computes_in_is_seen_in_its_graph(
+    autocast: bool,  # noqa: FBT001
+    precision: str,
+) -> None:
+    assert recorded(training(autocast=autocast)).precision == precision
+
+
+def test_recording_draws_nothing() -> None:
+    step = training()
+    state = torch.get_rng_state()
+
+    recorded(step)
+
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_what_trains_nothing_has_what_it_returns_alone() -> None:
+    found = recorded(lambda: {"loss": torch.ones(3), "count": 2})
+
+    assert found.steps[0].returned is not None
+    assert found.steps[0].returned.sums == (1.0, 1.0, 1.0, 2.0)
+    assert found.steps[0].tensors == ()
+
+
+def test_a_program_is_ended_after_three_steps_of_its_first_optimizer() -> None:
+    step, made = training(), []
+
+    def program() -> None:
+        for number in range(9):
+            made.append(number)
+            step()
+
+    with recording_program() as record, pytest.raises(SystemExit):
+        program()
+
+    assert made == [0, 1, 2]
+    assert [len(each.tensors) for each in record().steps] == [4, 4, 4]
+
+
+def test_a_program_that_only_goes_back_is_one_step() -> None:
+    weight = torch.ones(2, requires_grad=True)
+
+    with recording_program() as record:
+        weight.sum().backward()
+
+    (step,) = record().steps
+    assert [loss.sums for loss in step.losses] == [(2.0,)]
