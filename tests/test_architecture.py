@@ -398,15 +398,15 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 541,  # the id of a page without jinja2
     "baselines": 1036,
-    "cli": 2412,  # gpuperf ab with packages, patches and folders, or of a script
-    "compare_commits": 1557,  # signatures broken by longer names
+    "cli": 2443,  # gpuperf bisect over the releases of a package
+    "compare_commits": 1639,  # a search over commits or releases, and ddmin over packages
     "compare_steps": 764,
     "devices": 2084,
     "devices.cpu": 801,
     "devices.cuda": 948,
     "devices.pretend": 7169,  # its door: what others may import
     "distributed": 1032,
-    "environments": 322,  # other packages as one side of gpuperf ab
+    "environments": 371,  # the releases of a package
     "history": 472,
     "judge": 3506,  # what chooses by a clock is blamed after eight runs
     "measure": 3874,
@@ -418,7 +418,7 @@ MOST_CODE: Final = {
     "report.html": 1235,
     "report.json": 335,
     "report.screen": 2403,
-    "runner": 3046,  # signatures broken by longer names
+    "runner": 3051,  # the commits that gpuperf bisect searches
     "sharing": 309,  # how every process is started, and signals
     "trainers": 469,
     "worker": 1427,  # the user's own code that names a clock

@@ -17,11 +17,10 @@ from typing import Final
 from ..compare_commits.commits import compare_versions
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import Side
-from ..compare_commits.sides import folder
 from ..compare_commits.sides import other_folder
 from ..compare_commits.sides import patched
+from ..compare_commits.sides import present
 from ..compare_commits.sides import versions
-from ..compare_commits.sides import working_tree
 from ..environments.cache import PackageCache
 from ..environments.cache import default_place
 from ..environments.overlay import PackageChange
@@ -176,7 +175,7 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
 def _named(before: str | None, after: str | None) -> tuple[Side, Side]:
     """Return the commits that are meant, or a folder and what is here."""
     if before and not after and Path(before).is_dir():
-        here = _here()
+        here = present()
         return other_folder(Path(before), here.relocation.origin), here
     return versions(Repository.containing(Path.cwd()), before, after)
 
@@ -184,7 +183,7 @@ def _named(before: str | None, after: str | None) -> tuple[Side, Side]:
 def _of_files(patch: str | None) -> tuple[Side, Side]:
     """Return the project as it is now, and with a *patch* if there is one."""
     if patch is None:
-        here = _here()
+        here = present()
         return here, here
     if patch != STDIN and not Path(patch).is_file():
         msg = (
@@ -198,10 +197,3 @@ def _of_files(patch: str | None) -> tuple[Side, Side]:
         file = Path(scratch, "patch")
         file.write_bytes(sys.stdin.buffer.read())
         return patched(repository, file, "the patch")
-
-
-def _here() -> Side:
-    try:
-        return working_tree(Repository.containing(Path.cwd()))
-    except UsageError:
-        return folder(Path.cwd())
