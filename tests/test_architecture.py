@@ -27,7 +27,7 @@ SOURCES: Final = Path(__file__).parents[1] / OURS
 LEVEL: Final = {
     "__main__": 11,
     "__init__": 11,
-    "cli": 10,
+    "cli": 10,  # gpuperf bisect over releases, ab --which, refresh --since
     "hooks": 10,
     "compare_commits": 9,
     "plugin": 8,
@@ -398,15 +398,15 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 541,  # the id of a page without jinja2
     "baselines": 1036,
-    "cli": 2443,  # gpuperf bisect over the releases of a package
-    "compare_commits": 1639,  # a search over commits or releases, and ddmin over packages
+    "cli": 2556,  # gpuperf bisect over releases, ab --which, refresh --since
+    "compare_commits": 1752,  # a search over commits or releases, and ddmin over packages
     "compare_steps": 764,
     "devices": 2084,
     "devices.cpu": 801,
     "devices.cuda": 948,
     "devices.pretend": 7169,  # its door: what others may import
     "distributed": 1032,
-    "environments": 371,  # the releases of a package
+    "environments": 365,  # the releases of a package
     "history": 472,
     "judge": 3506,  # what chooses by a clock is blamed after eight runs
     "measure": 3874,
@@ -416,17 +416,17 @@ MOST_CODE: Final = {
     "report.ci": 630,
     "report.exchange": 161,
     "report.html": 1235,
-    "report.json": 335,
+    "report.json": 337,
     "report.screen": 2403,
     "runner": 3051,  # the commits that gpuperf bisect searches
     "sharing": 309,  # how every process is started, and signals
     "trainers": 469,
-    "worker": 1427,  # the user's own code that names a clock
+    "worker": 1429,  # which test a call is of
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 254
+MOST_DATACLASSES: Final = 255
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
@@ -37,6 +38,9 @@ from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .ab_script import compare_program
 from .ab_script import program_named
+from .ab_which import only_worse
+from .ab_which import with_culprits
+from .ab_which import with_hint
 from .compare_options import add_device_argument
 from .compare_options import announce
 from .compare_options import passed_on
@@ -101,6 +105,11 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         help="compare with the packages that this requirements file or uv.lock pins",
     )
     parser.add_argument(
+        "--which",
+        action="store_true",
+        help="with --lock: name the package, or the few together, that makes it worse",
+    )
+    parser.add_argument(
         "--patch",
         metavar="FILE",
         help="judge the project with this patch, - for standard input",
@@ -118,18 +127,26 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         return _clear()
     program = program_named(passed_on(arguments, rest))
     given = () if program else pytest_arguments(arguments, rest)
+    selection = Selection(arguments=tuple(given))
+
+    def compare(both: tuple[Side, Side], some: Selection = selection) -> AbRun:
+        if program:
+            return compare_program(both, program, announce)
+        return compare_versions(both, some, announce)
+
     try:
         with _sides(arguments) as both:
-            if program:
-                found = compare_program(both, program, announce)
-            else:
-                selection = Selection(arguments=tuple(given))
-                found = compare_versions(both, selection, announce)
+            found, code = compare(both), 0
+            if found.is_worse and arguments.which:
+                again = partial(compare, some=only_worse(found, selection))
+                found, code = with_culprits(found, both, arguments.lock, again)
+            elif found.is_worse and _is_lock_alone(arguments):
+                found = with_hint(found, arguments.lock)
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
         return EXIT_INTERRUPTED
     sys.stdout.write(_shown(found, arguments))
-    return WORSE if found.is_worse else 0
+    return code or (WORSE if found.is_worse else 0)
 
 
 def _shown(found: AbRun, arguments: argparse.Namespace) -> str:
@@ -147,12 +164,20 @@ def _clear() -> int:
     return 0
 
 
+def _is_lock_alone(arguments: argparse.Namespace) -> bool:
+    changes = (arguments.requirements, arguments.without, arguments.patch)
+    return arguments.lock is not None and not any(changes)
+
+
 @contextmanager
 def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
     """Yield the side that is compared with, and the one that is judged."""
     change = PackageChange(
         requirements=tuple(arguments.requirements), without=tuple(arguments.without)
     )
+    if arguments.which and not _is_lock_alone(arguments):
+        msg = "--which: expected --lock=FILE and no other change"
+        raise UsageError(msg, ErrorId.GP102)
     if change == PackageChange() and not arguments.lock and not arguments.patch:
         yield _named(arguments.before, arguments.after)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
@@ -12,9 +13,11 @@ from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbResult
 from ..model.ab import AbRun
+from ..model.ab import Answer
 from ..model.ab import Comparison
 from ..runner.request import groups_of
 from .one_process import Together
+from .pairs import Both
 from .pairs import run_pairs
 from .side_server import Collected
 from .side_server import Selection
@@ -148,8 +151,15 @@ def _compared(
     return calls, (*alone, *(found for test in both for found in test.uncompared()))
 
 
-def _together(before: SideServer, after: SideServer, seconds: float) -> Together | None:
+NO_TIME: Final = AbResult(answer=Answer.SAME, why="not compared", ratio=1.0)
+
+
+def _together(
+    before: SideServer, after: SideServer, seconds: float
+) -> Callable[[Both], Mapping[str, AbResult]] | None:
     """Return what measures both in one process, which has one version of a package."""
+    if after.exact_alone:
+        return lambda both: dict.fromkeys(both.after.calls, NO_TIME)
     is_one = before.side.packages == after.side.packages
     return Together(before, after, seconds) if is_one else None
 

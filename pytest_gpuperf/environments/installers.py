@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -91,23 +90,12 @@ def releases(package: str) -> tuple[str, ...]:
     if find_spec("pip") is None and uv is not None:
         pip = (uv, "tool", "run", "--python", sys.executable, "pip")
     command = (*pip, "--disable-pip-version-check", "index", "versions", package)
-    done = subprocess.run(  # noqa: S603 - pip
-        command, capture_output=True, text=True, check=False, env=_with_index_of_uv()
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pip
     listed = AVAILABLE.search(done.stdout)
     if done.returncode or not listed:
         msg = f"pip cannot list the releases of {package}: {last_words(done.stderr)}"
         raise UsageError(msg, ErrorId.GP710)
     return tuple(listed[1].split(", "))
-
-
-def _with_index_of_uv() -> dict[str, str]:
-    """Return the environment in which pip asks the index that uv would ask."""
-    variables = dict(os.environ)
-    index = variables.get("UV_DEFAULT_INDEX") or variables.get("UV_INDEX_URL")
-    if index:
-        variables.setdefault("PIP_INDEX_URL", index)
-    return variables
 
 
 def _named(item: dict[str, dict[str, str]]) -> str:

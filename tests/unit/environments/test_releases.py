@@ -51,14 +51,12 @@ def test_what_is_no_range_is_refused(typed: str) -> None:
 
 def answering(
     monkeypatch: pytest.MonkeyPatch, done: CompletedProcess[str]
-) -> list[tuple[tuple[str, ...], str]]:
-    """Let pip answer so; return what is typed, and the index that it asks."""
+) -> list[tuple[str, ...]]:
+    """Let pip answer so; return what is typed."""
     typed = []
 
-    def answer(
-        command: tuple[str, ...], env: dict[str, str], **_: object
-    ) -> CompletedProcess[str]:
-        typed.append((command, env.get("PIP_INDEX_URL", "")))
+    def answer(command: tuple[str, ...], **_: object) -> CompletedProcess[str]:
+        typed.append(command)
         return done
 
     monkeypatch.setattr(installers.subprocess, "run", answer)
@@ -68,16 +66,13 @@ def answering(
 def test_pip_lists_the_releases(monkeypatch: pytest.MonkeyPatch) -> None:
     printed = "fastops (2.0)\nAvailable versions: 2.0, 1.0\n  INSTALLED: 1.0\n"
     typed = answering(monkeypatch, CompletedProcess((), 0, printed, ""))
-    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://example.org/simple")
-    monkeypatch.delenv("PIP_INDEX_URL", raising=False)
     monkeypatch.setattr(installers, "find_spec", lambda name: name)
 
     assert releases("fastops") == ("2.0", "1.0")
 
-    ((command, index),) = typed
+    (command,) = typed
     assert command[:3] == (sys.executable, "-m", "pip")
     assert command[-3:] == ("index", "versions", "fastops")
-    assert index == "https://example.org/simple"
 
 
 def test_without_pip_uv_runs_one(
@@ -91,7 +86,7 @@ def test_without_pip_uv_runs_one(
 
     assert releases("fastops") == ("1",)
 
-    assert typed[0][0][:3] == (str(uv), "tool", "run")
+    assert typed[0][:3] == (str(uv), "tool", "run")
 
 
 def test_without_a_network_pip_s_last_line_is_the_answer(
