@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Mapping
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Protocol
 
 from ..environments.cache import PackageCache
 from ..environments.overlay import PackageChange
@@ -19,27 +16,12 @@ from .sides import Side
 from .sides import committed
 
 
-class Candidates(Protocol):
-    """Versions of a project, oldest first, each with those it came directly from."""
-
-    good: Side  # all are compared with it
-    ends: tuple[str, str]  # what the good and the bad one are called
-
-    what: str  # one of them, in a sentence
-
-    @property
-    def parents(self) -> Mapping[str, Collection[str]]:
-        """The candidates; the last one seems to be bad."""
-
-    def side(self, version: str) -> Side:
-        """Return what is compared; raise ``UsageError`` if *version* cannot be had."""
-
-    def named(self, version: str) -> str:
-        """Name *version* in a sentence."""
-
-
 class Commits:
-    """The commits from *good* to *bad*, each in a checkout of its own."""
+    """The commits from *good* to *bad*, each in a checkout of its own.
+
+    ``parents`` are candidates, oldest first, with those they came directly from; the last
+    one seems to be bad. All are compared with ``good``. ``ends`` are the names of both.
+    """
 
     what = "commit"
 
@@ -65,7 +47,10 @@ class Commits:
 
 
 class Releases:
-    """*versions* of *package*, the good one first, each beside what is *here* otherwise."""
+    """*versions* of *package*, the good one first, each beside what is *here* otherwise.
+
+    Its names mean what those of ``Commits`` do.
+    """
 
     what = "release"
 
@@ -90,3 +75,6 @@ class Releases:
 
     def named(self, version: str) -> str:
         return f"{self._package}=={version}"
+
+
+Candidates = Commits | Releases

@@ -56,6 +56,7 @@ class Culprits:
         self._known: dict[Changes, Mark] = {}
         self._worse: dict[Changes, Worse] = {frozenset(self._before): self._all}
         self._named: list[Changes] = []
+        self._open: list[str] = []  # what the search could not tell
 
     def search(self) -> None:
         """Name one package or set after the other, until the rest makes nothing worse."""
@@ -64,8 +65,17 @@ class Culprits:
             culprits = frozenset(smallest_bad(rest, self._judge))
             self._named.append(culprits)
             rest = tuple(each for each in rest if each not in culprits)
-            if not rest or self._judge(frozenset(rest)) is not Mark.BAD:
+            mark = self._judge(frozenset(rest)) if rest else Mark.GOOD
+            if mark is Mark.SKIP:
+                self._open.append("the other changes cannot be judged without these")
+            if mark is not Mark.BAD:
                 break
+        explained = {key for named in self._named for key in self._worse[named]}
+        self._open += [
+            f"{call}: {metric} is worse only with more of the changes"
+            for call, metric in self._all
+            if (call, metric) not in explained
+        ]
 
     def _judge(self, changes: Changes) -> Mark:
         if changes not in self._known:
@@ -98,16 +108,13 @@ class Culprits:
 
     def lines(self) -> Iterator[str]:
         """Say what is known, a sentence each."""
-        explained = {key for named in self._named for key in self._worse[named]}
         for named in self._named:
             numbers = "; ".join(
                 f"{call}: {metric} {moved}"
                 for (call, metric), moved in self._worse[named].items()
             )
             yield f"{self._in_words(named)}{self._together(named)}: {numbers}"
-        for call, metric in self._all:
-            if self._named and (call, metric) not in explained:
-                yield f"{call}: {metric} is worse only with more of the changes"
+        yield from self._open
         yield f"{counted(len(self._known), 'comparison')} of parts of the changes"
 
     def _together(self, named: Changes) -> str:

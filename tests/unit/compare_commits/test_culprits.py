@@ -98,6 +98,19 @@ def test_what_takes_another_package_beside_a_culprit_is_said() -> None:
     assert "t.py::b: syncs is worse only with more of the changes" in said
 
 
+def test_a_rest_that_does_not_install_alone_is_no_proof_that_it_adds_nothing() -> None:
+    class NoRest(Played):
+        def __call__(self, requirements: tuple[str, ...]) -> AbRun:
+            if sum(each.endswith("==2") for each in requirements) == len(NEW) - 1:
+                msg = "uv cannot install that: they do not fit"
+                raise UsageError(msg, ErrorId.GP718)
+            return super().__call__(requirements)
+
+    assert "the other changes cannot be judged without these" in lines(
+        NoRest({"c:a": 1})
+    )
+
+
 def test_ctrl_c_leaves_what_is_known() -> None:
     played = Played({"c:a": 2})
     played.most = 1
