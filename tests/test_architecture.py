@@ -398,7 +398,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 541,  # the id of a page without jinja2
     "baselines": 1036,
-    "cli": 2556,  # gpuperf bisect over releases, ab --which, refresh --since
+    "cli": 2566,  # gpuperf bisect over releases, ab --which, refresh --since
     "compare_commits": 1752,  # a search over commits or releases, and ddmin over packages
     "compare_steps": 764,
     "devices": 2084,
@@ -416,7 +416,7 @@ MOST_CODE: Final = {
     "report.ci": 630,
     "report.exchange": 161,
     "report.html": 1235,
-    "report.json": 337,
+    "report.json": 354,  # gpuperf bisect --json, and the fixes of an audit
     "report.screen": 2403,
     "runner": 3051,  # the commits that gpuperf bisect searches
     "sharing": 309,  # how every process is started, and signals

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -31,6 +32,7 @@ from ..environments.releases import within
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbRun
+from ..report.json.bisect import bisect_document
 from ..report.screen.commits import comparison_lines
 from ..report.wrapping import wrapped
 from ..runner.git import Repository
@@ -68,6 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search the releases of this package in place of commits",
     )
     add_device_argument(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON and no table")
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -76,7 +79,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     _refuse_other_names(arguments, 2 * (not arguments.package) + (not program))
     try:
         with _candidates(arguments) as candidates:
-            return Search(candidates, _comparing(arguments, rest, program)).tell()
+            compare = _comparing(arguments, rest, program)
+            return Search(candidates, compare, as_json=arguments.json).tell()
     except KeyboardInterrupt:
         announce("interrupted: nothing was found, nothing is left behind")
         return EXIT_INTERRUPTED
@@ -119,8 +123,11 @@ def _comparing(
 class Search:
     """Compares candidates with the good one and keeps the tables."""
 
-    def __init__(self, candidates: Candidates, compare: Compare) -> None:
+    def __init__(
+        self, candidates: Candidates, compare: Compare, *, as_json: bool = False
+    ) -> None:
         self._candidates = candidates
+        self._as_json = as_json
         self._compare = compare
         self._found: dict[str, AbRun] = {}
         self._skipped: dict[str, str] = {}
@@ -132,7 +139,7 @@ class Search:
         # First of all: if the last one is not worse, hours of comparing would find
         # nothing.
         if self._mark(worst, self._compared(worst)) is not Mark.BAD:
-            _print(comparison_lines(self._found[worst]))
+            _print(() if self._as_json else comparison_lines(self._found[worst]))
             good, bad = self._candidates.ends
             msg = f"{bad} is not worse than {good}: there is nothing to find"
             raise UsageError(msg, ErrorId.GP712)
@@ -168,7 +175,12 @@ class Search:
         return self._candidates.named(version)
 
     def _tell(self, found: Sequence[str]) -> int:
-        what = self._candidates.what
+        what, ends = self._candidates.what, self._candidates.ends
+        if self._as_json:
+            one = self._found[found[0]] if len(found) == 1 else None
+            said = bisect_document(what, ends, found, self._skipped, one)
+            sys.stdout.write(f"{json.dumps(said, indent=2)}\n")
+            return 0 if one else SEVERAL
         if len(found) == 1:
             _print(comparison_lines(self._found[found[0]]))
             _print(self._notes(set(self._skipped)))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+import jsonschema
 import pytest
 from test_ab_packages import Shelf
 from test_ab_packages import here
@@ -17,6 +19,7 @@ from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.report.json import bisect as document
 
 
 __all__ = ["here"]  # a fixture
@@ -93,6 +96,30 @@ def test_releases_that_cannot_be_judged_are_listed_with_the_first_bad_one(
         "gpuperf: the first bad release is one of these 3; those between could not be "
         "judged"
     )
+
+
+@pytest.mark.parametrize(
+    ("broken", "status", "first_bad"),
+    [("1.2", 0, ["1.5"]), ("1.4", 1, ["1.3", "1.4", "1.5"])],
+)
+def test_programs_read_json(
+    broken: str,
+    status: int,
+    first_bad: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(bisect, "compare_program", Runs(broken=broken))
+    schema = Path(document.__file__).with_name("bisect_schema.json").read_text("utf-8")
+
+    assert searched("1.0..2.0", "--json", "--", "train.py") == status
+
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, json.loads(schema))
+    assert said["first_bad"] == first_bad
+    assert (said["what"], said["good"]) == ("release", "fastops==1.0")
+    assert {each["version"] for each in said["skipped"]} >= {"1.3"}
+    assert (said["comparison"] is None) == (status == 1)
 
 
 def test_a_range_that_is_not_worse_says_so_by_its_ends(
