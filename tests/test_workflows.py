@@ -32,7 +32,8 @@ FOLDER = ROOT / "docs" / "ci"
 ACTION = ROOT / "action.yml"
 GATES = ("gpu-runner.yml", "pretend.yml")
 MEASURING = (*GATES, "nightly.yml")
-WORKFLOWS = (*MEASURING, "comment.yml", "code-scanning.yml")
+COMPARING = ("dependencies.yml",)
+WORKFLOWS = (*MEASURING, *COMPARING, "comment.yml", "code-scanning.yml")
 PIPELINES = ("gitlab-pretend.yml", "gitlab.yml")
 FILES = (*PIPELINES, *WORKFLOWS)
 
@@ -745,4 +746,4 @@ def test_a_night_that_adds_nothing_proposes_nothing(tmp_path: Path) -> None:
 def test_the_comment_waits_for_the_workflows_that_measure() -> None:
     waited = read("comment.yml")[True]["workflow_run"]["workflows"]
 
-    assert sorted(waited) == sorted(read(name)["name"] for name in GATES)
+    assert sorted(waited) == sorted(read(name)["name"] for name in (*GATES, *COMPARING))

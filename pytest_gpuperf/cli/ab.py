@@ -10,18 +10,19 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from ..compare_commits.commits import compare_trainings
+from ..compare_commits.commits import compare_versions
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import Side
-from ..compare_commits.sides import folder
 from ..compare_commits.sides import other_folder
 from ..compare_commits.sides import patched
+from ..compare_commits.sides import present
 from ..compare_commits.sides import versions
-from ..compare_commits.sides import working_tree
 from ..environments.cache import PackageCache
 from ..environments.cache import default_place
 from ..environments.overlay import PackageChange
@@ -39,6 +40,9 @@ from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .ab_script import compare_program
 from .ab_script import program_named
+from .ab_which import only_worse
+from .ab_which import with_culprits
+from .ab_which import with_hint
 from .compare_options import add_device_argument
 from .compare_options import announce
 from .compare_options import passed_on
@@ -105,6 +109,11 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         help="compare with the packages that this requirements file or uv.lock pins",
     )
     parser.add_argument(
+        "--which",
+        action="store_true",
+        help="with --lock: name the package, or the few together, that makes it worse",
+    )
+    parser.add_argument(
         "--patch",
         metavar="FILE",
         help="judge the project with this patch, - for standard input",
@@ -122,18 +131,28 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         return _clear()
     program = program_named(passed_on(arguments, rest))
     given = () if program else pytest_arguments(arguments, rest)
+    selection = Selection(arguments=tuple(given))
+
+    def compare(both: tuple[Side, Side], some: Selection | None = None) -> AbRun:
+        if program:
+            return compare_program(both, program, announce)
+        if some:
+            return compare_versions(both, some, announce)
+        return compare_trainings(both, selection, announce)
+
     try:
         with _sides(arguments) as both:
-            if program:
-                found = compare_program(both, program, announce)
-            else:
-                selection = Selection(arguments=tuple(given))
-                found = compare_trainings(both, selection, announce)
+            found, code = compare(both), 0
+            if found.is_worse and arguments.which:
+                again = partial(compare, some=only_worse(found, selection))
+                found, code = with_culprits(found, both, arguments.lock, again)
+            elif found.is_worse and _is_lock_alone(arguments):
+                found = with_hint(found, arguments.lock)
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
         return EXIT_INTERRUPTED
     sys.stdout.write(_shown(found, arguments))
-    return found.status
+    return code or found.status
 
 
 def _shown(found: AbRun, arguments: argparse.Namespace) -> str:
@@ -151,12 +170,21 @@ def _clear() -> int:
     return 0
 
 
+def _is_lock_alone(arguments: argparse.Namespace) -> bool:
+    others = (arguments.patch, arguments.python)
+    changes = (arguments.requirements, arguments.without, *others)
+    return arguments.lock is not None and not any(changes)
+
+
 @contextmanager
 def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
     """Yield the side that is compared with, and the one that is judged."""
     change = PackageChange(
         requirements=tuple(arguments.requirements), without=tuple(arguments.without)
     )
+    if arguments.which and not _is_lock_alone(arguments):
+        msg = "--which: expected --lock=FILE and no other change"
+        raise UsageError(msg, ErrorId.GP102)
     others = (arguments.lock, arguments.patch, arguments.python)
     if change == PackageChange() and not any(others):
         yield _named(arguments.before, arguments.after)
@@ -185,7 +213,7 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
 def _named(before: str | None, after: str | None) -> tuple[Side, Side]:
     """Return the commits that are meant, or a folder and what is here."""
     if before and not after and Path(before).is_dir():
-        here = _here()
+        here = present()
         return other_folder(Path(before), here.relocation.origin), here
     return versions(Repository.containing(Path.cwd()), before, after)
 
@@ -193,7 +221,7 @@ def _named(before: str | None, after: str | None) -> tuple[Side, Side]:
 def _of_files(patch: str | None) -> tuple[Side, Side]:
     """Return the project as it is now, and with a *patch* if there is one."""
     if patch is None:
-        here = _here()
+        here = present()
         return here, here
     if patch != STDIN and not Path(patch).is_file():
         msg = (
@@ -207,10 +235,3 @@ def _of_files(patch: str | None) -> tuple[Side, Side]:
         file = Path(scratch, "patch")
         file.write_bytes(sys.stdin.buffer.read())
         return patched(repository, file, "the patch")
-
-
-def _here() -> Side:
-    try:
-        return working_tree(Repository.containing(Path.cwd()))
-    except UsageError:
-        return folder(Path.cwd())

@@ -17,6 +17,11 @@ from ..model.baseline import Refresh
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..sharing.processes import interrupts_left_to_child
 from ..sharing.processes import shell_code
+from ..visible import printed
+from .compare_options import announce
+from .compare_options import pytest_arguments
+from .refresh_since import argument_of
+from .refresh_since import prove
 
 
 REST: Final = "[pytest arguments...]"
@@ -52,6 +57,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="device to measure on: cuda, pretend or cpu (default: as pytest --gpuperf)",
     )
     parser.add_argument(
+        "--since",
+        metavar="LOCK",
+        help="store the tests that are proven equal or better than with the packages that "
+        "this requirements file or uv.lock pins (or than a commit), and list the others",
+    )
+    parser.add_argument(
         "--occasions",
         type=_count,
         metavar="N",
@@ -77,6 +88,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
 
     What an occasion has stored stays, whatever becomes of the next.
     """
+    if arguments.since is not None:
+        return _by_evidence(arguments, rest)
     if arguments.occasions is None:
         kind = arguments.kind or _usual_kind(rest, drift=arguments.accept_drift)
         return _measured(arguments, kind, rest)
@@ -90,6 +103,21 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         if code not in GOES_ON:
             break
     return worst
+
+
+def _by_evidence(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Store what is proven, say what is not, and return 1 if there is any."""
+    try:
+        given = pytest_arguments(arguments, ["--", *rest])
+        proof = prove(arguments.since, tuple(given), announce)
+    except KeyboardInterrupt:
+        announce("interrupted: nothing was stored, nothing is left behind")
+        return EXIT_INTERRUPTED
+    tests = [*map(argument_of, proof.proven)]
+    kind = arguments.kind or Refresh.ALL
+    code = _measured(arguments, kind, tests) if tests else 0
+    sys.stdout.write(printed(proof.lines()))
+    return max(code, int(bool(proof.others)))
 
 
 def _is_over(number: int, arguments: argparse.Namespace) -> bool:

@@ -3,7 +3,8 @@
 Begin with:
 
 - ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
-- ``commits.first_bad``: ``gpuperf bisect``
+- ``search.first_bad``: ``gpuperf bisect``, over ``candidates``
+- ``search.smallest_bad``: which of many packages did it
 - ``reference.GitReferenceCheck``: ``--gpuperf-ref``
 - ``sides.Side``: the code and the packages of one side
 - ``checkout.Checkout``: the files of a commit

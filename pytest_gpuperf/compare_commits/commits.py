@@ -1,28 +1,24 @@
-"""One version of the project against another, and the first of many that is worse."""
+"""One version of the project against another."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
-from enum import Enum
-from pathlib import Path
-from subprocess import CompletedProcess
 from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbResult
 from ..model.ab import AbRun
+from ..model.ab import Answer
 from ..model.ab import Comparison
 from ..model.environment import DeviceKind
-from ..runner.git import Repository
-from ..runner.git import run_git
 from ..runner.request import groups_of
-from .checkout import Checkout
 from .one_process import Together
+from .pairs import Both
 from .pairs import run_pairs
 from .side_server import Collected
 from .side_server import Selection
@@ -184,8 +180,15 @@ def _compared(
     return calls, (*alone, *(found for test in both for found in test.uncompared()))
 
 
-def _together(before: SideServer, after: SideServer, seconds: float) -> Together | None:
+NO_TIME: Final = AbResult(answer=Answer.SAME, why="not compared", ratio=1.0)
+
+
+def _together(
+    before: SideServer, after: SideServer, seconds: float
+) -> Callable[[Both], Mapping[str, AbResult]] | None:
     """Return what measures both in one process, which has one version of a package."""
+    if after.exact_alone:
+        return lambda both: dict.fromkeys(both.after.calls, NO_TIME)
     is_one = before.side.packages == after.side.packages
     return Together(before, after, seconds) if is_one else None
 
@@ -236,55 +239,3 @@ def _nothing(uncompared: Sequence[Comparison]) -> str:
         )
     reasons = "; ".join(f"{found.test}: {found.uncompared}" for found in uncompared)
     return f"nothing could be compared: {reasons}"
-
-
-# ``git bisect`` in a working tree of its own, apart from the user's bisect state.
-
-
-class Mark(Enum):
-    """The answer for git about a commit; one that cannot be judged is skipped."""
-
-    GOOD = "good"
-    BAD = "bad"
-    SKIP = "skip"
-
-
-PLACE: Final = "bisect"
-FOUND: Final = "is the first bad commit"
-CANDIDATES: Final = "The first bad commit could be any of:"
-LISTED_COMMIT: Final = re.compile(r"^[0-9a-f]{40,64}$", re.MULTILINE)
-
-JudgeCommit = Callable[[str], Mark]
-
-
-def first_bad(
-    repository: Repository, good: str, bad: str, judge: JudgeCommit
-) -> tuple[str, ...]:
-    """Return the first bad commit, or all candidates if some commits were skipped.
-
-    *judge* marks a commit between *good* and *bad*. Raises ``UsageError`` if git
-    cannot go on.
-    """
-    tree = {"repository": repository.top, "commit": bad, "path": PLACE}
-    with closing(Checkout([tree])) as checkout:
-        place = Path(checkout.folder, PLACE)
-        # Nothing is checked out here: each commit is measured in a checkout of its own.
-        said = _bisect(place, "start", "--no-checkout", bad, good)
-        while True:
-            if FOUND in said.stdout:
-                return (_commit(place, "refs/bisect/bad"),)
-            if CANDIDATES in said.stdout:
-                return tuple(LISTED_COMMIT.findall(said.stdout))
-            if said.returncode:
-                msg = f"git bisect cannot go on: {said.stderr.strip() or said.stdout}"
-                raise UsageError(msg, ErrorId.GP710)
-            mark = judge(_commit(place, "BISECT_HEAD"))
-            said = _bisect(place, mark.value)
-
-
-def _bisect(place: Path, *arguments: str) -> CompletedProcess[str]:
-    return run_git(place, "bisect", *arguments)
-
-
-def _commit(place: Path, ref: str) -> str:
-    return run_git(place, "rev-parse", "--verify", ref).stdout.strip()

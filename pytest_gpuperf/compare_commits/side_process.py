@@ -40,6 +40,7 @@ from ..runner.request import shown_path
 from ..worker import child
 from ..worker.items import plan_of
 from ..worker.measurer import CallListener
+from ..worker.measurer import is_of
 from ..worker.training_pass import TrainingPass
 from .side_server import Collected
 from .side_server import Selection
@@ -187,7 +188,13 @@ class Collector:
 
     def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:
         named = {planned.test for planned in self._selection.tests}
-        return (planned for planned in plan if not named or planned.test in named)
+        calls = self._selection.calls
+        return (
+            planned
+            for planned in plan
+            if (not named or planned.test in named)
+            and (not calls or any(is_of(call, planned.test) for call in calls))
+        )
 
 
 def _can_share(kind: DeviceKind, script: str | None) -> bool:

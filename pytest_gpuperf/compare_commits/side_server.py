@@ -44,17 +44,21 @@ from .sides import unbuilt
 class Selection:
     """What both sides are to collect: what pytest selects with ``arguments``.
 
-    If ``tests`` are named, these alone, as far as a side has them. ``options`` are
-    values of options as a ``RunRequest`` has them.
+    If ``tests`` are named, these alone, as far as a side has them, or if ``calls`` are,
+    the tests that make them. ``options`` are values of options as a ``RunRequest`` has
+    them. Times are left out where what is exact is ``exact_alone`` is asked for.
     """
 
     arguments: tuple[str, ...]
     tests: tuple[Planned, ...] = ()
+    calls: tuple[str, ...] = ()
+    exact_alone: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
 
     def moved(self, to: Callable[[str], str]) -> Selection:
         """Name what is meant in another folder: each text as it is *to* be."""
-        return Selection(
+        return replace(
+            self,
             arguments=tuple(map(to, self.arguments)),
             tests=tuple(
                 replace(test, argument=to(test.argument), module=to(test.module))
@@ -117,6 +121,7 @@ class SideServer:
         self.announce = announce
         self._directory = side.directory()
         self._selection = selection
+        self.exact_alone = selection.exact_alone
         self._round_steps = round_steps
         self._found: Collected | None = None
         self._turns: Turns = Unlocked()

@@ -153,9 +153,13 @@ def patched(repository: Repository, patch: Path, name: str) -> tuple[Side, Side]
     return _at(repository, before, head), _at(repository, after, f"{head} with {name}")
 
 
-def folder(path: Path) -> Side:
-    """Return the side that is the present folder, which no repository has."""
-    return Side(label="this folder", relocation=_in_place(str(path.resolve())))
+def present() -> Side:
+    """Return the project as it is now: its working tree, or a folder in no repository."""
+    try:
+        return working_tree(Repository.containing(Path.cwd()))
+    except UsageError:
+        here = str(Path.cwd().resolve())
+        return Side(label="this folder", relocation=_in_place(here))
 
 
 def other_folder(path: Path, origin: str) -> Side:

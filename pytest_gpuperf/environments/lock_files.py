@@ -132,11 +132,14 @@ def _toml(text: str) -> dict[str, Any]:
 
 def differing(pins: Pins, here: Pins) -> tuple[str, ...]:
     """Return the requirements of *pins* that what is *here* does not meet."""
-    return tuple(
-        f"{name}{PINNED}{version}"
-        for name, version in sorted(pins.items())
-        if not _is_met(version, here.get(name))
-    )
+    before, _ = changed(pins, here)
+    return tuple(f"{name}{PINNED}{version}" for name, version in before.items())
+
+
+def changed(pins: Pins, here: Pins) -> tuple[Pins, Pins]:
+    """Return the packages that differ: as *pins* have them, and as they are *here*."""
+    before = {n: v for n, v in sorted(pins.items()) if not _is_met(v, here.get(n))}
+    return before, {name: here[name] for name in before if name in here}
 
 
 def _is_met(version: str, found: str | None) -> bool:

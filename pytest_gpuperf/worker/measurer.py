@@ -85,6 +85,11 @@ def call_key(
     return f"{nodeid}#{len(taken) + 1}"
 
 
+def is_of(key: str, nodeid: str) -> bool:
+    """Whether *key* is that of a call of a test."""
+    return key == nodeid or key.startswith(f"{nodeid}#")
+
+
 def comparison_key(nodeid: str, name: str | None, taken: Collection[str]) -> str:
     """Return the key of a comparison: ``#compare``, ``#compare2``, or its name.
 

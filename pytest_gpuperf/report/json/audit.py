@@ -15,6 +15,7 @@ from ...model.finding import Location
 from ...model.forecast import Fit
 from ...model.forecast import Forecast
 from ...model.forecast import Saving
+from ..remedies import remedy_of
 
 
 # The predicted memory of a program as JSON.
@@ -70,6 +71,7 @@ def _garbage(garbage: Garbage | None) -> dict[str, Any] | None:
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
+    remedy = remedy_of(finding)
     return {
         "kind": finding.kind.value,
         "op": finding.op,
@@ -79,6 +81,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "count": finding.per_step,
         "in_steps": finding.in_steps,
         "once": finding.once,
+        "fix": remedy.do if remedy else None,
     }
 
 

@@ -134,22 +134,21 @@ def two_steps() -> str:
 def bisected(*found: str) -> str:
     """The end of a search that leaves these commits."""
     worse = replace(COMPARED, calls=CALLS[2:3], uncompared=(), notes=())
-    repository: Any = SimpleNamespace(
-        top="/project",
-        commit=lambda ref: ref,
-        submodules=lambda _: (),
-        is_ancestor=lambda *_: True,
-        described=lambda commit: f"{commit} Read the loss (Ada, 2026-03-01)",
+    commits: Any = SimpleNamespace(
+        what="commit",
+        good=None,
+        ends=("1234567", "89abcde"),
+        parents=dict.fromkeys(["4567890", "89abcde"], ()),
+        side=lambda _: None,
+        named=lambda commit: f"{commit} Read the loss (Ada, 2026-03-01)",
     )
     output = io.StringIO()
     with (
-        patch.object(bisect, "compare_versions", return_value=worse),
         patch.object(bisect, "first_bad", return_value=found),
         patch.object(bisect, "announce", lambda text: output.write(f"{text}\n")),
         redirect_stdout(output),
     ):
-        search = bisect.Search(repository, "1234567", ["t.py::slow"])
-        status = search.through("89abcde")
+        status = bisect.Search(commits, lambda _: worse).tell()
     return f"{output.getvalue()}status {status}\n"
 
 

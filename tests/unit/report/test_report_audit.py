@@ -19,6 +19,7 @@ from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.report.json.audit import audit_document
+from pytest_gpuperf.report.remedies import remedy_of
 from pytest_gpuperf.report.screen.audit import audit_lines
 
 
@@ -361,6 +362,10 @@ def test_the_document_holds_what_was_found() -> None:
         audit(INSIDE, NOWHERE, not_judged=(LEFT,)), ("It was so.",)
     )
 
+    def fix_of(finding: Finding) -> str | None:
+        remedy = remedy_of(finding)
+        return remedy.do if remedy else None
+
     train = {"file": TRAIN.file, "line": 12, "function": "train"}
     masks = {"file": MASKS.file, "line": 307, "function": "is_full"}
     assert document == {
@@ -378,6 +383,7 @@ def test_the_document_holds_what_was_found() -> None:
                 "count": 12,
                 "in_steps": 0,
                 "once": False,
+                "fix": fix_of(INSIDE),
             },
             {
                 "kind": "sync",
@@ -389,6 +395,7 @@ def test_the_document_holds_what_was_found() -> None:
                 "count": 1,
                 "in_steps": 0,
                 "once": False,
+                "fix": fix_of(NOWHERE),
             },
         ],
         "not_judged": [

@@ -1,0 +1,109 @@
+"""Which of many did it: the first bad version, and the smallest bad set of changes.
+
+Each asks a judge about as few as it can. What cannot be judged, such as a release that
+does not install, is skipped, and is never named as if it were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from enum import Enum
+from itertools import pairwise
+
+
+class Mark(Enum):
+    """What is known of a candidate; one that cannot be judged is skipped."""
+
+    GOOD = "good"
+    BAD = "bad"
+    SKIP = "skip"
+
+
+def first_bad(
+    parents: Mapping[str, Collection[str]], judge: Callable[[str], Mark]
+) -> tuple[str, ...]:
+    """Return the first bad version, or all candidates if some were skipped.
+
+    *parents* are versions, oldest first, with those that each came directly from, as far
+    as they are candidates too. The last one is bad.
+    """
+    versions = list(parents)
+    # A set of versions is a number with a bit for each: a history may have thousands.
+    up_to = _ancestries(parents)
+    bad, good, skipped, in_a_row = versions[-1], 0, 0, 0
+    while True:
+        left = up_to[bad] & ~good
+        unknown = [v for v in _chosen(versions, left & ~skipped) if v != bad]
+        if not unknown:
+            return tuple(_chosen(versions, left))
+        wanted = _fraction(in_a_row + 1) * left.bit_count()
+        middle = min(unknown, key=lambda v: abs((up_to[v] & left).bit_count() - wanted))
+        mark = judge(middle)
+        in_a_row = in_a_row + 1 if mark is Mark.SKIP else 0
+        if mark is Mark.BAD:
+            bad = middle
+        elif mark is Mark.GOOD:
+            good |= up_to[middle]
+        else:
+            skipped |= 1 << versions.index(middle)
+
+
+def _ancestries(parents: Mapping[str, Collection[str]]) -> dict[str, int]:
+    """Return the set of what each version came from, itself included."""
+    found: dict[str, int] = {}
+    for number, (version, direct) in enumerate(parents.items()):
+        found[version] = 1 << number
+        for parent in direct:
+            found[version] |= found.get(parent, 0)
+    return found
+
+
+def _chosen(versions: Sequence[str], bits: int) -> Iterable[str]:
+    return (v for number, v in enumerate(versions) if bits >> number & 1)
+
+
+def _fraction(number: int) -> float:
+    """Return 1/2, 1/4, 3/4, 1/8, ...: next to what was skipped more may be broken."""
+    return int(f"{number:b}"[::-1], 2) / (1 << number.bit_length())
+
+
+Changes = frozenset[str]
+
+
+def smallest_bad(
+    changes: Sequence[str], judge: Callable[[Changes], Mark]
+) -> tuple[str, ...]:
+    """Return a bad set of *changes*, all of them bad, from which none can be left out.
+
+    That is ddmin of Zeller and Hildebrandt. *judge* is asked once about a set.
+    """
+    known: dict[Changes, Mark] = {frozenset(changes): Mark.BAD, frozenset(): Mark.GOOD}
+
+    def is_bad(part: Sequence[str]) -> bool:
+        key = frozenset(part)
+        if key not in known:
+            known[key] = judge(key)
+        return known[key] is Mark.BAD
+
+    left, parts = list(changes), 2
+    while len(left) > 1:
+        pieces = _cut(left, parts)
+        rests = [[c for c in left if c not in piece] for piece in pieces]
+        if piece := next(filter(is_bad, pieces), None):
+            left, parts = piece, 2
+        elif rest := next(filter(is_bad, rests), None):
+            left, parts = rest, max(parts - 1, 2)
+        elif parts < len(left):
+            parts = min(2 * parts, len(left))
+        else:
+            break
+    return tuple(left)
+
+
+def _cut(items: Sequence[str], parts: int) -> list[list[str]]:
+    ends = [len(items) * n // parts for n in range(parts + 1)]
+    return [list(items[a:b]) for a, b in pairwise(ends)]
