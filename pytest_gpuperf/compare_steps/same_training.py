@@ -27,6 +27,7 @@ from ..errors import ErrorId
 from ..errors import StepError
 from ..measure.step import Subject
 from ..model.units import counted
+from .isolation import Pair
 from .isolation import SharedState
 from .isolation import tensors_of
 
@@ -234,6 +235,20 @@ def _run_both(
     return first, second
 
 
+def difference_of(pair: Pair, tolerance: float) -> str | None:
+    """Run a step of each side; say how it trains or returns other numbers, if it does.
+
+    ``after`` is first: what it would copy from ``before`` is not there yet.
+    """
+    number, shared = TRAINED_STEPS + 1, SharedState(pair.before, pair.after)
+    second, first = _run_both(pair.after, pair.before, shared, number)
+    try:
+        _refuse_difference(number, first, second, _paired(first, second), tolerance)
+    except StepError as error:
+        return error.text.removeprefix(REFUSED)
+    return None
+
+
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
     """Give each side the same random numbers, of torch and of Python."""
@@ -320,6 +335,7 @@ def _refuse_difference(
 
 def _results_apart(first: object, second: object) -> tuple[float, str]:
     """Return the difference of the results, and both as text if they are one number."""
+    _refuse_unlike_kinds(first, second)
     one, two = flat(first), flat(second)
     if one is None and two is None:
         return 0.0, ""
@@ -332,6 +348,23 @@ def _results_apart(first: object, second: object) -> tuple[float, str]:
     if len(one) == 1:
         said = f" ({float(one):.4g} before, {float(two):.4g} after)"
     return _apart(one, two), said
+
+
+PLAIN: Final = frozenset({"Tensor", "Parameter"})
+
+
+def _refuse_unlike_kinds(first: object, second: object) -> None:
+    """Refuse a tensor of a class of its own on one side alone: it may work when read."""
+    ours, theirs = (
+        {type(one).__name__ for one in _numbers_in(it) if hasattr(one, "grad_fn")}
+        - PLAIN
+        for it in (first, second)
+    )
+    if ours != theirs:
+        _refuse(
+            f"it cannot be checked: one side alone returns a {', '.join(ours ^ theirs)}, "
+            "which may do its work when it is read; let both return a plain tensor"
+        )
 
 
 def _described(result: object, numbers: Any) -> str:
@@ -405,6 +438,9 @@ def _agreed(last: Watched, tolerance: float) -> str:
     )
 
 
+REFUSED: Final = "gpuperf.compare(before, after, same_training=True): "
+
+
 def _refuse(why: str) -> NoReturn:
-    msg = f"gpuperf.compare(before, after, same_training=True): {why}"
+    msg = f"{REFUSED}{why}"
     raise StepError(msg, ErrorId.GP714)

@@ -390,10 +390,12 @@ def with_clock(device: Device) -> MeasuringDevice:
 class EmulatingDevice(Device, Protocol):
     """A device without a clock, which says what a step would do on a GPU.
 
-    Findings name lines of the project below ``root``.
+    Findings name lines of the project below ``root``. ``between`` is what ran since the
+    step before the last one: ``setup``, and what the result of a step does when it is freed.
     """
 
     root: str
+    between: StepAudit | None = None
 
     @property
     def emulating(self) -> EmulatingDevice:

@@ -172,7 +172,8 @@ class PretendDevice(EmulatingDevice):
         assert self._gpu is not None  # noqa: S101 - it was entered before collection
         # What was recorded since the last step, such as a script made in ``setup``, is
         # kept apart from this step.
-        self._remember(self._gpu.end_step(locate_work=locate_work))
+        self.between = self._gpu.end_step(locate_work=locate_work)
+        self._remember(self.between)
         allowed = AllowedWaits(self.root)
         with heard_by(allowed.block):
             result = step(*arguments)
