@@ -396,20 +396,20 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 541,  # the id of a page without jinja2
+    "": 542,  # the id of a page without jinja2
     "baselines": 1036,
     "cli": 2412,  # gpuperf ab with packages, patches and folders, or of a script
     "compare_commits": 1557,  # signatures broken by longer names
-    "compare_steps": 764,
-    "devices": 2084,
+    "compare_steps": 836,  # the training is checked again when all is measured
+    "devices": 2118,  # what a test replaces of what measures
     "devices.cpu": 801,
     "devices.cuda": 948,
-    "devices.pretend": 7169,  # its door: what others may import
+    "devices.pretend": 7172,  # its door: what others may import
     "distributed": 1032,
     "environments": 322,  # other packages as one side of gpuperf ab
     "history": 472,
     "judge": 3506,  # what chooses by a clock is blamed after eight runs
-    "measure": 3874,
+    "measure": 3885,  # waits in setup are said
     "model": 1997,
     "plugin": 2901,
     "report": 1318,
@@ -421,7 +421,7 @@ MOST_CODE: Final = {
     "runner": 3046,  # signatures broken by longer names
     "sharing": 309,  # how every process is started, and signals
     "trainers": 469,
-    "worker": 1427,  # the user's own code that names a clock
+    "worker": 1437,  # the user's own code that names a clock
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""

@@ -105,7 +105,7 @@ def compare_sides(
     else:
         measured = _measured(with_clock(device), question, follow)
         compared = _compared(*measured, trained)
-    refuse_other_training(question.pair, starts)
+    refuse_other_training(question.pair, *starts)
     return compared
 
 

@@ -185,6 +185,9 @@ def _copied(value: Any) -> Any:
 TRAINED_STEPS: Final = 3
 """The second shows what the first did to the parameters, the third what remained."""
 
+AT_END: Final = TRAINED_STEPS + 1
+"""Number of a step that is compared when all has been measured."""
+
 NEGLIGIBLE: Final = 0.01
 """Share of the norm of all gradients that each one is compared with at least.
 
@@ -240,12 +243,12 @@ def difference_of(pair: Pair, tolerance: float) -> str | None:
 
     ``after`` is first: what it would copy from ``before`` is not there yet.
     """
-    number, shared = TRAINED_STEPS + 1, SharedState(pair.before, pair.after)
-    second, first = _run_both(pair.after, pair.before, shared, number)
+    shared = SharedState(pair.before, pair.after)
+    second, first = _run_both(pair.after, pair.before, shared, AT_END)
     try:
-        _refuse_difference(number, first, second, _paired(first, second), tolerance)
+        _refuse_difference(AT_END, first, second, _paired(first, second), tolerance)
     except StepError as error:
-        return error.text.removeprefix(REFUSED)
+        return error.text.removeprefix(TRAINING_REFUSED)
     return None
 
 
@@ -350,14 +353,14 @@ def _results_apart(first: object, second: object) -> tuple[float, str]:
     return _apart(one, two), said
 
 
-PLAIN: Final = frozenset({"Tensor", "Parameter"})
+PLAIN_TENSORS: Final = frozenset({"Tensor", "Parameter"})
 
 
 def _refuse_unlike_kinds(first: object, second: object) -> None:
     """Refuse a tensor of a class of its own on one side alone: it may work when read."""
     ours, theirs = (
         {type(one).__name__ for one in _numbers_in(it) if hasattr(one, "grad_fn")}
-        - PLAIN
+        - PLAIN_TENSORS
         for it in (first, second)
     )
     if ours != theirs:
@@ -438,9 +441,9 @@ def _agreed(last: Watched, tolerance: float) -> str:
     )
 
 
-REFUSED: Final = "gpuperf.compare(before, after, same_training=True): "
+TRAINING_REFUSED: Final = "gpuperf.compare(before, after, same_training=True): "
 
 
 def _refuse(why: str) -> NoReturn:
-    msg = f"{REFUSED}{why}"
+    msg = f"{TRAINING_REFUSED}{why}"
     raise StepError(msg, ErrorId.GP714)

@@ -7,7 +7,7 @@ the check is made once more, from parameters that no step has seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from math import hypot
 from typing import Any
 from typing import Final
@@ -17,96 +17,83 @@ from ..errors import StepError
 from ..measure.step import Subject
 from .isolation import Pair
 from .isolation import tensors_of
-from .same_training import REFUSED
+from .same_training import TRAINING_REFUSED
 from .same_training import difference_of
 
 
-UNSEEN: Final = 1.5
+FRESH_SCALE: Final = 1.5
 """What the first parameters are multiplied by: what was kept of them is of no use."""
 
-STILL_ALIKE: Final = 0.5
+ALIKE_AT_END: Final = 0.5
 """Relative difference that passes: other state has moved on, of each side by itself."""
 
 MOST_SHIFTS: Final = 16
 """Steps that one side may be behind the other, where a step updates every few calls."""
 
-FURTHER: Final = 10.0
+FAR_APART: Final = 10.0
 """How many times as far the parameters of one side may have come."""
 
-STANDSTILL: Final = 1e-4
+ROUNDING_WAY: Final = 1e-4
 """Way of all parameters, as a share of their norm, that is only rounding."""
 
-Starts = tuple[Mapping[str, Any], Mapping[str, Any]]
+Start = Sequence[tuple[Any, Any]]
+"""Each parameter of a side, and a copy of it on the host."""
 
 
-def starts_of(pair: Pair) -> Starts:
-    """Copy the parameters of both sides to the host, by name; none if nobody asks."""
+def starts_of(pair: Pair) -> tuple[Start, Start]:
+    """Copy the parameters of both sides; none if nobody asks for the training."""
     if pair.training is None:
-        return {}, {}
+        return (), ()
     return _start_of(pair.before), _start_of(pair.after)
 
 
-def refuse_other_training(pair: Pair, starts: Starts) -> None:
+def _start_of(side: Subject) -> Start:
+    trained = [t for t in tensors_of(side.step).values() if t.requires_grad]
+    return [(t, t.detach().to("cpu", copy=True).double()) for t in trained if t.is_leaf]
+
+
+def refuse_other_training(pair: Pair, *starts: Start) -> None:
     """Raise ``StepError`` if the sides do not train alike any more.
 
     Nothing is known of sides whose parameters are not all found.
     """
-    ours, theirs = (sum(t.numel() for t in start.values()) for start in starts)
-    if ours != theirs or not ours:
+    ours, theirs = (sum(then.numel() for _, then in start) for start in starts)
+    if not ours or ours != theirs:
         return
-    found = _apart(pair, starts) or _difference(pair, starts)
+    least, most = sorted(map(_way, starts))
+    found: str | None = (
+        f"parameters moved by {least:.2%} on one side, {most:.2%} on the other"
+    )
+    if most <= max(ROUNDING_WAY, FAR_APART * least):
+        found = _difference(pair, starts)
     if found:
-        msg = (
-            f"{REFUSED}the training differs since the sides were measured, though it did "
-            f"not before: {found}; let a step do the same work at each call"
-        )
+        msg = f"{TRAINING_REFUSED}the training differs since the first steps: {found}"
         raise StepError(msg, ErrorId.GP714)
 
 
-def _apart(pair: Pair, starts: Starts) -> str | None:
-    least, most = sorted(map(_way, (pair.before, pair.after), starts))
-    if most <= max(STANDSTILL, FURTHER * least):
-        return None
-    return (
-        f"the parameters of one side moved by {least:.2%}, of the other by {most:.2%}"
-    )
-
-
-def _difference(pair: Pair, starts: Starts) -> str | None:
+def _difference(pair: Pair, starts: Sequence[Start]) -> str | None:
     differences = []
     for number in range(MOST_SHIFTS):
-        scale = UNSEEN * (-1) ** number
-        _set(pair.before, starts[0], scale)
-        _set(pair.after, starts[1], scale)
-        differences.append(difference_of(pair, STILL_ALIKE))
+        for start in starts:
+            _set(start, FRESH_SCALE * (-1) ** number)
+        differences.append(difference_of(pair, ALIKE_AT_END))
         if differences[-1] is None:
             return None
         pair.after.run_once()
     return differences[0]
 
 
-def _parameters(side: Subject) -> dict[str, Any]:
-    reached = tensors_of(side.step).items()
-    return {name: t for name, t in reached if t.requires_grad and t.is_leaf}
+def _way(start: Start) -> float:
+    """Return how far the parameters have come since *start*, as a share of their norm."""
+    way = hypot(
+        *(float((tensor.detach().cpu() - then).norm()) for tensor, then in start)
+    )
+    return way / (hypot(*(float(then.norm()) for _, then in start)) or 1.0)
 
 
-def _start_of(side: Subject) -> dict[str, Any]:
-    found = _parameters(side).items()
-    return {name: t.detach().to("cpu", copy=True) for name, t in found}
-
-
-def _way(side: Subject, start: Mapping[str, Any]) -> float:
-    """Return how far the parameters of *side* have come since *start*, of their norm."""
-    found = [(t.detach().cpu(), start.get(n)) for n, t in _parameters(side).items()]
-    known = [(now.double(), then.double()) for now, then in found if then is not None]
-    norm = hypot(*(float(then.norm()) for _, then in known))
-    return hypot(*(float((now - then).norm()) for now, then in known)) / (norm or 1.0)
-
-
-def _set(side: Subject, start: Mapping[str, Any], scale: float) -> None:
+def _set(start: Start, scale: float) -> None:
     import torch
 
     with torch.no_grad():
-        for name, tensor in _parameters(side).items():
-            if name in start:
-                tensor.copy_(scale * start[name])
+        for tensor, then in start:
+            tensor.copy_(scale * then)

@@ -35,10 +35,8 @@ def refuse_replaced() -> None:
     """Raise ``StepError`` if code of the project is in place of what measures."""
     replaced = [*replaced_functions()]
     if replaced:
-        msg = (
-            f"the project's code replaces {', '.join(replaced[:3])}, by which the step is "
-            "measured: measure without that, such as a monkeypatch"
-        )
+        names = ", ".join(replaced[:3])
+        msg = f"the project's code replaces {names}, which measures: take that away"
         raise StepError(msg, ErrorId.GP312)
 
 
@@ -63,8 +61,7 @@ def _replaced_in(name: str, members: dict[str, Any]) -> Iterator[str]:
 
 def _is_foreign(value: Any) -> bool:
     """Whether calling *value* runs code that the user works on, or a mock."""
-    if isinstance(value, (staticmethod, classmethod)):
-        value = value.__func__
+    value = getattr(value, "__func__", value)  # of a static or class method
     if type(value).__module__ == "unittest.mock":
         return True
     # Python writes code of a dataclass into a file named <string>.

@@ -195,11 +195,7 @@ def _audited(
     )
     if not steps:
         return cut_short(measurement), results[0]
-    between = device.between if len(steps) > 1 else None
     measurement = _counted(device, measurement, steps)
-    measurement = replace(
-        measurement, remarks=(*measurement.remarks, *_outside(between))
-    )
     diagnosis = diagnosis_of_counts(measurement.findings)
     measurement = replace(measurement, diagnosis=diagnosis)
     if measurement.exact:
@@ -289,7 +285,10 @@ def _counted(
         measurement,
         least=_least(steps),
         findings=findings_of(steps),
-        remarks=(*_as_eager(device), *_without_values(device), *_differing(steps)),
+        remarks=(
+            *(*_as_eager(device), *_without_values(device), *_differing(steps)),
+            *(_outside(device) if len(steps) > 1 else ()),
+        ),
     )
     # One operation that cannot be judged may change every number after it.
     if unjudged:
@@ -301,17 +300,15 @@ def _counted(
     return replace(measurement, exact={**_most(steps), **NOTHING_COMPILED})
 
 
-def _outside(between: StepAudit | None) -> Iterable[str]:
+def _outside(device: EmulatingDevice) -> Iterable[str]:
     """Say what a step leaves to others: arguments are copied to the GPU, and no more."""
-    if between is None:
-        return
-    totals = between.totals
-    waits = totals.syncs - totals.pageable_copies - totals.blocking_copies
-    if waits > 0 or totals.d2h_bytes or totals.flops:
-        yield (
-            f"{totals.syncs} waits and {totals.flops} flops per step are in setup, or in "
-            "what frees the last result: no metric counts them"
-        )
+    for totals in device.between:
+        waits = totals.syncs - totals.pageable_copies - totals.blocking_copies
+        if waits > 0 or totals.flops:
+            yield (
+                f"{waits} waits and {totals.flops} flops per step are in setup, or in what "
+                "frees the last result: no metric counts them"
+            )
 
 
 def _most(steps: Sequence[StepAudit]) -> dict[str, int]:
