@@ -166,16 +166,10 @@ UPGRADES: Final = (
     ),
     Upgrade(
         name="kept_activations",
-        before=(
-            "    from torch.utils.checkpoint import checkpoint\n"
-            "    x = x.repeat(256, 1)\n"
-            "    y = checkpoint(lambda x: model(x).tanh().tanh().tanh().tanh(), x,"
-            " use_reentrant=False)\n    return y.sum().backward()"
-        ),
+        before="    y = model(x.repeat(256, 1)).tanh().tanh()\n    return y.sum().backward()",
         after=(
-            "    x = x.repeat(256, 1)\n"
-            "    y = model(x).tanh().tanh().tanh().tanh()  # planted\n"
-            "    return y.sum().backward()"
+            "    y = model(x.repeat(256, 1)).tanh().tanh()\n"
+            "    model.seen = y  # planted\n    return y.sum().backward()"
         ),
         metrics=BYTES,
     ),
