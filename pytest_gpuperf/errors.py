@@ -79,6 +79,7 @@ class ErrorId(Enum):
     GP309 = "Values that do not fit this machine"
     GP310 = "A bug of the simulated GPU"
     GP311 = "A training loop that ended too early"
+    GP312 = "A test that replaces what measures it"
 
     # Devices, and what must not be active on them.
     GP401 = "No such device here"

@@ -37,6 +37,8 @@ from .interleave import compare_steps
 from .isolation import Pair
 from .isolation import addresses_of
 from .isolation import begin
+from .seen_again import refuse_other_training
+from .seen_again import starts_of
 
 
 # The first steps of both sides: are these two that can be compared?
@@ -98,10 +100,14 @@ def compare_sides(
     Raises ``UsageError``, ``PreflightError``, ``StepError`` and whatever a step raises.
     """
     trained = begin(question.pair)
+    starts = starts_of(question.pair)
     if device.emulating is not None:
-        before, after = _audited(device.emulating, question)
-        return _compared(None, before, after, trained)
-    return _compared(*_measured(with_clock(device), question, follow), trained)
+        compared = _compared(None, *_audited(device.emulating, question), trained)
+    else:
+        measured = _measured(with_clock(device), question, follow)
+        compared = _compared(*measured, trained)
+    refuse_other_training(question.pair, *starts)
+    return compared
 
 
 def _measured(

@@ -31,6 +31,7 @@ from ..judge.training import in_order_of
 from ..judge.training import percent
 from ..measure.step import Subject
 from ..model.units import counted
+from .isolation import Pair
 from .isolation import SharedState
 from .isolation import tensors_of
 
@@ -196,6 +197,9 @@ def _copied(value: Any) -> Any:
 TRAINED_STEPS: Final = 3
 """The second shows what the first did to the parameters, the third what remained."""
 
+AT_END: Final = TRAINED_STEPS + 1
+"""Number of a step that is compared when all has been measured."""
+
 Pairs = tuple[tuple[Trained, Trained], ...]
 """What before trains, each with its counterpart in after."""
 
@@ -238,6 +242,20 @@ def _run_both(
     if number == 1:
         shared.refuse_change_by("after")
     return first, second
+
+
+def difference_of(pair: Pair, tolerance: float) -> str | None:
+    """Run a step of each side; say how it trains or returns other numbers, if it does.
+
+    ``after`` is first: what it would copy from ``before`` is not there yet.
+    """
+    shared = SharedState(pair.before, pair.after)
+    second, first = _run_both(pair.after, pair.before, shared, AT_END)
+    try:
+        _refuse_difference(AT_END, first, second, _paired(first, second), tolerance)
+    except StepError as error:
+        return error.text.removeprefix(TRAINING_REFUSED)
+    return None
 
 
 @contextmanager
@@ -316,6 +334,7 @@ def _refuse_difference(
 
 def _results_apart(first: object, second: object) -> tuple[float, str]:
     """Return the difference of the results, and both as text if they are one number."""
+    _refuse_unlike_kinds(first, second)
     one, two = flat(first), flat(second)
     if one is None and two is None:
         return 0.0, ""
@@ -328,6 +347,23 @@ def _results_apart(first: object, second: object) -> tuple[float, str]:
     if len(one) == 1:
         said = f" ({float(one):.4g} before, {float(two):.4g} after)"
     return _apart(one, two), said
+
+
+PLAIN_TENSORS: Final = frozenset({"Tensor", "Parameter"})
+
+
+def _refuse_unlike_kinds(first: object, second: object) -> None:
+    """Refuse a tensor of a class of its own on one side alone: it may work when read."""
+    ours, theirs = (
+        {type(one).__name__ for one in _numbers_in(it) if hasattr(one, "grad_fn")}
+        - PLAIN_TENSORS
+        for it in (first, second)
+    )
+    if ours != theirs:
+        _refuse(
+            f"it cannot be checked: one side alone returns a {', '.join(ours ^ theirs)}, "
+            "which may do its work when it is read; let both return a plain tensor"
+        )
 
 
 def _described(result: object, numbers: Any) -> str:
@@ -397,6 +433,9 @@ def _agreed(last: Watched, tolerance: float) -> str:
     )
 
 
+TRAINING_REFUSED: Final = "gpuperf.compare(before, after, same_training=True): "
+
+
 def _refuse(why: str) -> NoReturn:
-    msg = f"gpuperf.compare(before, after, same_training=True): {why}"
+    msg = f"{TRAINING_REFUSED}{why}"
     raise StepError(msg, ErrorId.GP714)

@@ -36,6 +36,7 @@ from .memory_picture import Picture
 if TYPE_CHECKING:
     from ..model.finding import Finding
     from .audit_record import StepAudit
+    from .audit_record import Totals
     from .pretend import MemoryAudit
 
 
@@ -399,10 +400,12 @@ def with_clock(device: Device) -> MeasuringDevice:
 class EmulatingDevice(Device, Protocol):
     """A device without a clock, which says what a step would do on a GPU.
 
-    Findings name lines of the project below ``root``.
+    Findings name lines of the project below ``root``. ``between`` is what ran between
+    the last two steps: ``setup``, and what the result of a step does when it is freed.
     """
 
     root: str
+    between: Sequence[Totals]
 
     @property
     def emulating(self) -> EmulatingDevice:

@@ -288,7 +288,10 @@ def _counted(
         least=_least(steps),
         findings=findings_of(steps),
         operations=steps[0].operations,
-        remarks=(*_as_eager(device), *_without_values(device), *_differing(steps)),
+        remarks=(
+            *(*_as_eager(device), *_without_values(device), *_differing(steps)),
+            *(_outside(device) if len(steps) > 1 else ()),
+        ),
     )
     # One operation that cannot be judged may change every number after it.
     if unjudged:
@@ -298,6 +301,17 @@ def _counted(
         lacking = measurement.lacking(dict.fromkeys(_COMPILED, AS_EAGER))
         return replace(lacking, exact=_most(steps))
     return replace(measurement, exact={**_most(steps), **NOTHING_COMPILED})
+
+
+def _outside(device: EmulatingDevice) -> Iterable[str]:
+    """Say what a step leaves to others: arguments are copied to the GPU, and no more."""
+    for totals in device.between:
+        waits = totals.syncs - totals.pageable_copies - totals.blocking_copies
+        if waits > 0 or totals.flops:
+            yield (
+                f"{waits} waits and {totals.flops} flops per step are in setup, or in what "
+                "frees the last result: no metric counts them"
+            )
 
 
 def _most(steps: Sequence[StepAudit]) -> dict[str, int]:

@@ -50,6 +50,7 @@ from .compile_again import compiled_again
 from .fixture import Measurer
 from .fixture import measurer_key
 from .items import asks
+from .items import keep_budgets
 from .items import recorded
 from .measurer import NO_LISTENER
 from .measurer import CallListener
@@ -269,6 +270,7 @@ class MeasuringProcess:
         request = self._request
         seed = request.settings.seed
         draws.begin(draws.seed_of(item.nodeid, request.number, seed))
+        keep_budgets(item)
 
     # First: a fixture that ends pytest while it is torn down must not undo a call that
     # has ended.

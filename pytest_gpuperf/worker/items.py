@@ -22,7 +22,9 @@ from ..devices.own_code import name_of
 from ..judge.operations import fitted
 from ..marks import AUTO_MARK
 from ..marks import BUDGET_MARK
+from ..marks import budgets_of
 from ..marks import ranks_of
+from ..model.budget import Budget
 from ..model.finding import Diagnosis
 from ..model.finding import Location
 from ..model.finding import Wait
@@ -230,3 +232,20 @@ def _relative_path(root: Path, path: str) -> str:
     if not Path(path).is_relative_to(root):
         return path
     return Path(path).relative_to(root).as_posix()
+
+
+# The budgets of a test, which its own code cannot take away.
+
+_marked_key: Final[pytest.StashKey[tuple[Budget, ...]]] = pytest.StashKey()
+
+
+def keep_budgets(item: pytest.Item) -> None:
+    """Keep the budgets of the marks that *item* has before its code runs."""
+    item.stash[_marked_key] = budgets_of(item)
+
+
+def kept_budgets_of(item: pytest.Item) -> tuple[Budget, ...]:
+    """Return the budgets of all marks of *item*, also of those that its code took away."""
+    marked = budgets_of(item)
+    kept = item.stash.get(_marked_key, ())
+    return (*marked, *(budget for budget in kept if budget not in marked))

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
@@ -21,6 +22,7 @@ from ..compare_steps.isolation import Pair
 from ..devices.base import Device
 from ..devices.base import EmulatingDevice
 from ..devices.base import with_clock
+from ..devices.replaced import refuse_replaced
 from ..errors import ErrorId
 from ..errors import StepError
 from ..judge.budget import fit_of
@@ -61,6 +63,7 @@ from .call_result import Prospect
 from .compile_again import CompileFolders
 from .fixture import FixtureCall
 from .items import below
+from .items import kept_budgets_of
 
 
 if TYPE_CHECKING:
@@ -191,21 +194,23 @@ class Measuring:
         return [call.measurement.test for call in self._calls.get(test, ())]
 
     def last(self, item: pytest.Item) -> Measurement | None:
+        """Return a copy: what is judged is not the test's to change."""
         calls = self._calls.get(item.nodeid)
-        return calls[-1].measurement if calls else None
+        return deepcopy(calls[-1].measurement) if calls else None
 
     def measure(self, call: FixtureCall, subject: Subject) -> object:
         item = call.item
         self._refuse_missing_ranks(item)
         test = self._new_key(item, call.name)
         self._listener.arriving(test)
-        budgets = (parse_budget(call.budget), *budgets_of(item))
+        budgets = (parse_budget(call.budget), *kept_budgets_of(item))
         plan = self._plan(item, test, budgets)
         with self._listener.alone():
             measured = measured_call(
                 self._device, self._compared(subject, test, item, budgets), plan
             )
         _refuse_unreal_time(measured.measurement)
+        refuse_replaced()
         found = replace(measured.measurement, unseeded=draws.is_unseeded())
         if not plan.only_times:
             found = self._folders.completed(found, plan.asked)
@@ -354,10 +359,11 @@ class Measuring:
             found = compare_sides(
                 self._device, question, partial(self._listener.follow, test)
             )
+        refuse_replaced()
         comparisons[test] = replace(
             found,
             after=below(item.config.rootpath, replace(found.after, test=test)),
-            budgets=(parse_budget(call.budget), *budgets_of(item)),
+            budgets=(parse_budget(call.budget), *kept_budgets_of(item)),
         )
         return Compared(found.sides)
 

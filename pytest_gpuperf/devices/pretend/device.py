@@ -35,6 +35,7 @@ from ...model.metrics import limited_by
 from ..allow_sync import Allowance
 from ..allow_sync import heard_by
 from ..audit_record import StepAudit
+from ..audit_record import Totals
 from ..base import EmulatingDevice
 from ..base import Step
 from ..host_clock import HostClock
@@ -137,6 +138,7 @@ class PretendDevice(EmulatingDevice):
         self._gib = gib
         self._pretence = ExitStack()
         self._gpu: PretendGpu | None = None
+        self.between: Sequence[Totals] = ()
         self._made: list[Finding] = []
         self._as_eager: list[Finding] = []
 
@@ -173,7 +175,9 @@ class PretendDevice(EmulatingDevice):
         assert self._gpu is not None  # noqa: S101 - it was entered before collection
         # What was recorded since the last step, such as a script made in ``setup``, is
         # kept apart from this step.
-        self._remember(self._gpu.end_step(locate_work=locate_work))
+        before = self._gpu.end_step(locate_work=locate_work)
+        self.between = (before.totals,)
+        self._remember(before)
         allowed = AllowedWaits(self.root)
         log = self._gpu.recorder.log
         modules = log.following_modules() if locate_work else nullcontext()
