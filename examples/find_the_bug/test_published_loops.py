@@ -1,8 +1,7 @@
 """Two training loops as they were published, and what each repair takes out of a step.
 
 Both read their loss in every step. The first one's "pinned" run changed three things at
-once and took 19.92 s in place of 42.71 s; the second one was shown to a profiler. Follow
-docs/guides/find-the-bug.md to find their faults by yourself.
+once and took 19.92 s in place of 42.71 s; the second one was shown to a profiler.
 """
 
 from __future__ import annotations
