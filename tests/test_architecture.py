@@ -400,7 +400,7 @@ MOST_CODE: Final = {
     "baselines": 1036,
     "cli": 2443,  # whether a script trains the same
     "compare_commits": 1644,  # whether both sides train the same
-    "compare_steps": 959,  # records of what steps train, for another process
+    "compare_steps": 965,  # records of what steps train, for another process
     "devices": 2084,
     "devices.cpu": 801,
     "devices.cuda": 948,
@@ -408,9 +408,9 @@ MOST_CODE: Final = {
     "distributed": 1032,
     "environments": 322,  # other packages as one side of gpuperf ab
     "history": 472,
-    "judge": 3713,  # whether records of two sides train the same
+    "judge": 3715,  # whether records of two sides train the same
     "measure": 3874,
-    "model": 2066,  # the training of a side, and its answer
+    "model": 2067,  # the training of a side, and its answer
     "plugin": 2901,
     "report": 1318,
     "report.ci": 630,
