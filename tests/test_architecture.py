@@ -398,9 +398,9 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 549,  # the id of a page without jinja2
     "baselines": 1082,
-    "cli": 2621,  # gpuperf ab with packages, patches and folders, or of a script
-    "compare_commits": 1839,  # signatures broken by longer names
-    "compare_steps": 1031,  # the training is checked again when all is measured
+    "cli": 2621,  # whether a script trains the same
+    "compare_commits": 1839,  # whether both sides train the same
+    "compare_steps": 1037,  # records of what steps train, for another process
     "devices": 2234,  # what a test replaces of what measures
     "devices.cpu": 805,
     "devices.cuda": 948,
@@ -408,9 +408,9 @@ MOST_CODE: Final = {
     "distributed": 1032,
     "environments": 421,  # the releases of a package
     "history": 472,
-    "judge": 3853,  # what chooses by a clock is blamed after eight runs
+    "judge": 3855,  # whether records of two sides train the same
     "measure": 3879,  # waits in setup are said
-    "model": 2096,  # the training of a side, and its answer
+    "model": 2097,  # the training of a side, and its answer
     "plugin": 2901,
     "report": 1318,
     "report.ci": 630,

@@ -27,6 +27,9 @@ from .sketch import of_numbers
 from .sketch import sketch_of
 
 
+ROUNDINGS: Final = 2
+"""How often an optimizer rounds a number in a step, in units of the last place."""
+
 HOW_NOT_HOW_FAR: Final = frozenset(
     {"params", "foreach", "fused", "capturable", "differentiable", "initial_lr"}
 )
@@ -176,12 +179,18 @@ class _Moving:
             self._gradient /= float(scale)
         self._start = numbers_of(tensor) if value is None else value
         self._movement: Sketch | None = None
+        self._rounding = 0.0
         self._options: Mapping[str, str] = {}
 
     def move(self, options: Mapping[str, str]) -> None:
         """Note how far it has moved; a number without a gradient moves by rounding."""
+        import torch
+
         moved = numbers_of(self.tensor) - self._start
-        self._movement = of_numbers(moved * self._gradient.abs())
+        weight = self._gradient.abs()
+        self._movement = of_numbers(moved * weight)
+        unit = torch.finfo(self.tensor.dtype).eps
+        self._rounding = ROUNDINGS * unit * of_numbers(self._start * weight).norm
         self._options = options
 
     def ended(self, *, first: bool) -> TrainedTensor:
@@ -192,6 +201,7 @@ class _Moving:
             value=of_numbers(self._start, shape) if first else None,
             gradient=of_numbers(self._gradient, shape),
             movement=self._movement,
+            rounding=self._rounding,
             options=self._options,
         )
 

@@ -208,7 +208,8 @@ def _differences(one: TrainingRecord, two: TrainingRecord) -> Iterator[Apart]:
     # Coarser numbers on one side alone are a difference, and no reason to tolerate it.
     tolerated = min(EQUAL_WITHIN.get(run.precision, COARSEST) for run in (one, two))
     for number, steps in enumerate(zip(one.steps, two.steps, strict=False), start=1):
-        yield from _Steps(number, *steps, tolerated).differences()
+        # What is apart by rounding makes the next step begin apart.
+        yield from _Steps(number, *steps, number * tolerated).differences()
     if len(one.steps) != len(two.steps):
         begin = f"before makes {counted(len(one.steps), 'step')}"
         yield Apart(f"{begin}, after {len(two.steps)}", inf, NO_DEGREE)
@@ -256,9 +257,8 @@ class _Steps(NamedTuple):
                 what = f"movement of {our.name} in"
                 moved = self._apart(what, our.movement, their.movement)
                 # Adam makes whole steps of gradients that are only rounding.
-                if gradient.apart:
-                    moved = moved._replace(tolerated=sqrt(self.tolerated))
-                yield moved
+                within = sqrt(self.tolerated) if gradient.apart else self.tolerated
+                yield moved._replace(tolerated=max(within, _rounded(our, their)))
 
     def _returned(self) -> Iterator[Apart]:
         """Compare what both return, if that is as many numbers."""
@@ -304,6 +304,12 @@ def _split_otherwise(one: TrainedStep, two: TrainedStep) -> str:
         if old != new:
             return f"{our.name} has the shape {old}, after {their.name} has {new}"
     return ""
+
+
+def _rounded(*pair: TrainedTensor) -> float:
+    """Return how far a movement is apart by rounding, as a number that is large moves."""
+    norm = max(each.movement.norm for each in pair if each.movement)
+    return max(each.rounding for each in pair) / (norm or 1.0)
 
 
 def _norm_of(step: TrainedStep) -> float:

@@ -54,7 +54,8 @@ class Sketch:
 class TrainedTensor:
     """A parameter in one update: its gradient, and its movement.
 
-    ``value`` is where it began, in the first step. In the movement each number weighs as its gradient does. ``options`` are those of its
+    ``value`` is where it began, in the first step. ``rounding`` is what the movement is
+    off by if each number is rounded a few times. In the movement each number weighs as its gradient does. ``options`` are those of its
     optimizer that decide how it moves.
     """
 
@@ -62,6 +63,7 @@ class TrainedTensor:
     gradient: Sketch
     value: Sketch | None = None
     movement: Sketch | None = None
+    rounding: float = 0.0
     options: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -248,3 +248,21 @@ def test_a_side_without_values_is_not_compared() -> None:
     lost = replace(RUN, missing="values do not fit")
 
     assert answer(RUN, lost) == (TrainingAnswer.NOT_COMPARED, "values do not fit")
+
+
+def test_a_movement_of_less_than_the_last_place_of_its_numbers_may_be_any() -> None:
+    other = replace(WEIGHT, movement=many(*[-8.0] * 16))
+
+    assert answer(RUN, with_tensor(other))[0] is TrainingAnswer.DIFFERS
+    coarse = replace(other, rounding=16.1)
+    assert answer(RUN, with_tensor(coarse))[0] is TrainingAnswer.SAME
+
+
+def test_rounding_adds_up_from_step_to_step() -> None:
+    apart = replace(STEP, returned=number(2.0 * (1 + 2.5e-4)))
+
+    second = replace(RUN, steps=(STEP, apart, STEP))
+    third = replace(RUN, steps=(STEP, STEP, apart))
+
+    assert answer(RUN, second)[0] is TrainingAnswer.DIFFERS
+    assert answer(RUN, third)[0] is TrainingAnswer.SAME
