@@ -12,7 +12,6 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -278,36 +277,46 @@ def unchanged(folder: Path) -> int:
     return clean
 
 
-def measured(folder: Path, *, kind: str) -> None:
-    """Print what the digest adds to a measurement: medians of ratios in turns."""
+def cost_on_cpu(folder: Path) -> None:
+    """Print what the digest adds to a run: the median of ratios in turns."""
     version = Version(folder, PROGRAM)
-    with ExitStack() as stack:
-        root = str(folder)
-        device: Any = (
-            CpuDevice(root=root) if kind == "cpu" else PretendDevice(root=root)
-        )
-        device.enter()
-        stack.callback(device.leave)
-        step = version.trainer(device.torch_device)
-        plan = MeasurePlan(test="t", seconds=60.0, root=folder)
-        run: Callable[[], Any] = partial(
-            measured_call, device, Subject(step=step), plan
-        )
-        run()
-        ratios, sizes = [], set()
-        for _ in range(9):
-            with_it, found = timed(run)
-            with (
-                patch.object(OperationLog, "saw", lambda *_, **__: None),
-                patch.object(CpuDevice, "operations", lambda *_: ()),
-            ):
-                without, _ = timed(run)
-            ratios.append(with_it / without)
-            lines = below(folder, found.measurement).operations
-            sizes.add(len(json.dumps(encode_briefly(lines))))
+    device = CpuDevice(root=str(folder))
+    plan = MeasurePlan(test="t", seconds=60.0, root=folder)
+    subject = Subject(step=version.step)
+    run: Callable[[], Any] = partial(measured_call, device, subject, plan)
+    run()
+    ratios = []
+    for _ in range(5):
+        with_it, found = timed(run)
+        with patch.object(CpuDevice, "operations", lambda *_: ()):
+            without, _ = timed(run)
+        ratios.append(with_it / without)
     shown = ", ".join(f"{ratio:.3f}" for ratio in sorted(ratios))
-    print(f"{kind}: a run takes {median(ratios):.3f} times as long ({shown})")
-    print(f"{kind}: {with_it:.2f} s of CPU time a run, digest of {max(sizes)} bytes")
+    size = len(json.dumps(encode_briefly(below(folder, found.measurement).operations)))
+    print(f"cpu: a run takes {median(ratios):.3f} times as long ({shown})")
+    print(f"cpu: {with_it:.2f} s of CPU time a run, digest of {size} bytes")
+
+
+def cost_on_pretend(folder: Path) -> None:
+    """Print what the digest adds to the one step of a run that locates its work."""
+    version = Version(folder, PROGRAM)
+    device = PretendDevice(root=str(folder))
+    device.enter()
+    step = version.trainer("cuda")
+    plain: Callable[[], Any] = partial(device.audit, step, ())
+    located: Callable[[], Any] = partial(device.audit, step, (), locate_work=True)
+    plain()
+    took: list[tuple[float, float, float]] = []
+    for _ in range(15):
+        with patch.object(OperationLog, "saw", lambda *_, **__: None):
+            without, _ = timed(located)
+        took.append((timed(plain)[0], without, timed(located)[0]))
+    device.leave()
+    shown = [f"{1e3 * median(times):.1f}" for times in zip(*took, strict=True)]
+    print(
+        f"pretend: a step takes {shown[0]} ms, one that locates its work {shown[1]} ms, "
+        f"with the digest {shown[2]} ms"
+    )
 
 
 def timed(run: Callable[[], Any]) -> tuple[float, SimpleNamespace]:
@@ -320,8 +329,8 @@ def main() -> None:
     torch.set_num_threads(1)
     with TemporaryDirectory() as name:
         if "cost" in sys.argv[1:]:
-            for kind in ("cpu", "pretend"):
-                measured(Path(name) / kind, kind=kind)
+            cost_on_cpu(Path(name) / "cpu")
+            cost_on_pretend(Path(name) / "pretend")
             return
         hits, clean = planted(Path(name)), unchanged(Path(name))
     print(f"planted: {hits} of {len(PLANTED)} named within three lines of blame")
