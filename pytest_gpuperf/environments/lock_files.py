@@ -37,7 +37,7 @@ def installed() -> Pins:
     """Return what this interpreter can import now."""
     return {
         canonicalize_name(found.metadata["Name"]): found.version
-        for found in distributions()
+        for found in reversed([*distributions()])  # the first one on the path counts
         if "Name" in found.metadata  # a folder that an installer left behind has none
     }
 

@@ -158,3 +158,16 @@ def test_a_pin_is_met_as_versions_are_compared(
 
 def test_what_is_installed_has_its_version() -> None:
     assert installed()["pytest"] == pytest.__version__
+
+
+def test_of_a_package_that_is_there_twice_the_one_that_is_imported_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place, version in (("first", "2.0"), ("second", "1.0")):
+        about = tmp_path / place / f"twiceops-{version}.dist-info"
+        about.mkdir(parents=True)
+        (about / "METADATA").write_text(f"Name: twiceops\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(tmp_path / "second")
+    monkeypatch.syspath_prepend(tmp_path / "first")
+
+    assert installed()["twiceops"] == "2.0"
