@@ -1,6 +1,6 @@
 """``gpuperf ab --with=fastops==2.0``, where each function of the package got worse.
 
-    python benchmarks/planted_upgrades.py [--unchanged N] [--device cpu] [--out FILE]
+    python benchmarks/planted_upgrades.py [--unchanged N] [--device cpu] [--only NAME] [--out FILE]
 
 ``fastops`` is a package of this benchmark: one function a test, each with one planted
 change in 2.0, of which five change the training, and some of these no count. 1.0 is installed, and 1.1
@@ -169,7 +169,8 @@ UPGRADES: Final = (
         before="    y = model(x.repeat(256, 1)).tanh().tanh()\n    return y.sum().backward()",
         after=(
             "    y = model(x.repeat(256, 1)).tanh().tanh()\n"
-            "    model.seen = y  # planted\n    return y.sum().backward()"
+            "    model.seen = [*getattr(model, 'seen', [])[-1:], y]  # planted\n"
+            "    return y.sum().backward()"
         ),
         metrics=BYTES,
     ),
@@ -315,12 +316,13 @@ class Place:
             "XDG_CACHE_HOME": str(folder / "caches"),
         }
 
-    def compare(self, version: str, device: str) -> dict[str, Any]:
-        """Type the command for all tests of *device*; return what it says of each."""
+    def compare(self, version: str, device: str, only: str = "") -> dict[str, Any]:
+        """Type the command for the tests of *device*; return what it says of each."""
         start = time.monotonic()
         typed = ("ab", f"--with=fastops=={version}", f"--device={device}", "--json")
+        tests = (f"test_{device}.py", "-k", only)
         done = subprocess.run(
-            [sys.executable, "-m", "pytest_gpuperf", *typed, "--", f"test_{device}.py"],
+            [sys.executable, "-m", "pytest_gpuperf", *typed, "--", *tests],
             cwd=self.project,
             env=self._environ,
             capture_output=True,
@@ -334,8 +336,8 @@ class Place:
             f"exit status {done.returncode}",
             file=sys.stderr,
         )
-        tests = json.loads(done.stdout)["tests"]
-        return {test["test"].rpartition("::test_")[2]: test for test in tests}
+        found = json.loads(done.stdout)["tests"]
+        return {test["test"].rpartition("::test_")[2]: test for test in found}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -428,6 +430,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--unchanged", type=int, default=0)
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--only", default="", help="names, as pytest -k takes them")
     parser.add_argument("--device", choices=DEVICES, action="append")
     arguments = parser.parse_args()
     lines = planted_lines(source("2.0"))
@@ -437,7 +440,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         place = Place(Path(folder))
         for device in arguments.device or DEVICES:
-            said |= place.compare("2.0", device)
+            said |= place.compare("2.0", device, arguments.only)
             if arguments.out:
                 arguments.out.write_text(json.dumps(said, indent=1), encoding="utf-8")
         while pairs < arguments.unchanged:
