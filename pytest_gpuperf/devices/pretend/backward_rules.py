@@ -209,6 +209,8 @@ def _is_alone(args: Sequence[Any]) -> bool:
         first.shape == second.shape
         and first.inside.dtype is second.inside.dtype
         and first.inside.layout is second.inside.layout is torch.strided
+        # Torch's name for "not dense": a gradient that was expanded has no room of its own.
+        and not torch._debug_has_internal_overlap(first.inside)  # noqa: SLF001
         and ENGINE_ALONE.owns(_owners(first))
     )
 

@@ -495,3 +495,18 @@ def test_a_program_that_uses_the_collector_is_told_the_truth(
     assert found is not None
     assert found.nbytes == (2**20 if switch is gc.disable else 0)
     gc.unfreeze()
+
+
+def test_a_gradient_that_was_expanded_is_added_into_a_tensor_of_its_own(
+    audited: Run,
+) -> None:
+    def program() -> None:
+        leaf, mask = (torch.ones(2, 3, 8, 8, device="cuda") for _ in range(2))
+        used = leaf.requires_grad_() * 1
+        ((mask * used).sum((2, 3)).mean() + used.sum((2, 3)).mean()).backward()
+        grads.append(leaf.grad)
+
+    grads: list[object] = []
+    audited(program)
+
+    assert grads != [None]
