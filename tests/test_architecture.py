@@ -398,7 +398,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 549,  # the id of a page without jinja2
     "baselines": 1082,
-    "cli": 2621,  # whether a script trains the same
+    "cli": 2622,  # whether a script trains the same
     "compare_commits": 1839,  # whether both sides train the same
     "compare_steps": 1037,  # records of what steps train, for another process
     "devices": 2234,  # what a test replaces of what measures

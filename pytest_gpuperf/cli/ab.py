@@ -72,12 +72,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     _add_changes(parser)
     add_device_argument(parser)
-    parser.add_argument(
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument(
         "--markdown",
         action="store_true",
         help="print the table for a pull request",
     )
-    parser.add_argument("--json", action="store_true", help="print JSON and no table")
+    form.add_argument("--json", action="store_true", help="print JSON and no table")
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
