@@ -409,7 +409,7 @@ MOST_CODE: Final = {
     "environments": 421,  # the releases of a package
     "history": 472,
     "judge": 3855,  # whether records of two sides train the same
-    "measure": 3879,  # waits in setup are said
+    "measure": 3880,  # waits in setup are said
     "model": 2097,  # the training of a side, and its answer
     "plugin": 2901,
     "report": 1318,

@@ -32,6 +32,7 @@ from ..model.metrics import OPS
 from ..model.metrics import PAGEABLE_COPIES
 from ..model.metrics import STEPWISE
 from ..model.metrics import SYNCS
+from ..model.units import counted
 from .bottleneck import diagnosis_of_counts
 from .compilation import NOTHING_COMPILED
 from .further_steps import LOOKED_SHARE
@@ -306,11 +307,12 @@ def _counted(
 def _outside(device: EmulatingDevice) -> Iterable[str]:
     """Say what a step leaves to others: arguments are copied to the GPU, and no more."""
     for totals in device.between:
-        waits = totals.syncs - totals.pageable_copies - totals.blocking_copies
-        if waits > 0 or totals.flops:
+        waits = max(0, totals.syncs - totals.pageable_copies - totals.blocking_copies)
+        if waits or totals.flops:
+            work = f"{counted(waits, 'wait')} and {counted(totals.flops, 'flop')}"
             yield (
-                f"{waits} waits and {totals.flops} flops per step are in setup, or in what "
-                "frees the last result: no metric counts them"
+                f"{work} per step are in setup, or in what frees the last result: no "
+                "metric counts them"
             )
 
 

@@ -56,7 +56,7 @@ def device() -> Iterator[PretendDevice]:
 
 
 OUTSIDE: Final = (
-    "1 waits and 1024 flops per step are in setup, or in what frees the last result: no "
+    "1 wait and 1024 flops per step are in setup, or in what frees the last result: no "
     "metric counts them"
 )
 
@@ -352,7 +352,8 @@ def compared(before: Step, after: Step, *, is_reused: bool = False) -> str:
         pair=pair, test="t.py::t", seconds=60.0, tolerance=0.02, detect=0.05
     )
     script = {"t#before": {"step_ms": 10.0}, "t#after": {"step_ms": 5.0}}
-    return compare_sides(ScriptedDevice(script, 0), question).sides.training
+    training = compare_sides(ScriptedDevice(script, 0), question).sides.training
+    return training.text if training else ""
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def test_times_and_counts_of_both_sides_stand_beside_each_other() -> None:
     assert sides.before == {"peak_allocated_bytes": 90 * 2**20, "syncs": 2}
     assert sides.after == {"peak_allocated_bytes": 80 * 2**20, "syncs": 1}
     assert sides.unmeasured["ops"] == "the scripted device copies nothing"
-    assert sides.training == ""
+    assert sides.training is None
 
 
 def test_after_is_a_measurement_with_its_findings_and_no_time_that_could_be_judged() -> (

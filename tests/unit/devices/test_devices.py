@@ -31,7 +31,7 @@ MAY_BE_INHERITED: Final = {
     *("is_ranked", "any_rank", "together", "timed_fetch"),
     *("lines_take_time", "plain_profile", "remarks", "at_peak"),
     *("core_ns", "undisturbed_core_ns", "work", "others_ns", "disturbance"),
-    *("record_event", "span_ms", "clock_mhz", "counters", "fingerprint"),
+    *("record_event", "span_ms", "clock_mhz", "counters", "fingerprint", "operations"),
     *("left_behind", "garbage_of_step", "picture_memory", "blocks"),
     "record_allocations",
 }

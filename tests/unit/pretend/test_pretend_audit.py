@@ -94,7 +94,10 @@ def test_counts_are_those_of_a_step_and_not_of_setup_or_the_first(
     assert measurement.exact["ops"] > 1
     assert measurement.times == {}
     assert measurement.environment.hardware.key == "pretend-cuda"
-    assert measurement.remarks == ()
+    (remark,) = measurement.remarks
+    assert remark.startswith(
+        "1 wait and 0 flops per step are in setup, or in what frees"
+    )
 
 
 def test_a_finding_says_what_where_and_why(device: PretendDevice) -> None:
