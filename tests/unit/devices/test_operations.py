@@ -8,15 +8,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-import torch
-from torch import nn
-from torch.utils.checkpoint import checkpoint
 
-from pytest_gpuperf.devices.operations import operations_of_step
-from pytest_gpuperf.devices.pretend.device import PretendDevice
-from pytest_gpuperf.judge.operations import fitted
-from pytest_gpuperf.model.finding import CALLED
-from pytest_gpuperf.model.operations import LineWork
+
+torch = pytest.importorskip("torch")
+
+from torch import nn  # noqa: E402 - only with torch
+from torch.utils.checkpoint import checkpoint  # noqa: E402
+
+from pytest_gpuperf.devices.operations import operations_of_step  # noqa: E402
+from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
+from pytest_gpuperf.judge.operations import fitted  # noqa: E402
+from pytest_gpuperf.model.finding import CALLED  # noqa: E402
+from pytest_gpuperf.model.operations import LineWork  # noqa: E402
 
 
 ROOT = str(Path(__file__).parent)
