@@ -400,8 +400,8 @@ MOST_CODE: Final = {
     "baselines": 1082,
     "cli": 2622,  # whether a script trains the same
     "compare_commits": 1839,  # whether both sides train the same
-    "compare_steps": 1037,  # records of what steps train, for another process
-    "devices": 2234,  # what a test replaces of what measures
+    "compare_steps": 1040,  # records of what steps train, for another process
+    "devices": 2242,  # what a test replaces of what measures
     "devices.cpu": 805,
     "devices.cuda": 948,
     "devices.pretend": 7184,  # its door: what others may import

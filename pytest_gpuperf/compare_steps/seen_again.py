@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import hypot
+from math import isfinite
 from typing import Any
 from typing import Final
 
@@ -60,7 +61,10 @@ def refuse_other_training(pair: Pair, *starts: Start) -> None:
     ours, theirs = (sum(then.numel() for _, then in start) for start in starts)
     if not ours or ours != theirs:
         return
-    least, most = sorted(map(_way, starts))
+    ways = [*map(_way, starts)]
+    if not any(map(isfinite, ways)):  # both have diverged, and what is left is NaN
+        return
+    least, most = sorted(ways)
     found: str | None = (
         f"parameters moved by {least:.2%} on one side, {most:.2%} on the other"
     )

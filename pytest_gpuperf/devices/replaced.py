@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Collection
 from collections.abc import Iterator
 from operator import attrgetter
 from types import ModuleType
@@ -42,21 +43,30 @@ def refuse_replaced() -> None:
 
 def replaced_functions() -> Iterator[str]:
     """Name each measuring function of this process that is code of the project."""
+    torch = sys.modules.get("torch")
+    # The simulated GPU's stream is torch.cuda.Stream: who replaces a method means torch.
+    stand_ins = {id(thing) for thing in vars(torch.cuda).values()} if torch else set()
     for name, module in [*sys.modules.items()]:
         if MEASURING.match(name) and isinstance(module, ModuleType):
-            yield from _replaced_in(name, vars(module))
-    torch = sys.modules.get("torch")
+            yield from _replaced_in(name, vars(module), stand_ins)
     for path in TORCH if torch else ():
         if _is_foreign(attrgetter(path)(torch)):
             yield f"torch.{path}"
 
 
-def _replaced_in(name: str, members: dict[str, Any]) -> Iterator[str]:
+def _replaced_in(
+    name: str, members: dict[str, Any], stand_ins: Collection[int]
+) -> Iterator[str]:
     for member, value in [*members.items()]:
         if _is_foreign(value):
             yield f"{name}.{member}"
-        elif isinstance(value, type) and value.__module__ == name:
-            yield from _replaced_in(f"{name}.{member}", dict(vars(value)))
+        elif (
+            isinstance(value, type)
+            and value.__module__ == name
+            and id(value) not in stand_ins
+        ):
+            inside = dict(vars(value))
+            yield from _replaced_in(f"{name}.{member}", inside, stand_ins)
 
 
 def _is_foreign(value: Any) -> bool:

@@ -249,7 +249,8 @@ SLOW: Final = """
 from pytest_gpuperf.devices.host_clock import HostClock
 
 WALL, PASSED_NS = HostClock.wall_ns, [0]
-HostClock.wall_ns = staticmethod(lambda: WALL() + PASSED_NS[0])
+# Not code of this file: a clock that a test replaces is refused.
+HostClock.wall_ns = staticmethod(eval("lambda: WALL() + PASSED_NS[0]"))
 
 
 def test_a(gpuperf):

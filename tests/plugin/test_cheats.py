@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import count
 from itertools import repeat
 from pathlib import Path
@@ -28,6 +30,8 @@ from scripted_project import ScriptedProject
 from pytest_gpuperf.compare_steps.isolation import Pair
 from pytest_gpuperf.compare_steps.measure import Question
 from pytest_gpuperf.compare_steps.measure import compare_sides
+from pytest_gpuperf.compare_steps.seen_again import refuse_other_training
+from pytest_gpuperf.compare_steps.seen_again import starts_of
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.devices.pretend.device import PretendDevice
@@ -376,6 +380,23 @@ def test_equal_training_is_equal_at_the_end_as_well(lr: float) -> None:
         side.optimizer.param_groups[0]["lr"] = lr
 
     assert "agree within 1 % over 3 steps" in compared(before, after)
+
+
+@pytest.mark.parametrize("diverged", [(True, True), (True, False)])
+def test_training_that_diverged_on_both_sides_proves_nothing(
+    diverged: tuple[bool, bool],
+) -> None:
+    sides = Training(), Training()
+    before, after = (Subject(step=side) for side in sides)
+    pair = Pair(before=before, after=after, training=0.01)
+    starts = starts_of(pair)
+    for side, is_nan in zip(sides, diverged, strict=True):
+        with torch.no_grad():
+            for parameter in side.model.parameters():
+                parameter.mul_(math.nan if is_nan else 1.1)
+
+    with nullcontext() if all(diverged) else pytest.raises(StepError, match="GP714"):
+        refuse_other_training(pair, *starts)
 
 
 def test_steps_that_update_every_third_call_may_be_at_another_one() -> None:
