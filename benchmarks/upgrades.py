@@ -416,8 +416,7 @@ def main(wanted: str = "") -> int:
             same = test.get("training")
             print(f"   {test['verdict']}; training: {same}")
             for line in (*moved(test), *lines(test)):
-                print(f"   {line}")
-        sys.stdout.flush()
+                print(f"   {line}", flush=True)
     return 0
 
 
