@@ -6,7 +6,7 @@ earlier release is installed by `uv` into an environment of its own, the later o
 picked before any of them ran; those that fail stay in the table.
 
     python benchmarks/upgrades.py            # all rows
-    python benchmarks/upgrades.py kornia     # rows whose name has it
+    python benchmarks/upgrades.py kornia     # rows with this in their name
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def _start_of(side: Subject) -> Start:
 def refuse_other_training(pair: Pair, *starts: Start) -> None:
     """Raise ``StepError`` if the sides do not train alike any more.
 
-    Nothing is known of sides whose parameters are not all found.
+    Nothing is known of sides if not all their parameters are found.
     """
     ours, theirs = (sum(then.numel() for _, then in start) for start in starts)
     if not ours or ours != theirs:
