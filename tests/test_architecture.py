@@ -406,7 +406,7 @@ MOST_CODE: Final = {
     "devices.cuda": 948,
     "devices.pretend": 7184,  # its door: what others may import
     "distributed": 1032,
-    "environments": 421,  # the releases of a package
+    "environments": 422,  # the releases of a package
     "history": 472,
     "judge": 3855,  # whether records of two sides train the same
     "measure": 3880,  # waits in setup are said

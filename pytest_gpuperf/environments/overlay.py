@@ -58,7 +58,6 @@ def overlay(
     """
     if change == PackageChange():
         return AS_INSTALLED
-    hidden = tuple(name for each in change.without for name in _modules(each))
     packages: Sequence[str] = ()
     path: tuple[str, ...] = ()
     if change.requirements:
@@ -68,11 +67,21 @@ def overlay(
         )
     if program and packages:
         path = (str(_folder(packages, cache, announce, program)),)
+    return overlay_at(path, packages, change.without)
+
+
+def overlay_at(
+    path: tuple[str, ...], packages: Sequence[str], without: Sequence[str]
+) -> Overlay:
+    """Return *path* with what is said of its *packages*, and what it is *without*.
+
+    Raises ``UsageError`` if the latter is not installed.
+    """
     return Overlay(
         path=path,
-        hidden=hidden,
-        without=tuple(map(canonicalize_name, change.without)),
-        changes=tuple(_changes(packages, change.without)),
+        hidden=tuple(name for each in without for name in _modules(each)),
+        without=tuple(map(canonicalize_name, without)),
+        changes=tuple(_changes(packages, without)),
     )
 
 
@@ -92,13 +101,13 @@ def _folder(
         announce(f"installing {' '.join(packages)}")
         program.install(packages, folder / SITE_PACKAGES)
 
-    return cache.folder([*map(_with_content, packages)], install) / SITE_PACKAGES
+    return cache.folder([*map(with_content, packages)], install) / SITE_PACKAGES
 
 
 FILE: Final = "file://"
 
 
-def _with_content(package: str) -> str:
+def with_content(package: str) -> str:
     """Name what a *package* that is a path has in it: it may be another one tomorrow."""
     url = Requirement(package).url or ""
     if not url.startswith(FILE):

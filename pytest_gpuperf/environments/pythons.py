@@ -6,8 +6,9 @@ import json
 import subprocess
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib.metadata import Distribution
-from importlib.metadata import distributions
 from pathlib import Path
 from platform import python_version
 from typing import Any
@@ -19,10 +20,14 @@ from packaging.utils import canonicalize_name
 
 from ..model.environment import Overlay
 from .cache import PackageCache
+from .installers import installer
 from .installers import uv_of
+from .lock_files import installed_packages
 from .overlay import FILE
 from .overlay import SITE_PACKAGES
 from .overlay import PackageChange
+from .overlay import overlay_at
+from .overlay import with_content
 
 
 SAY_VERSION: Final = "import platform; print(platform.python_version())"
@@ -42,18 +47,18 @@ def other_python(
     """
     uv, python = uv_of(wanted)
     version = _version(python)
-    needed = [*_needed(change, project), *change.requirements]
+    packages = installer().needs(change.requirements) if change.requirements else ()
+    needed = [*_kept(packages, change.without, project), *packages]
 
     def install(folder: Path) -> None:
         announce(f"installing {len(needed)} packages for Python {version}")
         uv.fill(needed, folder / SITE_PACKAGES)
 
-    folder = cache.folder([f"Python {python} {version}", *needed], install)
-    return Overlay(
-        path=(str(folder / SITE_PACKAGES), *map(str, _sources(project))),
-        changes=tuple(_changes(version, change)),
-        python=python,
-    )
+    key = [f"Python {python} {version}", *map(with_content, needed)]
+    path = (cache.folder(key, install) / SITE_PACKAGES, *_sources(project))
+    other = overlay_at(tuple(map(str, path)), packages, change.without)
+    changes = (f"Python {python_version()} -> {version}", *other.changes)
+    return replace(other, changes=changes, python=python)
 
 
 def _version(python: str) -> str:
@@ -62,14 +67,14 @@ def _version(python: str) -> str:
     return done.stdout.strip()
 
 
-def _needed(change: PackageChange, project: Path) -> Iterator[str]:
-    """Yield what is installed, each as exact as it can be said, but for what changes."""
-    changed = {Requirement(each).name for each in change.requirements}
-    left_out = {*map(canonicalize_name, (*changed, *change.without))}
-    for found in distributions():
-        if "Name" not in found.metadata:  # a folder that an installer left behind
-            continue
-        name, place = canonicalize_name(found.metadata["Name"]), _place(found)
+def _kept(
+    packages: Sequence[str], without: Sequence[str], project: Path
+) -> Iterator[str]:
+    """Yield what stays as it is installed, each as exact as it can be said."""
+    changed = (Requirement(each).name for each in packages)
+    left_out = {*map(canonicalize_name, (*changed, *without))}
+    for name, found in installed_packages().items():
+        place = _place(found)
         if name in left_out or (place and place.is_relative_to(project)):
             continue
         yield f"{name} @ {_origin(found)}" if place else f"{name}=={found.version}"
@@ -77,7 +82,7 @@ def _needed(change: PackageChange, project: Path) -> Iterator[str]:
 
 def _sources(project: Path) -> Iterator[Path]:
     """Yield where the *project* is imported from, if it is installed."""
-    for found in distributions():
+    for found in installed_packages().values():
         place = _place(found)
         if place and place.is_relative_to(project):
             yield from filter(Path.is_dir, (place, place / "src"))
@@ -92,9 +97,3 @@ def _place(found: Distribution) -> Path | None:
 def _origin(found: Distribution) -> str:
     origin: dict[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
     return str(origin.get("url", ""))
-
-
-def _changes(version: str, change: PackageChange) -> Iterator[str]:
-    yield f"Python {python_version()} -> {version}"
-    yield from change.requirements
-    yield from (f"no {name}" for name in change.without)

@@ -13,7 +13,7 @@ from platform import python_version
 import pytest
 
 from pytest_gpuperf.environments import installers
-from pytest_gpuperf.environments import pythons as module
+from pytest_gpuperf.environments import lock_files
 from pytest_gpuperf.environments.cache import PackageCache
 from pytest_gpuperf.environments.overlay import PackageChange
 from pytest_gpuperf.environments.pythons import other_python
@@ -28,6 +28,9 @@ if typed[0] == "python":
     if typed[-1] == "2.7":
         sys.exit("error: No interpreter found for Python 2.7")
     print("{python}")
+elif "--dry-run" in typed:
+    print(" + rich @ file:///home/me/rich.whl", file=sys.stderr)
+    print(" + new==1", file=sys.stderr)
 else:
     folder = pathlib.Path(typed[typed.index("--target") + 1])
     folder.mkdir()
@@ -63,7 +66,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     def found() -> Iterator[Distribution]:
         return iter(distributions(path=[str(site)]))
 
-    monkeypatch.setattr(module, "distributions", found)
+    monkeypatch.setattr(lock_files, "distributions", found)
     return project
 
 
@@ -100,12 +103,27 @@ def test_another_python_has_the_same_packages_and_the_code_of_each_side(
 def test_other_packages_replace_those_that_are_installed(
     project: Path, cache: PackageCache
 ) -> None:
-    change = PackageChange(requirements=("rich<14",), without=("local",))
+    change = PackageChange(requirements=("./rich.whl",))
 
     found = other_python("3.13", change, project, cache, print)
 
-    assert (Path(found.path[0]) / "asked.txt").read_text() == "rich<14"
-    assert found.changes[1:] == ("rich<14", "no local")
+    local, *others = (Path(found.path[0]) / "asked.txt").read_text().splitlines()
+    assert local.startswith("local @ file://")
+    assert others == ["new==1", "rich @ file:///home/me/rich.whl"]
+    assert found.changes[1:] == (
+        "new none -> 1",
+        "rich 15.0.0 -> /home/me/rich.whl",
+    )
+
+
+@pytest.mark.usefixtures("uv")
+def test_only_what_is_installed_can_be_left_out(
+    project: Path, cache: PackageCache
+) -> None:
+    change = PackageChange(without=("absent",))
+
+    with pytest.raises(UsageError, match="--without=absent: no such package"):
+        other_python("3.13", change, project, cache, print)
 
 
 @pytest.mark.usefixtures("uv")
