@@ -16,7 +16,7 @@ torch = $(or $(shell ls $(VENV)/wheels/torch-$(PINNED)*.whl 2>/dev/null),torch)
 
 TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
 
-.PHONY: check test matrix docs coverage cuda agreement demo clean
+.PHONY: check test matrix release nightly docs coverage cuda agreement demo clean
 
 # Of a change, before it is committed: minutes.
 check: $(VENV)/wheels $(VENV)/bin/tox
@@ -33,6 +33,14 @@ matrix: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e core-py310,core-py312,core-py313,docs,whole,trainers,release$(TORCHES)
 
 TORCHES ?= ,torches
+
+# What a release uploads, checked: a wheel and a source archive in dist/.
+release: $(VENV)/wheels $(VENV)/bin/tox
+	$(TOX) -e release
+
+# On the torch of tomorrow, from PyTorch's own index.
+nightly: $(VENV)/bin/tox
+	$(VENV)/bin/tox run -e nightly
 
 # The pages of docs as a site that opens from a disk: site/index.html is its first page.
 docs: $(VENV)/bin/tox

@@ -35,7 +35,7 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.report.screen.operations import blame_in_words
+from pytest_gpuperf.report.screen.operations import blame_texts
 from pytest_gpuperf.worker.items import below
 from pytest_gpuperf.worker.measurer import measured_call
 
@@ -258,7 +258,7 @@ def planted(folder: Path) -> int:
         hits += hit > 0
         print(f"{f'line {hit}' if hit else 'MISSED':8}{name}")
         for change in found[: 3 if not hit else 1]:
-            print(f"            {blame_in_words(change)}")
+            print("           ", *blame_texts([change]))
     return hits
 
 

@@ -317,8 +317,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         file="measure/phases.py",
-        old="Distribution.of([100 * at_peak.ms / _judged_ms(",
-        new="Distribution.of([at_peak.ms / _judged_ms(",
+        old="Distribution.of([100 * ms / _judged_ms(",
+        new="Distribution.of([ms / _judged_ms(",
         broken="a share of the peak is a ratio and not a percentage",
         part=LAWS,
         tests=("tests/laws/test_peak_laws.py",),

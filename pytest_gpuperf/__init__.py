@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .devices.allow_sync import allow_sync
     from .marks import budget
+    from .marks import quarantine
     from .marks import ranks
     from .marks import tolerance
     from .worker.call_result import Compared
@@ -24,17 +25,18 @@ __all__ = [
     "Prospect",
     "allow_sync",
     "budget",
+    "quarantine",
     "ranks",
     "tolerance",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         """Import it when asked: every pytest run and every command imports this package."""
-        if name in {"budget", "ranks", "tolerance"}:
+        if name in {"budget", "quarantine", "ranks", "tolerance"}:
             from . import marks
 
             return globals().setdefault(name, getattr(marks, name))

@@ -112,7 +112,8 @@ class Settings:
     ``compile_times`` asks how long each step compiles. ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
     pending baselines, ``baselines`` the committed one, ``history`` the folder or URL
-    that each run leaves a file in.
+    that each run leaves a file in. Failures are warnings up to the day ``soft_until``, and
+    slow runs until there were as many ``consecutive`` ones; ``today`` is that of this run.
     """
 
     device: DeviceKind | None = None
@@ -144,6 +145,15 @@ class Settings:
     launch: Launch | None = None
     repeated: tuple[str, ...] = ()
     stored_on: tuple[DeviceKind, ...] = ()
+    soft_until: str | None = None
+    consecutive: int = 1
+    today: str = ""
+
+    @property
+    def soft_day(self) -> str:
+        """The last day on which failures are warnings; empty if they are none."""
+        until = self.soft_until or ""
+        return until if self.today <= until else ""
 
     @property
     def compile_timing(self) -> CompileTiming:

@@ -20,6 +20,7 @@ BLOCK: Final = re.compile(
 
 SHAPES: Final = (
     (r"[=_-]{3,}", "---"),  # pytest's rules are as wide as the terminal
+    (r" \(\d+:\d\d:\d\d\)", ""),  # what pytest adds from a minute on
     (r"\S*?\w+\.py:\d+ in \w+", "LINE"),
     (r"live_peak_bytes|peak_allocated_bytes", "MEMORY"),
     (r"\b(?:cpu|CPU|scripted)\b", "DEVICE"),
@@ -52,7 +53,8 @@ class Command:
     @property
     def fails(self) -> bool:
         """Whether the output shows that tests failed, or became worse."""
-        return any(word in self.output for word in (" failed", " worse"))
+        shown = self.output.replace("would have failed", "warned")
+        return any(word in shown for word in (" failed", " worse"))
 
 
 def blocks_of(text: str) -> list[Block]:

@@ -172,7 +172,7 @@ class Played:
         self._monkeypatch.setattr(
             rounds, "WorkerPool", lambda *given: PlayedChildren(play, given[3])
         )
-        evaluator = RunEvaluator(
+        measuring = rounds.Rounds(
             self.settings(update, **changed),
             Project(
                 rootdir=self.folder,
@@ -184,6 +184,7 @@ class Played:
             self.said.append,
             maxfail=maxfail,
         )
+        evaluator = RunEvaluator(measuring)
         plan = [
             Planned(
                 test=test,

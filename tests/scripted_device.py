@@ -285,7 +285,7 @@ class ScriptedDevice(MeasuringDevice):
         step(*arguments)
         ms: float | None = self._value("at_peak_ms", None)
         why = "the script has no peak" if ms is None else "of the script"
-        return AtPeak(ms=ms, why=why)
+        return ms, why
 
     def fingerprint(self) -> str | None:
         gpu: str | None = self._value("gpu", None)

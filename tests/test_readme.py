@@ -43,6 +43,7 @@ NOT_RUN: Final = {
     "pip": "it needs a network",
     "python": "it needs what a run on a GPU brought back",
     "torchrun": "it needs other machines",
+    "uv": "it needs a network",
 }
 """Programs that are only looked up, and why they are not run."""
 
@@ -178,7 +179,10 @@ def exists(program: str, arguments: list[str]) -> bool:
         case "make", [target]:
             targets = (ROOT / "Makefile").read_text(encoding="utf-8")
             return f"\n{target}: " in targets
-        case "pip", ["install", *_, package]:
+        case ("pip", ["install", *_, package]) | (
+            "uv",
+            ["pip", "install", *_, package],
+        ):
             return is_this_package(package)
         case "torchrun", _:
             return is_for_torchrun(arguments)
@@ -260,6 +264,7 @@ def test_each_program_that_is_not_run_is_one_that_a_document_names() -> None:
         ("python", ["benchmarks/nothing.py", "results"]),
         ("pip", ["install", "pytest-gpuperv"]),
         ("pip", ["install", "wheels/pytest_gpuperf-0.0.9-py3-none-any.whl"]),
+        ("uv", ["pip", "install", "pytest-gpuperv"]),
         ("rm", ["-rf", "baselines"]),
         ("torchrun", ["--nodes=2", "-m", "pytest", "--gpuperf"]),
         ("torchrun", ["--nnodes=2", "-m", "pytest"]),

@@ -6,8 +6,10 @@ import inspect
 import re
 from collections.abc import Callable
 from collections.abc import Iterable
+from typing import Final
 
 import pytest
+from documents import DOCUMENTS
 from documents import ROOT
 from documents import rows_of
 from documents import text_of
@@ -21,6 +23,7 @@ from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.judge.budget import is_time
 from pytest_gpuperf.marks import BUDGET_MARK
+from pytest_gpuperf.marks import QUARANTINE_MARK
 from pytest_gpuperf.marks import RANKS_MARK
 from pytest_gpuperf.marks import TOLERANCE_MARK
 from pytest_gpuperf.model.baseline import ENOUGH_RUNS
@@ -187,10 +190,11 @@ def test_every_public_name_and_its_signature_stand_in_the_reference() -> None:
     assert sorted(name.strip("`").split("(")[0] for name in named) == sorted(
         pytest_gpuperf.__all__
     )
-    assert named[:3] == [
+    assert named[:4] == [
         "`budget(*, on=None, **limits)`",
         "`tolerance(*, detect=None, **ratios)`",
         "`ranks(n, *, timeout_s=None)`",
+        '`quarantine(*, until="", reason="")`',
     ]
 
 
@@ -244,8 +248,8 @@ def test_every_kind_of_refresh_is_shown(kind: Refresh) -> None:
 
 
 def test_the_marks_are_named() -> None:
-    marks = f"as `{BUDGET_MARK}`, `{TOLERANCE_MARK}` and `{RANKS_MARK}`"
-    assert marks in text_of(REFERENCE)
+    first = f"as `{BUDGET_MARK}`, `{TOLERANCE_MARK}`, `{RANKS_MARK}`"
+    assert f"{first} and `{QUARANTINE_MARK}`" in text_of(REFERENCE)
 
 
 def test_the_numbers_of_runs_are_those_of_the_code() -> None:
@@ -384,3 +388,42 @@ def test_the_table_of_remedies_has_what_is_advised() -> None:
     assert header == ("cause", "fix")
     assert rows == [remedy for remedy in known if remedy in rows]
     assert len(rows) >= 15
+
+
+def test_what_is_supported_is_what_is_declared_and_tested() -> None:
+    project, tested = text_of("pyproject.toml"), text_of("tests/stub_cuda/torches.py")
+    pythons = re.findall(r"Python :: (3\.\d+)", project)
+    torches = re.findall(r'"(2\.\d+)\.0"', tested.partition("MINOR_TORCHES")[2][:200])
+    (pinned,) = re.findall(
+        r"^torch==(2\.\d+)", text_of("constraints.txt"), re.MULTILINE
+    )
+    least = dict(re.findall(r'"(torch|pytest)>=([\d.]+)"', project))
+    rows = dict(row[2:].split(" | ")[:2] for row in supported())
+
+    assert rows["Python"] == f"{pythons[0]} to {pythons[-1]}"
+    assert rows["torch"] == f"{least['torch']} to {torches[-1]}"
+    assert torches[0] == least["torch"]
+    assert len({*torches, pinned}) == len(torches) + 1
+    assert rows["pytest"] == f"{least['pytest']} and newer"
+    assert f"All tests run on torch {pinned}." in text_of(SUPPORT)
+
+
+SUPPORT = "docs/reference/support.md"
+
+
+def supported() -> list[str]:
+    return rows_of(SUPPORT, "| | versions | how long |")
+
+
+MOST_WORDS: Final = 32_000
+"""In all pages of ``docs``: a page that grows is paid for by one that repeats another."""
+
+MOST_LINES: Final = 120
+"""Of the README."""
+
+
+def test_the_docs_and_the_readme_stay_short() -> None:
+    readme, *pages = (document.read_text(encoding="utf-8") for document in DOCUMENTS)
+
+    assert sum(len(page.split()) for page in pages) <= MOST_WORDS
+    assert len(readme.splitlines()) <= MOST_LINES

@@ -1,4 +1,4 @@
-"""The files in ``docs/ci`` are what GitHub and GitLab read, and what this project writes."""
+"""The files in ``docs/ci`` and ``.github`` are what GitHub, GitLab and Jenkins read."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from documents import ROOT
 from documents import blocks_of
 from documents import rows_of
 
+import pytest_gpuperf as gpuperf
 from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.plugin.options import OPTIONS
@@ -33,9 +35,13 @@ ACTION = ROOT / "action.yml"
 GATES = ("gpu-runner.yml", "pretend.yml")
 MEASURING = (*GATES, "nightly.yml")
 COMPARING = ("dependencies.yml",)
-WORKFLOWS = (*MEASURING, *COMPARING, "comment.yml", "code-scanning.yml")
+OTHERS = ("comment.yml", "code-scanning.yml", "chart.yml", "shards.yml")
+WORKFLOWS = (*MEASURING, *COMPARING, *OTHERS)
 PIPELINES = ("gitlab-pretend.yml", "gitlab.yml")
 FILES = (*PIPELINES, *WORKFLOWS)
+OWN_WORKFLOWS = tuple(sorted((ROOT / ".github" / "workflows").iterdir()))
+JENKINS = "Jenkinsfile"
+MOST_LINES = 60
 
 VERSION = re.search(  # no reader of TOML on Python 3.10
     r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
@@ -59,10 +65,12 @@ def steps_of(name: str) -> list[dict[str, Any]]:
 
 
 def test_there_is_no_file_that_nobody_looks_at() -> None:
-    assert sorted(path.name for path in FOLDER.glob("*.yml")) == sorted(FILES)
+    names = {path.name for path in FOLDER.iterdir() if path.suffix != ".md"}
+
+    assert names == {*FILES, JENKINS}
 
 
-@pytest.mark.parametrize("path", [ACTION, *(FOLDER / name for name in FILES)])
+@pytest.mark.parametrize("path", [ACTION, *(FOLDER / n for n in (*FILES, JENKINS))])
 def test_every_option_that_is_given_exists(path: Path) -> None:
     given = set(re.findall(r"--gpuperf[a-z-]*", path.read_text("utf-8")))
 
@@ -74,7 +82,9 @@ def test_every_option_that_is_given_exists(path: Path) -> None:
 PAGES = [page for page in DOCUMENTS if page.parent == FOLDER]
 
 
-@pytest.mark.parametrize("path", [ACTION, *(FOLDER / n for n in FILES), *PAGES])
+@pytest.mark.parametrize(
+    "path", [ACTION, *(FOLDER / n for n in (*FILES, JENKINS)), *PAGES]
+)
 def test_the_version_is_the_packages_where_one_is_named(path: Path) -> None:
     text = path.read_text("utf-8")
 
@@ -86,7 +96,14 @@ def test_the_version_is_the_packages_where_one_is_named(path: Path) -> None:
     assert text.count("pytest-gpuperf@") == text.count(f"{OWN}@")
 
 
-@pytest.mark.parametrize("name", [*MEASURING, *PIPELINES])
+def test_the_package_and_its_project_have_one_version_and_one_address() -> None:
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+
+    assert gpuperf.__version__ == VERSION
+    assert set(re.findall(r"github\.com/([\w-]+/pytest-gpuperf)", project)) == {OWN}
+
+
+@pytest.mark.parametrize("name", [*MEASURING, *PIPELINES, JENKINS])
 def test_a_gate_installs_the_version_that_it_was_written_for(name: str) -> None:
     assert f"pytest-gpuperf=={VERSION}\n" in (FOLDER / name).read_text("utf-8")
 
@@ -157,6 +174,9 @@ PINNED = {
     "github/codeql-action/upload-sarif": (
         "9e907b5e64f6b83e7804b09294d44122997950d6 # v4.32.3"
     ),
+    "pypa/gh-action-pypi-publish": (
+        "dc37677b2e1c63e2034f94d8a5b11f265b73ba33 # v1.14.2"
+    ),
     "benchmark-action/github-action-benchmark": (
         "a60cea5bc7b49e15c1f58f411161f99e0df48372 # v1.22.0"
     ),
@@ -167,14 +187,15 @@ SAME_REPOSITORY = "github.event.pull_request.head.repo.full_name == github.repos
 
 DOCUMENTED = {
     **{f"docs/ci/{name}": (FOLDER / name).read_text("utf-8") for name in WORKFLOWS},
+    **{str(path.relative_to(ROOT)): path.read_text("utf-8") for path in OWN_WORKFLOWS},
     **{
         f"{document.name} {block.name}": block.text
         for document in DOCUMENTS
         for block in blocks_of(document.read_text("utf-8"))
-        if block.kind == "yaml" and block.name
+        if block.kind == "yaml" and ".github/" in block.name
     },
 }
-"""Texts of all workflows that somebody may copy."""
+"""Texts of all workflows: those that somebody may copy, and the project's own."""
 
 ON_A_RUN = {
     "comment": {"actions": "read", "pull-requests": "write"},
@@ -190,6 +211,8 @@ def risks(text: str) -> set[str]:
     if workflow.get("permissions") not in ({"contents": "read"}, {}):
         found.add("may write, or does not say what it may")
     on = workflow[True]  # YAML's reading of "on"
+    if "pull_request_target" in on:
+        found.add("gives a stranger's code a token")
     for name, job in workflow["jobs"].items():
         found.update(risks_of_job(job, on))
         if "workflow_run" in on:
@@ -243,7 +266,7 @@ def test_a_workflow_that_is_copied_is_no_risk(name: str) -> None:
 
 
 def test_there_are_workflows_to_look_at() -> None:
-    assert len(DOCUMENTED) >= len(WORKFLOWS) + 4
+    assert len(DOCUMENTED) >= len(WORKFLOWS) + 3
     assert "uses: actions/upload-artifact@" + PINNED["actions/upload-artifact"] in (
         ACTION.read_text("utf-8")
     )
@@ -263,6 +286,11 @@ def test_there_are_workflows_to_look_at() -> None:
             "may write, or does not say what it may",
         ),
         ("persist-credentials: false", "lfs: true", "leaves a token to the tests"),
+        (
+            "on: pull_request",
+            "on: pull_request_target",
+            "gives a stranger's code a token",
+        ),
         ("timeout-minutes: 60", "name: gate", "may run for ever"),
         (
             "    timeout-minutes: 60",
@@ -308,10 +336,60 @@ def test_a_risk_that_is_planted_into_the_comment_is_seen(
     assert risk in risks(text.replace(old, new))
 
 
+# The project's own.
+
+TARGETS = set(
+    re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE)
+)
+
+
+@pytest.mark.parametrize("path", OWN_WORKFLOWS, ids=lambda path: path.name)
+def test_a_workflow_of_this_project_runs_what_a_contributor_types(path: Path) -> None:
+    jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"].values()
+
+    typed = [step["run"] for job in jobs for step in job["steps"] if "run" in step]
+
+    assert typed
+    assert all(re.fullmatch(r"make (\w+)", line)[1] in TARGETS for line in typed)
+
+
+def test_the_tests_run_on_each_python_that_the_package_names() -> None:
+    workflow = yaml.safe_load(DOCUMENTED[".github/workflows/tests.yml"])
+    named = re.findall(
+        r'"Programming Language :: Python :: (3\.\d+)"',
+        (ROOT / "pyproject.toml").read_text("utf-8"),
+    )
+
+    assert workflow["jobs"]["check"]["strategy"]["matrix"]["python"] == named
+
+
+def test_only_the_job_that_runs_no_code_of_ours_can_publish() -> None:
+    workflow = yaml.safe_load(DOCUMENTED[".github/workflows/release.yml"])
+    build, publish = workflow["jobs"]["build"], workflow["jobs"]["publish"]
+
+    assert workflow["permissions"] == {}
+    assert build["permissions"] == {"contents": "read"}
+    assert publish["permissions"] == {"id-token": "write"}
+    assert publish["environment"]["name"] == "pypi"
+    assert [step["uses"].partition("@")[0] for step in publish["steps"]] == [
+        "actions/download-artifact",
+        "pypa/gh-action-pypi-publish",
+    ]
+    assert "secrets." not in DOCUMENTED[".github/workflows/release.yml"]
+
+
+SHORT = [*(FOLDER / name for name in (*GATES, *PIPELINES, JENKINS)), *OWN_WORKFLOWS]
+
+
+@pytest.mark.parametrize("path", SHORT, ids=lambda path: path.name)
+def test_who_has_to_trust_a_file_can_read_it(path: Path) -> None:
+    assert path.read_text("utf-8").count("\n") <= MOST_LINES
+
+
 # What others check files of these kinds with.
 
 SCHEMAS = {
-    "github-workflows": [FOLDER / name for name in WORKFLOWS],
+    "github-workflows": [*(FOLDER / name for name in WORKFLOWS), *OWN_WORKFLOWS],
     "github-actions": [ACTION],
     "gitlab-ci": [FOLDER / name for name in PIPELINES],
 }
@@ -336,7 +414,7 @@ def test_files_are_what_their_schema_asks_for(schema: str) -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("block", [n for n in DOCUMENTED if n.endswith(".yml")])
+@pytest.mark.parametrize("block", [n for n in DOCUMENTED if " .github/" in n])
 def test_workflows_of_the_pages_are_what_their_schema_asks_for(
     block: str, tmp_path: Path
 ) -> None:
@@ -375,6 +453,8 @@ def repository(path: Path) -> Path:
     for name in WORKFLOWS:
         text = (FOLDER / name).read_text("utf-8")
         (workflows / name).write_text(text.replace(f"{OWN}@v{VERSION}", "./"), "utf-8")
+    for own in OWN_WORKFLOWS:
+        shutil.copy(own, workflows)
     shutil.copy(ACTION, path / "action.yml")
     labels = "self-hosted-runner:\n  labels: [gpu]\n"
     (path / ".github" / "actionlint.yaml").write_text(labels, "utf-8")
@@ -405,18 +485,90 @@ def test_actionlint_would_see_an_input_that_the_action_does_not_have(
     assert 'input "argument" is not defined in action' in linted(tmp_path)
 
 
+# Jenkins reads Groovy, and of that what its declarative syntax knows.
+
+SECTIONS = {
+    "": {"pipeline"},
+    "pipeline": {"agent", "options", "environment", "stages"},
+    "stages": {"stage"},
+    "stage": {"agent", "when", "steps", "post"},
+    "agent": {"docker", "label"},
+    "docker": {"image"},
+    "options": {"timeout"},
+    "when": {"beforeAgent", "expression"},
+    "post": {"always"},
+    "steps": {"sh"},
+    "always": {"junit", "archiveArtifacts"},
+}
+"""What each section of a declarative pipeline knows, of what the recipe uses."""
+
+
+def groovy(text: str) -> Any:
+    """The tree of *text* as a parser of Groovy reads it, and its first node."""
+    language = pytest.importorskip("tree_sitter_groovy")
+    tree_sitter = pytest.importorskip("tree_sitter")
+    parser = tree_sitter.Parser(tree_sitter.Language(language.language()))
+    return parser.parse(text.encode()).root_node
+
+
+def calls(node: Any, section: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each section of a pipeline, and what is written in it."""
+    for child in node.children:
+        is_call = child.type in {"method_invocation", "juxt_function_call"}
+        name = child.child_by_field_name("name").text.decode() if is_call else ""
+        if is_call:
+            yield section, name
+        yield from calls(child, name or section)
+
+
+def test_the_jenkinsfile_is_groovy_and_a_declarative_pipeline() -> None:
+    tree = groovy((FOLDER / JENKINS).read_text("utf-8"))
+    found = set(calls(tree))
+
+    assert not tree.has_error
+    assert found <= {(a, name) for a, names in SECTIONS.items() for name in names}
+    assert {("", "pipeline"), ("stages", "stage"), ("steps", "sh")} <= found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("agent none", "agent none }"), ("stages {", "stages "), ("')", ")")],
+)
+def test_a_jenkinsfile_that_is_no_groovy_would_be_seen(old: str, new: str) -> None:
+    text = (FOLDER / JENKINS).read_text("utf-8")
+    assert old in text
+
+    assert groovy(text.replace(old, new, 1)).has_error
+
+
+def test_jenkins_keeps_what_a_run_leaves_and_no_forks_code_near_a_gpu() -> None:
+    text = (FOLDER / JENKINS).read_text("utf-8")
+    time = text.partition("stage('time')")[2]
+
+    assert text.count("junit 'results.xml'") == text.count("--junit-xml=results.xml")
+    assert text.count("'.gpuperf/**'") == text.count(".venv/bin/pytest")
+    assert "env.CHANGE_FORK == null" in time.partition("agent {")[0]
+
+
 # The scripts, run here.
 
 
 def scripts() -> dict[str, str]:
     found = {f"action.yml {n}": s for n, s in enumerate(action()["runs"]["steps"])}
+    for path in OWN_WORKFLOWS:
+        jobs = yaml.safe_load(path.read_text("utf-8"))["jobs"].values()
+        steps = [step for job in jobs for step in job["steps"]]
+        found.update({f"{path.name} {n}": s for n, s in enumerate(steps)})
     for name in WORKFLOWS:
         found.update({f"{name} {n}": s for n, s in enumerate(steps_of(name))})
     ran = {name: step["run"] for name, step in found.items() if "run" in step}
     for name in PIPELINES:
         (job,) = read(name).values()
         ran[name] = "\n".join(job["script"])
-    return ran
+    jenkins = re.findall(
+        r"'''(.*?)'''", (FOLDER / JENKINS).read_text("utf-8"), re.DOTALL
+    )
+    return ran | {f"{JENKINS} {n}": script for n, script in enumerate(jenkins)}
 
 
 @pytest.mark.parametrize("name", scripts())

@@ -32,7 +32,7 @@ import pytest
 
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner import fork_server_process
-from pytest_gpuperf.runner.orphans import end_orphans
+from pytest_gpuperf.runner.fork_server_process import end_orphans
 
 
 READ_AT_IMPORT: Final = ("OMP_", "MKL_", "PYTHON", "PYTORCH_", "TORCH", "CUDA", "LD_")

@@ -222,7 +222,6 @@ def stored_changes(
 
 def chosen(pending: Baselines, old: Baselines, choice: Choice) -> dict[str, Entry]:
     """Return the entries of *pending* that *choice* means, beside the *old* ones."""
-    kind = pending.hardware.kind
     return {
         key: entry
         for key, entry in sorted(pending.entries.items())
@@ -233,7 +232,6 @@ def chosen(pending: Baselines, old: Baselines, choice: Choice) -> dict[str, Entr
                 (entry.judged or NO_RUN_JUDGED).outcomes,
                 old.entries.get(key),
                 entry.runs,
-                kind,
             )
             for which in choice.kinds
         )

@@ -19,7 +19,6 @@ from ..judge.exact import margin
 from ..judge.readings import Limits
 from ..judge.readings import stored_values
 from ..judge.statistics import ASSUMED_SHIFT
-from ..judge.statistics import Prior
 from ..judge.statistics import Spread
 from ..judge.statistics import ratio
 from ..judge.verdict import floored
@@ -64,16 +63,12 @@ class Leeway:
 
     kind: DeviceKind
     tolerance: Tolerance
-    prior: Prior | None = None
+    prior: Spread | None = None
     runs: int = FULL_RUNS
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Limit:
-    """A value in the unit of a metric, and in words what it comes from."""
-
-    value: float
-    bound: str
+_Limit = tuple[float, str]
+"""A value in the unit of a metric, and in words what it comes from."""
 
 
 def kept(test: str, old: Entry | None, new: Entry, leeway: Leeway) -> Kept | None:
@@ -134,11 +129,11 @@ def drifts(
             metric=name,
             anchor=anchors[name],
             now=after[name],
-            limit=limit.value,
-            bound=limit.bound,
+            limit=limit,
+            bound=bound,
         )
-        for name, limit in limits.items()
-        if after[name] > limit.value
+        for name, (limit, bound) in limits.items()
+        if after[name] > limit
     )
 
 
@@ -183,7 +178,7 @@ def anchored(
         or value < _best(METRICS[name], anchors[name], old, leeway)
         or (
             accept_drift
-            and value > _worst(METRICS[name], anchors[name], old, leeway).value
+            and value > _worst(METRICS[name], anchors[name], old, leeway)[0]
         )
     }
     return replace(new, anchor={**anchors, **moved})
@@ -256,8 +251,8 @@ def _worst(metric: Metric, anchor: float, old: Entry, leeway: Leeway) -> _Limit:
     noise = _noise(metric, old, leeway)
     if noise > detect:
         bound = f"twice its own noise, {percent(round(noise, 3))}"
-        return _Limit(value=anchor * (1 + noise), bound=bound)
-    return _Limit(value=anchor * (1 + detect), bound=f"detect {percent(detect)}")
+        return anchor * (1 + noise), bound
+    return anchor * (1 + detect), f"detect {percent(detect)}"
 
 
 def _worst_exact(metric: Metric, anchor: float, old: Entry, leeway: Leeway) -> _Limit:
@@ -265,7 +260,7 @@ def _worst_exact(metric: Metric, anchor: float, old: Entry, leeway: Leeway) -> _
     share = tolerated(metric, leeway.tolerance)
     relative = ignored > floored(metric, leeway.tolerance).floor or not ignored
     bound = percent(share) if relative else figure(metric, ignored)
-    return _Limit(value=anchor + ignored, bound=f"tolerance {bound}")
+    return anchor + ignored, f"tolerance {bound}"
 
 
 def _best(metric: Metric, anchor: float, old: Entry, leeway: Leeway) -> float:

@@ -11,9 +11,9 @@ import json
 import re
 from collections.abc import Callable
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from math import inf
+from types import MappingProxyType
 from typing import Any
 from typing import Final
 from typing import NoReturn
@@ -53,7 +53,8 @@ Place = tuple["Place | None", "str | int"]
 """The enclosing place, and the name or number within it."""
 
 Reader = Callable[[Any, Place], V]
-Names = frozenset[str]
+Shape = Mapping[str, Reader[Any]]
+"""What reads each field of an object."""
 
 COMMIT_ID: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
@@ -67,18 +68,9 @@ ratio of two. The judge takes logarithms and quotients of them, which stay finit
 LARGEST: Final = 10**24
 """No step has so many bytes or operations; a float has room for far more."""
 
-_LONGEST = 40  # characters of a wrong value that are quoted
+_WHOLE: Final = (None, "the file")
 
-_DOCUMENT: Final = frozenset({"schema", "hardware", "tests"})
-_HARDWARE: Final = frozenset({"kind", "name"})
-_ENTRY: Final = frozenset({"anchor", "software", "runs"})
-_ENTRY_TOO: Final = frozenset({"commit", "dirty", "judged", "lines", "step"})
-_STEP: Final = frozenset({"spent_pct", "peak_bytes"})
-_RUN: Final = frozenset({"times", "exact"})
-_RUN_TOO: Final = frozenset({"board", "further", "occasion", "round_steps"})
-_BOARD: Final = frozenset({"gpu", "sm_mhz"})
-_DISTRIBUTION: Final = frozenset({"q10", "q25", "q50", "mean", "samples"})
-_NONE: Final[Names] = frozenset()
+_LONGEST = 40  # characters of a wrong value that are quoted
 
 _TIMES: Final = frozenset(
     n for n, metric in METRICS.items() if metric.kind is MetricKind.NOISY
@@ -86,7 +78,6 @@ _TIMES: Final = frozenset(
 _SHARES: Final = frozenset(
     n for n, metric in METRICS.items() if metric.unit is Unit.PERCENT
 )
-_NO_BOARD: Final = Board()
 
 
 class ShapeError(Exception):
@@ -98,14 +89,8 @@ def read_baselines(raw: Any) -> Baselines:
 
     Raises ``ShapeError`` at the first thing that does not belong.
     """
-    parts = _fields(raw, (None, "the file"), _DOCUMENT)
-    # The exact type, as everywhere below: True is an int for isinstance and equals 1.
-    if type(parts["schema"]) is not int or parts["schema"] != 1:
-        _refuse((None, "schema"), "1", parts["schema"])
-    return Baselines(
-        hardware=_hardware(parts["hardware"], (None, "hardware")),
-        entries=_map(parts["tests"], (None, "tests"), _entry),
-    )
+    parts = _fields(raw, _WHOLE, _DOCUMENT)
+    return Baselines(hardware=parts["hardware"], entries=parts["tests"])
 
 
 def check_entry(test: str, raw: Any) -> None:
@@ -113,38 +98,39 @@ def check_entry(test: str, raw: Any) -> None:
     _entry(raw, ((None, "tests"), test))
 
 
+def _version(raw: Any, where: Place) -> int:
+    # The exact type, as everywhere below: True is an int for isinstance and equals 1.
+    if type(raw) is not int or raw != 1:
+        _refuse(where, "1", raw)
+    return raw
+
+
 def _hardware(raw: Any, where: Place) -> Hardware:
-    parts = _fields(raw, where, _HARDWARE)
+    return Hardware(**_fields(raw, where, _HARDWARE))
+
+
+def _kind(raw: Any, where: Place) -> DeviceKind:
     kinds = [kind.value for kind in DeviceKind]
-    if parts["kind"] not in kinds:
-        _refuse((where, "kind"), f"one of {', '.join(kinds)}", parts["kind"])
-    name = _text(parts["name"], (where, "name"))
-    return Hardware(kind=DeviceKind(parts["kind"]), name=name)
+    if raw not in kinds:
+        _refuse(where, f"one of {', '.join(kinds)}", raw)
+    return DeviceKind(raw)
 
 
 def _entry(raw: Any, where: Place) -> Entry:
     parts = _fields(raw, where, _ENTRY, _ENTRY_TOO)
-    runs, place = parts["runs"], (where, "runs")
-    if not isinstance(runs, list) or not runs:
-        _refuse(place, "a list of at least one run", runs)
-    return Entry(
-        anchor=_anchors(parts["anchor"], (where, "anchor")),
-        software=_map(parts["software"], (where, "software"), _text),
-        runs=tuple([_run(run, (place, number)) for number, run in enumerate(runs)]),
-        origin=_origin(parts, where),
-        judged=_judged(parts["judged"], (where, "judged"))
-        if "judged" in parts
-        else None,
-        lines=_lines(parts["lines"], (where, "lines")) if "lines" in parts else None,
-        step=_step(parts["step"], (where, "step")) if "step" in parts else None,
-    )
+    commit, dirty = parts.pop("commit", None), parts.pop("dirty", False)
+    origin = Origin(commit=commit, dirty=dirty) if commit else None
+    return Entry(origin=origin, **parts)
+
+
+def _runs(raw: Any, where: Place) -> tuple[RunSummary, ...]:
+    if not isinstance(raw, list) or not raw:
+        _refuse(where, "a list of at least one run", raw)
+    return tuple([_run(run, (where, number)) for number, run in enumerate(raw)])
 
 
 def _step(raw: Any, where: Place) -> StepSummary:
-    parts = _fields(raw, where, _NONE, _STEP)
-    return StepSummary(
-        **{name: _map(found, (where, name), _count) for name, found in parts.items()}
-    )
+    return StepSummary(**_fields(raw, where, {}, _STEP))
 
 
 def _lines(raw: Any, where: Place) -> tuple[StoredLine, ...]:
@@ -162,16 +148,17 @@ def _stored_line(raw: Any, where: Place) -> StoredLine:
     return line
 
 
-def _origin(parts: Mapping[str, Any], where: Place) -> Origin | None:
-    dirty = parts.get("dirty", False)
-    if type(dirty) is not bool:
-        _refuse((where, "dirty"), "true or false", dirty)
-    if "commit" not in parts:
-        return None
-    commit = _text(parts["commit"], (where, "commit"))
+def _commit(raw: Any, where: Place) -> str:
+    commit = _text(raw, where)
     if not COMMIT_ID.fullmatch(commit):
-        _refuse((where, "commit"), "the 40 or 64 hex digits of a commit", commit)
-    return Origin(commit=commit, dirty=dirty)
+        _refuse(where, "the 40 or 64 hex digits of a commit", commit)
+    return commit
+
+
+def _flag(raw: Any, where: Place) -> bool:
+    if type(raw) is not bool:
+        _refuse(where, "true or false", raw)
+    return raw
 
 
 def _judged(raw: Any, where: Place) -> Judged:
@@ -198,23 +185,7 @@ def _anchors(raw: Any, where: Place) -> dict[str, float]:
 
 
 def _run(raw: Any, where: Place) -> RunSummary:
-    parts = _fields(raw, where, _RUN, _RUN_TOO)
-    return RunSummary(
-        times=_map(parts["times"], (where, "times"), _distribution),
-        exact=_map(parts["exact"], (where, "exact"), _count),
-        board=_board(parts["board"], (where, "board"))
-        if "board" in parts
-        else _NO_BOARD,
-        round_steps=_positive(parts["round_steps"], (where, "round_steps"))
-        if "round_steps" in parts
-        else None,
-        occasion=_occasion(parts["occasion"], (where, "occasion"))
-        if "occasion" in parts
-        else "",
-        further=_further(parts["further"], (where, "further"))
-        if "further" in parts
-        else None,
-    )
+    return RunSummary(**_fields(raw, where, _RUN, _RUN_TOO))
 
 
 def _further(raw: Any, where: Place) -> FurtherSteps:
@@ -249,34 +220,18 @@ def _is_date(occasion: str) -> bool:
 
 
 def _board(raw: Any, where: Place) -> Board:
-    parts = _fields(raw, where, _NONE, _BOARD)
-    return Board(
-        gpu=_text(parts["gpu"], (where, "gpu")) if "gpu" in parts else None,
-        sm_mhz=_positive(parts["sm_mhz"], (where, "sm_mhz"))
-        if "sm_mhz" in parts
-        else None,
-    )
+    return Board(**_fields(raw, where, {}, _BOARD))
 
 
 def _positive(raw: Any, where: Place) -> int:
     if type(raw) is not int or raw <= 0:
         _refuse(where, "a whole number above 0", raw)
-    return raw
+    return _count(raw, where)
 
 
 def _distribution(raw: Any, where: Place) -> Distribution:
-    parts = _fields(raw, where, _DISTRIBUTION)
-    samples = _count(parts["samples"], (where, "samples"))
-    if samples == 0:
-        _refuse((where, "samples"), "a whole number above 0", samples)
-    number = _amount if where[1] in _SHARES else _time
-    return Distribution(
-        q10=number(parts["q10"], (where, "q10")),
-        q25=number(parts["q25"], (where, "q25")),
-        q50=number(parts["q50"], (where, "q50")),
-        mean=number(parts["mean"], (where, "mean")),
-        samples=samples,
-    )
+    of_share = where[1] in _SHARES
+    return Distribution(**_fields(raw, where, _SHARE if of_share else _TIME))
 
 
 def _time(raw: Any, where: Place) -> float:
@@ -314,31 +269,31 @@ def _text(raw: Any, where: Place) -> str:
     return raw
 
 
-def _map(raw: Any, where: Place, reader: Reader[V]) -> dict[str, V]:
-    if not isinstance(raw, dict):
-        _refuse(where, "an object", raw)
-    return {key: reader(item, (where, key)) for key, item in raw.items()}
+def _map_of(reader: Reader[V]) -> Reader[dict[str, V]]:
+    def read(raw: Any, where: Place) -> dict[str, V]:
+        if not isinstance(raw, dict):
+            _refuse(where, "an object", raw)
+        return {key: reader(item, (where, key)) for key, item in raw.items()}
+
+    return read
 
 
 def _fields(
-    raw: Any, where: Place, names: Names, optional: Names = _NONE
+    raw: Any, where: Place, shape: Shape, optional: Shape = MappingProxyType({})
 ) -> dict[str, Any]:
+    """Read an object with each field of *shape*, and some of the *optional* ones."""
     if not isinstance(raw, dict):
         _refuse(where, "an object", raw)
-    if raw.keys() != names:
-        _refuse_fields(raw, where, names, optional)
-    return raw
-
-
-def _refuse_fields(
-    raw: Mapping[str, Any], where: Place, names: Names, optional: Names
-) -> None:
-    for name in sorted(names - raw.keys()):
+    for name in sorted(shape.keys() - raw.keys()):
         msg = f'{_spelled(where)} has no field "{name}"'
         raise ShapeError(msg)
-    for name in sorted(raw.keys() - names - optional):
+    for name in sorted(raw.keys() - shape.keys() - optional.keys()):
         msg = f'{_spelled(where)} has an unknown field "{name}"'
         raise ShapeError(msg)
+    found = {name: read(raw[name], (where, name)) for name, read in shape.items()}
+    for name in optional.keys() & raw.keys():
+        found[name] = optional[name](raw[name], (where, name))
+    return found
 
 
 def _refuse(where: Place, expected: str, found: Any) -> NoReturn:
@@ -351,28 +306,57 @@ def _refuse(where: Place, expected: str, found: Any) -> NoReturn:
 
 def _spelled(place: Place) -> str:
     outer, name = place
-    if outer is None:
+    if outer in {None, _WHOLE}:
         return str(name)
     return f"{_spelled(outer)}{f'[{name}]' if isinstance(name, int) else f'.{name}'}"
+
+
+# Objects, by what reads each of their fields.
+
+_BOARD: Final[Shape] = {"gpu": _text, "sm_mhz": _positive}
+_TIME: Final[Shape] = {
+    **dict.fromkeys(("q10", "q25", "q50", "mean"), _time),
+    "samples": _positive,
+}
+_SHARE: Final[Shape] = {**dict.fromkeys(_TIME, _amount), "samples": _positive}
+_RUN: Final[Shape] = {"times": _map_of(_distribution), "exact": _map_of(_count)}
+_RUN_TOO: Final[Shape] = {
+    "board": _board,
+    "further": _further,
+    "occasion": _occasion,
+    "round_steps": _positive,
+}
+_STEP: Final[Shape] = {"spent_pct": _map_of(_count), "peak_bytes": _map_of(_count)}
+_ENTRY: Final[Shape] = {
+    "anchor": _anchors,
+    "software": _map_of(_text),
+    "runs": _runs,
+}
+_ENTRY_TOO: Final[Shape] = {
+    "commit": _commit,
+    "dirty": _flag,
+    "judged": _judged,
+    "lines": _lines,
+    "step": _step,
+}
+_HARDWARE: Final[Shape] = {"kind": _kind, "name": _text}
+_DOCUMENT: Final[Shape] = {
+    "schema": _version,
+    "hardware": _hardware,
+    "tests": _map_of(_entry),
+}
 
 
 # Two branches' baselines as one, test by test.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Joined:
-    """The merged baselines; for the tests in ``conflicts`` they contain our side."""
-
-    baselines: Baselines
-    conflicts: tuple[str, ...] = ()
-
-
 def join(
     ancestor: Mapping[str, Entry], ours: Baselines, theirs: Mapping[str, Entry]
-) -> Joined:
+) -> tuple[Baselines, tuple[str, ...]]:
     """Take over each entry that one side alone changed, added or removed.
 
-    If both did, in different ways, neither number is that of the merged code.
+    If both did, in different ways, neither number is that of the merged code: ours is
+    there, and the test is among the conflicts that are returned with the baselines.
     """
     entries: dict[str, Entry] = {}
     conflicts: list[str] = []
@@ -385,7 +369,7 @@ def join(
         if taken is not None:
             entries[test] = taken
     merged = Baselines(hardware=ours.hardware, entries=entries)
-    return Joined(baselines=merged, conflicts=tuple(conflicts))
+    return merged, tuple(conflicts)
 
 
 BASELINE_SCHEMA: Final = 1

@@ -25,7 +25,6 @@ from ..model.environment import DeviceKind
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
 from ..model.metric import Metric
-from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
@@ -45,12 +44,11 @@ def selects(
     """Whether *refresh* takes over the test that *verdict* judges by its fresh *runs*."""
     if not runs:
         return False
-    kind = runs[-1].environment.hardware.kind
     fresh = [RunSummary.of(run) for run in runs]
     # Evidence cannot be added to nothing: that is recorded first.
     kinds = (refresh, *([Refresh.MISSING] if refresh is Refresh.EVIDENCE else []))
     outcomes = outcomes_of(verdict)
-    return any(takes(which, outcomes, entry, fresh, kind) for which in kinds)
+    return any(takes(which, outcomes, entry, fresh) for which in kinds)
 
 
 def outcomes_of(verdict: TestVerdict) -> dict[str, tuple[Outcome, ...]]:
@@ -66,7 +64,6 @@ def takes(
     outcomes: Mapping[str, Collection[Outcome]],
     entry: Entry | None,
     runs: Sequence[RunSummary],
-    kind: DeviceKind,
 ) -> bool:
     """Whether *refresh* takes fresh *runs*, with these *outcomes*, over *entry*.
 
@@ -83,7 +80,7 @@ def takes(
         return is_news(outcomes)
     if entry is None:
         return refresh is Refresh.MISSING
-    return _takes_beside(refresh, outcomes, entry, runs, kind)
+    return _takes_beside(refresh, outcomes, entry, runs)
 
 
 def _takes_beside(
@@ -91,18 +88,11 @@ def _takes_beside(
     outcomes: Mapping[str, Collection[Outcome]],
     entry: Entry,
     runs: Sequence[RunSummary],
-    kind: DeviceKind,
 ) -> bool:
     """Whether what did not regress is taken although there is an *entry*."""
     if refresh is Refresh.MISSING:
         return any(_is_missing(metric, entry, runs) for metric in _gated())
-    if refresh is Refresh.EVIDENCE:
-        return any(run.times for run in runs) and not is_news(outcomes)
-    return any(
-        _is_inside(outcomes.get(metric.name, ()))
-        and _has_drifted(metric, entry, runs, kind)
-        for metric in _gated()
-    )
+    return any(run.times for run in runs) and not is_news(outcomes)
 
 
 def is_news(outcomes: Mapping[str, Collection[Outcome]]) -> bool:
@@ -243,33 +233,3 @@ def _is_missing(metric: Metric, entry: Entry, runs: Sequence[RunSummary]) -> boo
 
 def _has(runs: Sequence[RunSummary], metric: Metric) -> bool:
     return any(metric.name in {*run.times, *run.exact} for run in runs)
-
-
-def _is_inside(outcomes: Collection[Outcome]) -> bool:
-    """Whether a metric with these *outcomes* passed, and no rule objected."""
-    return Outcome.PASS in outcomes and set(outcomes) <= {
-        Outcome.PASS,
-        Outcome.NOT_JUDGED,
-    }
-
-
-def _has_drifted(
-    metric: Metric, entry: Entry, runs: Sequence[RunSummary], kind: DeviceKind
-) -> bool:
-    stored = _values(metric, entry.runs, kind)
-    fresh = _values(metric, runs, kind)
-    if not stored or not fresh:
-        return False
-    # Rounded as the stored values are: a difference in the fifth digit is no drift.
-    now = [rounded(typical_time(fresh))] if metric.kind is MetricKind.NOISY else fresh
-    return min(now) < min(stored) or max(now) > max(stored)
-
-
-def _values(
-    metric: Metric, runs: Sequence[RunSummary], kind: DeviceKind
-) -> list[float]:
-    """Read the metric in each run that has it; a CPU's times by their first decile."""
-    if metric.kind is MetricKind.EXACT:
-        return [run.exact[metric.name] for run in runs if metric.name in run.exact]
-    times = [run.times[metric.name] for run in runs if metric.name in run.times]
-    return [t.location(kind) for t in times]

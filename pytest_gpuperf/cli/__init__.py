@@ -54,6 +54,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "bisect": "find the commit, or the release of a package, that made a test worse",
         "merge": "join the results of several machines into one verdict",
         "export": "write what was measured last in the format of another program",
+        "help": "explain a command, or all options and ini keys: gpuperf help options",
     },
 }
 """What each command does, in a line of the help; its module has its name."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator
 from collections.abc import Sequence
@@ -15,8 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from ..compare_commits.commits import compare_trainings
+from ..baselines.store import write
 from ..compare_commits.commits import compare_versions
+from ..compare_commits.search import worse_of
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import Side
 from ..compare_commits.sides import other_folder
@@ -47,6 +47,8 @@ from .compare_options import add_device_argument
 from .compare_options import announce
 from .compare_options import passed_on
 from .compare_options import pytest_arguments
+from .json_option import add_json_argument
+from .json_option import print_json
 
 
 REST: Final = "[REF [REF2]] [-- pytest arguments... | -- train.py arguments...]"
@@ -78,7 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print the table for a pull request",
     )
-    form.add_argument("--json", action="store_true", help="print JSON and no table")
+    add_json_argument(form)
+    parser.add_argument(
+        "--markdown-file",
+        type=Path,
+        metavar="FILE",
+        help="also write the table for a pull request to FILE",
+    )
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
@@ -112,7 +120,8 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--which",
         action="store_true",
-        help="with --lock: name the package, or the few together, that makes it worse",
+        help="with --lock: name the package, or the few together, that made it worse "
+        "or train otherwise",
     )
     parser.add_argument(
         "--patch",
@@ -132,42 +141,38 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         return _clear()
     program = program_named(passed_on(arguments, rest))
     given = () if program else pytest_arguments(arguments, rest)
-    selection = Selection(arguments=tuple(given))
+    selection = Selection(arguments=tuple(given), asks_training=True)
 
-    def compare(both: tuple[Side, Side], some: Selection | None = None) -> AbRun:
+    def compare(both: tuple[Side, Side], some: Selection = selection) -> AbRun:
         if program:
             return compare_program(both, program, announce)
-        if some:
-            return compare_versions(both, some, announce)
-        return compare_trainings(both, selection, announce)
+        return compare_versions(both, some, announce)
 
     try:
         with _sides(arguments) as both:
             found, code = compare(both), 0
-            if found.is_worse and arguments.which:
+            if arguments.which and worse_of(found):
                 again = partial(compare, some=only_worse(found, selection))
                 found, code = with_culprits(found, both, arguments.lock, again)
-            elif found.is_worse and _is_lock_alone(arguments):
+            elif _is_lock_alone(arguments) and worse_of(found):
                 found = with_hint(found, arguments.lock)
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
         return EXIT_INTERRUPTED
-    sys.stdout.write(_shown(found, arguments))
-    return code or found.status
-
-
-def _shown(found: AbRun, arguments: argparse.Namespace) -> str:
     if arguments.json:
-        return f"{json.dumps(ab_document(found), indent=2)}\n"
-    lines = markdown_lines(found) if arguments.markdown else comparison_lines(found)
-    return printed(lines)
+        print_json(ab_document(found))
+    else:
+        lines = markdown_lines if arguments.markdown else comparison_lines
+        sys.stdout.write(printed(lines(found)))
+    if arguments.markdown_file:
+        write(arguments.markdown_file, printed(markdown_lines(found)))
+    return code or found.status
 
 
 def _clear() -> int:
     with closing(PackageCache(default_place())) as cache:
         gone = cache.trim(0)
-    mib = sum(each.size_bytes for each in gone) / MIB
-    sys.stdout.write(f"gpuperf: {len(gone)} removed, {mib:.1f} MiB\n")
+    sys.stdout.write(f"gpuperf: {len(gone)} removed, {sum(gone) / MIB:.1f} MiB\n")
     return 0
 
 

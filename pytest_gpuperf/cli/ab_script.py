@@ -44,6 +44,7 @@ from ..model.metrics import SYNCS
 from ..model.training import Training
 from ..model.training import TrainingAnswer
 from ..model.training import TrainingRecord
+from ..model.units import counted
 from ..runner.fork_server import HASH_SEED
 from ..runner.relocation import moved_path
 from ..sharing.processes import EXIT_INTERRUPTED
@@ -98,6 +99,7 @@ def compare_program(
             pairs.append((_measured(before, program), _measured(after, program)))
             last = len(pairs) == MOST_PAIRS
             found = judge_call(pairs, Tolerance(), last=last)
+        announce(f"compared in {counted(len(pairs), 'run')} of each side")
         announce(f"training: {program.name}")
         training = _trained((before, after), program)
     return AbRun(
@@ -133,15 +135,18 @@ def _measured(side: Side, program: Program) -> Measurement:
         )
         raise UsageError(msg, ErrorId.GP709)
     exact = {name: int(getattr(audit.totals, name)) for name in COUNTED}
+    findings = [*_of_a_step(audit)]
     forecast = _answer(side, program, Asked.MEMORY).forecast
     if forecast is not None and not forecast.not_judged:
         exact[PREDICTED_ALLOCATED.name] = forecast.allocated_bytes
+        findings += forecast.findings
     measurement = Measurement(
         test=program.name,
         environment=SIMULATED,
         exact=exact,
         unmeasured={STEP_MS.name: "the simulated GPU has no clock"},
-        findings=tuple(_of_a_step(audit)),
+        findings=tuple(findings),
+        operations=audit.operations,
     )
     return below(Path(side.relocation.root), measurement)
 
@@ -150,7 +155,8 @@ def _of_a_step(audit: StepAudit) -> Iterator[Finding]:
     """Yield waits and copies; those of all steps are counted per step."""
     steps = max(1, audit.steps)
     for found in (*audit.findings, *audit.copies):
-        count = found.per_step if found.once else -(-found.per_step // steps)
+        is_once = found.in_steps == 1
+        count = found.per_step if is_once else -(-found.per_step // steps)
         yield replace(found, per_step=count, in_steps=0, of_steps=0)
 
 

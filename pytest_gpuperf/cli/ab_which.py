@@ -1,4 +1,4 @@
-"""``gpuperf ab --lock=FILE --which``: the packages that make it worse."""
+"""``gpuperf ab --lock=FILE --which``: the packages that did it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..compare_commits.culprits import Culprits
-from ..compare_commits.culprits import worse_of
+from ..compare_commits.search import TRAINING
+from ..compare_commits.search import worse_of
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import Side
 from ..environments.cache import PackageCache
@@ -29,7 +30,7 @@ def with_hint(found: AbRun, lock: Path) -> AbRun:
     before, _ = changed(pins_of(lock), installed())
     if len(before) == 1:
         return found
-    hint = f"{len(before)} packages differ: --which names the one that made it worse"
+    hint = f"{len(before)} packages differ: --which names the one that did it"
     return replace(found, notes=(*found.notes, hint))
 
 
@@ -60,11 +61,15 @@ def with_culprits(
 
 
 def only_worse(found: AbRun, selection: Selection) -> Selection:
-    """Return what is compared again: of *selection* the tests that got worse.
+    """Return what is compared again: of *selection* the tests that got worse or differ.
 
-    What is exact alone, if that is all that got worse: it takes few pairs.
+    What is exact alone, if no time got worse: it takes few pairs.
     """
     worse = worse_of(found)
-    timed = any(metric == STEP_MS.name for _, metric in worse)
-    calls = tuple(dict.fromkeys(call for call, _ in worse))
-    return replace(selection, calls=calls, exact_alone=not timed)
+    metrics = {metric for _, metric in worse}
+    return replace(
+        selection,
+        calls=tuple(dict.fromkeys(call for call, _ in worse)),
+        exact_alone=STEP_MS.name not in metrics,
+        asks_training=TRAINING in metrics,
+    )

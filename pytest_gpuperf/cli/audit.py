@@ -10,6 +10,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from math import inf
 from pathlib import Path
 from typing import Final
@@ -19,6 +20,7 @@ from ..devices.preflight import own_version
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.finding import Location
+from ..model.units import counted
 from ..report.ci.sarif import sarif
 from ..report.command import audit_command
 from ..report.json.audit import audit_document
@@ -26,10 +28,11 @@ from ..report.screen.audit import AuditView
 from ..report.screen.audit import audit_lines
 from ..sharing.processes import SIGNALLED
 from ..visible import printed
+from .json_option import add_json_argument
+from .json_option import print_json
 from .script import Program
 from .script import file_place
 from .script import notes_of
-from .script_process import REST
 from .script_process import Asked
 from .script_process import Output
 from .script_process import ScriptAnswer
@@ -41,9 +44,9 @@ from .script_process import run_program
 from .script_process import unfinished
 
 
-AUDIT_FAILED: Final = 1
+REST: Final = "SCRIPT... [-- arguments...]"
 
-__all__ = ["REST", "add_arguments", "run"]
+AUDIT_FAILED: Final = 1
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,16 +71,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write the waits to FILE for GitHub's code scanning (SARIF 2.1.0)",
     )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object; the script's own output goes to standard error",
-    )
+    add_json_argument(parser, "the script's own")
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Run the program, print what was found, and return the exit code."""
-    program = program_of(arguments, rest)
+    """Run each program, print what was found, and return the worst exit code."""
+    more = [*takewhile(lambda word: not word.startswith("-"), rest)]
+    programs = [
+        program_of(argparse.Namespace(**{**vars(arguments), "script": script}), passed)
+        for passed in [rest[len(more) :]]
+        for script in dict.fromkeys((arguments.script, *more))
+    ]
+    if more and (arguments.json or arguments.sarif):
+        found = f"found {len(programs)} scripts; expected one"
+        arguments.parser.error(f"--json and --sarif describe one script, {found}")
+    worst = 0
+    for program in programs:
+        if more:
+            sys.stdout.write(f"== {program.name}\n")
+            sys.stdout.flush()
+        worst = max(worst, _run(arguments, program))
+        if worst >= SIGNALLED:  # Ctrl-C is meant for all of them
+            break
+    return worst
+
+
+def _run(arguments: argparse.Namespace, program: Program) -> int:
+    """Run *program*, print what was found, and return its exit code."""
     root = root_of(arguments.root, program)
     output = Output.ERRORS if arguments.json else Output.SHOWN
     # Before it runs: until it ends, a notebook may be saved anew.
@@ -89,10 +109,13 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     limits = (arguments.max_syncs, arguments.max_syncs_per_step)
     # A number of a part is no limit for all, nor is one above the limit that was given.
     offers_limit = code == 0 and limits == (None, None)
-    command = _limiting(audited.audit, program) if offers_limit else ""
-    sys.stdout.write(
-        _text(audited.audit, audited.notes, command, as_json=arguments.json)
-    )
+    command = ""
+    if offers_limit:
+        command = audit_command(_limit(audited.audit), program.typed)
+    if arguments.json:
+        print_json(audit_document(audited.audit, audited.notes))
+    else:
+        sys.stdout.write(_text(audited.audit, audited.notes, command))
     if arguments.sarif is not None:
         _write_sarif(arguments.sarif, audited, program, in_file)
     objections = list(_objections(audited.audit, arguments))
@@ -133,21 +156,7 @@ def _failed(code: int) -> Iterator[str]:
         yield f"the script failed (exit status {code}): this is what it did before"
 
 
-def _limiting(audit: StepAudit, program: Program) -> str:
-    return audit_command(
-        _limit(audit),
-        program.name,
-        program.arguments,
-        is_module=program.is_module,
-        as_rank=program.as_rank,
-    )
-
-
-def _text(
-    audit: StepAudit, notes: Sequence[str], command: str, *, as_json: bool
-) -> str:
-    if as_json:
-        return json.dumps(audit_document(audit, notes), indent=2) + "\n"
+def _text(audit: StepAudit, notes: Sequence[str], command: str) -> str:
     lines = audit_lines(
         audit, notes, Path.cwd(), line_of=linecache.getline, command=command
     )
@@ -203,7 +212,7 @@ def _objections(audit: StepAudit, arguments: argparse.Namespace) -> Iterator[str
         return
     syncs = audit.totals.syncs
     if most is not None and syncs > most:
-        yield f"{syncs} syncs are more than --max-syncs={most}"
+        yield f"{counted(syncs, 'wait')}: more than --max-syncs={most}"
     if rate is not None:
         yield from _objection_to_rate(audit, rate)
 
@@ -217,4 +226,5 @@ def _objection_to_rate(audit: StepAudit, most: float) -> Iterator[str]:
         )
     elif audit.repeating > most * audit.steps:
         rate = f"{audit.repeating / audit.steps:.3g}"
-        yield f"{rate} syncs per step are more than {option}"
+        waits = "wait" if rate == "1" else "waits"
+        yield f"{rate} {waits} per step: more than {option}"

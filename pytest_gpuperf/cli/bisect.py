@@ -1,17 +1,21 @@
-"""``gpuperf bisect``: the commit, or the release of a package, that made a test worse."""
+"""``gpuperf bisect``: the commit, or the release of a package, that made a test worse,
+or made it train otherwise.
+"""
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable
+from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -19,8 +23,13 @@ from ..compare_commits.candidates import Candidates
 from ..compare_commits.candidates import Commits
 from ..compare_commits.candidates import Releases
 from ..compare_commits.commits import compare_versions
+from ..compare_commits.search import BROKEN
+from ..compare_commits.search import TRAINING
 from ..compare_commits.search import Mark
+from ..compare_commits.search import Sought
 from ..compare_commits.search import first_bad
+from ..compare_commits.search import marked
+from ..compare_commits.search import worse_of
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import Side
 from ..compare_commits.sides import present
@@ -32,6 +41,8 @@ from ..environments.releases import within
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbRun
+from ..model.metrics import STEP_MS
+from ..report.json.bisect import FirstBad
 from ..report.json.bisect import bisect_document
 from ..report.screen.commits import comparison_lines
 from ..report.wrapping import wrapped
@@ -44,6 +55,8 @@ from .compare_options import add_device_argument
 from .compare_options import announce
 from .compare_options import passed_on
 from .compare_options import pytest_arguments
+from .json_option import add_json_argument
+from .json_option import print_json
 from .script import Program
 
 
@@ -70,7 +83,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search the releases of this package in place of commits",
     )
     add_device_argument(parser)
-    parser.add_argument("--json", action="store_true", help="print JSON and no table")
+    add_json_argument(parser)
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -80,7 +93,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     try:
         with _candidates(arguments) as candidates:
             compare = _comparing(arguments, rest, program)
-            return Search(candidates, compare, as_json=arguments.json).tell()
+            return tell(candidates, compare, as_json=arguments.json)
     except KeyboardInterrupt:
         announce("interrupted: nothing was found, nothing is left behind")
         return EXIT_INTERRUPTED
@@ -116,96 +129,111 @@ def _comparing(
     if program:
         return partial(compare_program, program=program, announce=announce)
     given = (*pytest_arguments(arguments, rest), arguments.names[-1])
-    selection = Selection(arguments=given)
+    selection = Selection(arguments=given, asks_training=True)
     return partial(compare_versions, selection=selection, announce=announce)
 
 
 class Search:
-    """Compares candidates with the good one and keeps the tables."""
+    """Compares candidates with the good one, each once."""
 
-    def __init__(
-        self, candidates: Candidates, compare: Compare, *, as_json: bool = False
-    ) -> None:
+    def __init__(self, candidates: Candidates, compare: Compare) -> None:
         self._candidates = candidates
-        self._as_json = as_json
         self._compare = compare
         self._found: dict[str, AbRun] = {}
-        self._skipped: dict[str, str] = {}
+        self._failed: dict[str, UsageError] = {}
 
-    def tell(self) -> int:
-        """Search, and print what is found; raises ``UsageError`` if the last is not worse."""
-        parents = self._candidates.parents
-        worst = list(parents)[-1]
-        # First of all: if the last one is not worse, hours of comparing would find
-        # nothing.
-        if self._mark(worst, self._compared(worst)) is not Mark.BAD:
-            _print(() if self._as_json else comparison_lines(self._found[worst]))
-            good, bad = self._candidates.ends
-            msg = f"{bad} is not worse than {good}: there is nothing to find"
-            raise UsageError(msg, ErrorId.GP712)
-        return self._tell(first_bad(parents, self._judge))
+    def last(self) -> AbRun:
+        """Compare the last one: if it is not worse, hours would find nothing."""
+        return self._compared(list(self._candidates.parents)[-1])
 
-    def _judge(self, version: str) -> Mark:
-        try:
-            mark = self._mark(version, self._compared(version))
-        except UsageError as error:
-            self._skipped[version] = error.text
-            mark = Mark.SKIP
-        why = f": {self._skipped[version]}" if mark is Mark.SKIP else ""
-        announce(f"{mark.value} {self._named(version)}{why}")
-        return mark
+    def first(self, sought: Collection[Sought]) -> FirstBad | None:
+        """Return the first one with some of what is *sought*, which the last one has."""
+        if not sought:
+            return None
+        skipped: dict[str, str] = {}
+
+        def judge(version: str) -> Mark:
+            try:
+                mark, why = marked(self._compared(version), sought)
+            except UsageError as error:
+                mark, why = Mark.SKIP, error.text
+            if mark is Mark.SKIP:
+                skipped[version] = why
+            said = f"{mark.value} {self._candidates.named(version)}"
+            announce(f"{said}: {why}" if why else said)
+            return mark
+
+        versions = first_bad(self._candidates.parents, judge)
+        one = self._found[versions[0]] if len(versions) == 1 else None
+        return FirstBad(versions, skipped, one)
 
     def _compared(self, version: str) -> AbRun:
-        announce(f"comparing {self._named(version)}")
-        return self._compare((self._candidates.good, self._candidates.side(version)))
+        """Compare *version*, once; raises ``UsageError`` if that cannot be done."""
+        if version in self._failed:
+            raise self._failed[version]
+        if version not in self._found:
+            announce(f"comparing {self._candidates.named(version)}")
+            try:
+                side = self._candidates.side(version)
+                self._found[version] = self._compare((self._candidates.good, side))
+            except UsageError as error:
+                self._failed[version] = error
+                raise
+        return self._found[version]
 
-    def _mark(self, version: str, found: AbRun) -> Mark:
-        """Mark one; a broken or undecided comparison is no evidence."""
-        self._found[version] = found
-        if any(call.is_worse for call in found.calls):
-            return Mark.BAD
-        undecided = any(call.is_undecided for call in found.calls)
-        if found.calls and not undecided:
-            return Mark.GOOD
-        reasons = [call.uncompared for call in found.uncompared]
-        self._skipped[version] = reasons[0] if reasons else "undecided"
-        return Mark.SKIP
 
-    def _named(self, version: str) -> str:
-        return self._candidates.named(version)
+def tell(candidates: Candidates, compare: Compare, *, as_json: bool) -> int:
+    """Search, and print what is found; raises ``UsageError`` if that is nothing."""
+    search, what = Search(candidates, compare), candidates.what
+    last = search.last()
+    known = worse_of(last)
+    worse = search.first([k for k in known if k[1] not in {BROKEN, TRAINING}])
+    training = search.first([k for k in known if k[1] == TRAINING])
+    kinds = {f"bad {what}": worse, f"{what} that trains otherwise": training}
+    found = {kind: each for kind, each in kinds.items() if each}
+    if not found:
+        _print(() if as_json else comparison_lines(last))
+        raise UsageError(_nothing(last, candidates.ends), ErrorId.GP712)
+    if as_json:
+        print_json(bisect_document(what, candidates.ends, worse, training))
+    else:
+        _print(_lines(found, candidates.named))
+    return SEVERAL if any(each.comparison is None for each in found.values()) else 0
 
-    def _tell(self, found: Sequence[str]) -> int:
-        what, ends = self._candidates.what, self._candidates.ends
-        if self._as_json:
-            one = self._found[found[0]] if len(found) == 1 else None
-            said = bisect_document(what, ends, found, self._skipped, one)
-            sys.stdout.write(f"{json.dumps(said, indent=2)}\n")
-            return 0 if one else SEVERAL
-        if len(found) == 1:
-            _print(comparison_lines(self._found[found[0]]))
-            _print(self._notes(set(self._skipped)))
-            _print(wrapped(f"gpuperf: the first bad {what} is {self._named(found[0])}"))
-            return 0
-        _print(self._notes(set(self._skipped) - set(found)))
-        _print(f"    {self._named(v)}{self._why(v)}" for v in found)
-        _print(
-            wrapped(
-                f"gpuperf: the first bad {what} is one of these {len(found)}; those "
-                "between could not be judged"
-            )
-        )
-        return SEVERAL
 
-    def _notes(self, versions: set[str]) -> Iterator[str]:
-        for version in self._skipped:
-            if version in versions:
-                skipped = f"skipped {self._named(version)}{self._why(version)}"
-                yield from wrapped(skipped, first="note: ")
+def _nothing(last: AbRun, ends: tuple[str, str]) -> str:
+    good, bad = ends
+    sought = [(call.test, STEP_MS.name) for call in (*last.calls, *last.uncompared)]
+    sought += [(call.test, TRAINING) for call in last.calls if call.training]
+    _, why = marked(last, sought)
+    if why:
+        return f"{bad} is not known to be worse than {good}: {why}"
+    return f"{bad} is not worse than {good}: there is nothing to find"
 
-    def _why(self, version: str) -> str:
-        """Say why *version* was skipped, in one line, if it was."""
-        lines = self._skipped.get(version, "").splitlines()
-        return f": {lines[0]}" if lines else ""
+
+def _lines(found: Mapping[str, FirstBad], named: Callable[[str], str]) -> Iterator[str]:
+    """Show the first one of each kind with its table, or those among which it is."""
+    tables = {each.versions: each.comparison for each in found.values()}
+    for table in filter(None, tables.values()):
+        yield from comparison_lines(table)
+    several = [each.versions for each in found.values() if not each.comparison]
+    why = {v: text for each in found.values() for v, text in each.skipped.items()}
+    for version in (v for v in why if v not in chain.from_iterable(several)):
+        skipped = f"skipped {_with_reason(named(version), why[version])}"
+        yield from wrapped(skipped, first="note: ")
+    for kind, (versions, reasons, comparison) in found.items():
+        said = named(versions[0])
+        if not comparison:
+            for version in versions:
+                yield f"    {_with_reason(named(version), reasons.get(version))}"
+            between = "those between could not be judged"
+            said = f"one of these {len(versions)}; {between}"
+        yield from wrapped(f"gpuperf: the first {kind} is {said}")
+
+
+def _with_reason(version: str, why: str | None) -> str:
+    """Say why *version* was skipped, in one line, if it was."""
+    return f"{version}: {why.splitlines()[0]}" if why else version
 
 
 def _print(lines: Iterable[str]) -> None:

@@ -20,6 +20,11 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def device_options(arguments: argparse.Namespace) -> list[str]:
+    """Return the option that names the device to pytest, if one is named."""
+    return [f"--gpuperf-device={arguments.device}"] if arguments.device else []
+
+
 def passed_on(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
     """Return what was typed after ``--``."""
     own, *typed = rest or ["--"]
@@ -31,9 +36,9 @@ def passed_on(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
 def pytest_arguments(arguments: argparse.Namespace, rest: Sequence[str]) -> list[str]:
     """Return the arguments of pytest, in the order in which it reads them."""
     typed = passed_on(arguments, rest)
-    device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
+    added = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
     # As pytest itself orders them: what is typed comes last and wins.
-    return [*shlex.split(os.environ.get("PYTEST_ADDOPTS", "")), *device, *typed]
+    return [*added, *device_options(arguments), *typed]
 
 
 def announce(text: str) -> None:

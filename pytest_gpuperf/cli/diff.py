@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from math import inf
 from pathlib import Path
 from statistics import geometric_mean
+from typing import Any
 from typing import Final
 
-from ..baselines import store
 from ..baselines.acceptance import Choice
-from ..baselines.acceptance import acceptance
-from ..baselines.acceptance import chosen
 from ..baselines.refresh import changes
 from ..judge.readings import stored_values
 from ..model.baseline import BaselineChange
 from ..model.baseline import Baselines
 from ..model.metric import MetricKind
+from ..report.json.acceptance import acceptance_document
+from ..report.json.acceptance import accepted_file
 from ..report.numbers import format_value
 from ..report.numbers import join_fitting
 from ..report.numbers import metric_named
@@ -29,12 +29,14 @@ from ..report.wrapping import wrapped
 from ..visible import printed
 from .files import add_baselines_argument
 from .files import elsewhere
+from .json_option import add_json_argument
+from .json_option import print_json
+from .pending import Pending
 from .pending import add_choice_arguments
 from .pending import choice_of
 from .pending import files_in
 from .pending import nothing_chosen
-from .pending import read_pending
-from .pending import refuse_unknown_names
+from .pending import plans
 
 
 REST: Final = None
@@ -75,13 +77,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help=f"show every row, and not only the {MOST_DIFFERENT} largest changes",
     )
+    add_json_argument(parser)
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Print old and new values, hardware by hardware; differences are no failure."""
     named = [file for path in arguments.files for file in files_in(path)]
     paths = named or sorted(arguments.pending.glob("pending-*.json"))
-    lines = list(_lines(arguments, paths))
+    found = plans(arguments, arguments.pending, paths)
+    if arguments.json:
+        print_json(acceptance_document(0, map(_file, found)))
+        return 0
+    choice, verbose = choice_of(arguments), arguments.verbose
+    lines = [x for each in found for x in _compared(each, choice, verbose=verbose)]
     if not paths:
         hint = elsewhere(arguments.pending)
         lines = [
@@ -91,40 +99,35 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     return 0
 
 
-def _lines(arguments: argparse.Namespace, paths: Sequence[Path]) -> Iterator[str]:
-    choice, found = choice_of(arguments), [read_pending(path) for path in paths]
-    refuse_unknown_names(arguments.pending, found, choice)
-    for path, new in zip(paths, found, strict=True):
-        yield from _compared(
-            path, new, arguments.baselines, choice, verbose=arguments.verbose
-        )
+def _file(found: Pending) -> dict[str, Any]:
+    return accepted_file(
+        found.path, found.stored, found.new.hardware, _changes(found), found.plan
+    )
 
 
-def _compared(
-    path: Path, new: Baselines, folder: Path, choice: Choice, *, verbose: bool
-) -> tuple[str, ...]:
+def _changes(found: Pending) -> list[BaselineChange]:
     """Compare the tests that the last run measured; the others are not gone."""
-    old, stored = store.read(folder, new.hardware), store.path_of(folder, new.hardware)
-    tests = chosen(new, old, choice)
-    if not tests:
+    moved = changes(found.old, found.new)
+    return [change for change in moved if change.test in found.chosen]
+
+
+def _compared(found: Pending, choice: Choice, *, verbose: bool) -> tuple[str, ...]:
+    path, new, stored = found.path, found.new, found.stored
+    if not found.chosen:
         return nothing_chosen(new, choice)
-    rows = [change for change in changes(old, new) if change.test in tests]
+    rows = _changes(found)
     if not rows:
         return (f"nothing pending in {path}: it says the same as {stored}",)
-    plan = acceptance(new, old, choice)
     shown = rows if verbose else _largest(rows)
     more = len(rows) - len(shown)
+    is_other_mean = any(_is_another_mean(row, new) for row in shown)
     return (
         f"{stored} -> {path}",
         *(line.text for line in refresh_lines(shown, _disturbed(shown, new))),
         *((f"and {more} more, with -v",) if more else ()),
         *_disturbed_lines(shown, new),
-        *(
-            wrapped(TIMES_NOTE)
-            if any(_is_another_mean(row, new) for row in shown)
-            else ()
-        ),
-        *outlook_lines(plan),
+        *(wrapped(TIMES_NOTE) if is_other_mean else ()),
+        *outlook_lines(found.plan),
     )
 
 

@@ -26,6 +26,7 @@ from ..model.baseline import FULL_RUNS
 from ..model.baseline import MOST_RUNS
 from ..model.checkup import CheckupRequest
 from ..model.checkup import Examination
+from ..model.checkup import PlannedGate
 from ..model.checkup import StoredSuite
 from ..model.codec import decode
 from ..model.codec import encode
@@ -36,6 +37,8 @@ from ..model.measurement import Measurement
 from ..model.metrics import STEP_MS
 from ..model.results import ProjectSettings
 from ..plugin.parse_settings import positive_seconds
+from ..report.json.checkup import checkup_document
+from ..report.screen.checkup import cost_lines
 from ..report.screen.checkup import examined_lines
 from ..report.screen.checkup import no_clock_lines
 from ..report.screen.checkup import stored_lines
@@ -49,9 +52,13 @@ from ..runner.reservation import alone
 from ..runner.reservation import turns_at
 from ..runner.run_estimates import acuity_of
 from ..runner.run_estimates import acuity_of_step
+from ..runner.run_estimates import gate_cost
 from ..visible import printed
 from .compare_options import announce
+from .files import JobServer
 from .files import settings_by
+from .json_option import add_json_argument
+from .json_option import print_json
 
 
 REST: Final = None
@@ -62,6 +69,10 @@ WRONG: Final = 1
 LEAST_RUNS: Final = 2
 PATIENCE: Final = 2
 """Multiple of its cap after which a process is killed."""
+
+PLAN: Final = Job(entry="pytest_gpuperf.plugin.child_options:read_gate", request={})
+PLAN_SECONDS: Final = 600.0
+"""Test files may import what is heavy."""
 
 Answer = dict[str, Any]
 Ask = Callable[[str, CheckupRequest], Answer]
@@ -99,11 +110,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="most seconds that these may cost together (default: 60)",
     )
     parser.add_argument(
+        "--cost",
+        action="store_true",
+        help="say instead how many seconds and processes `pytest --gpuperf` will take",
+    )
+    parser.add_argument(
         "-v",
         "--verbose",
         action="store_true",
         help="list every metric, version and setting that was looked at",
     )
+    add_json_argument(parser)
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
@@ -118,6 +135,8 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
                 script=os.environ.get("GPUPERF_SCRIPT"),
                 seconds=arguments.seconds,
             )
+            if arguments.cost:
+                return cost(arguments, request, project, server)
             return check(arguments, request, project, _asker(server))
     except RunError as error:
         sys.stderr.write(f"gpuperf: {error}\n")
@@ -131,25 +150,58 @@ def check(
     ask: Ask,
 ) -> int:
     """Look at the device, then at the baselines, then try a step; print as it comes."""
-    answer = ask("examine", request)
-    if "error" in answer:
-        raise QuotedError(answer["error"], ErrorId.GP401)
-    found = decode(Examination, answer["examination"])
+    found = _examined(ask, request)
     hardware = found.environment.hardware
-    folder = arguments.baselines or Path(os.path.relpath(project.baselines))
+    folder = _folder(arguments, project)
+    stored = _stored(folder, hardware, project)
+    trials: list[Measurement] = []
+    acuity = None
+    show: Callable[[Iterable[str]], object] = list if arguments.json else _print
     # Printed at once: what follows takes up to a minute.
-    _print(examined_lines(found, verbose=arguments.verbose))
-    _print(stored_lines(_stored(folder, hardware, project), _options(arguments)))
+    show(examined_lines(found, verbose=arguments.verbose))
+    show(stored_lines(stored, _options(arguments)))
     wrong = [found.refusal] if found.refusal else []
     if not hardware.kind.has(Capability.CLOCK):
-        _print(no_clock_lines())
+        show(no_clock_lines())
     elif not wrong:
         with closing(turns_at(found.slot, project.lock_seconds, announce)) as turns:
             trials, wrong = _trials(ask, request, arguments.runs, turns)
         acuity = acuity_of_step(trials, project.tolerance)
-        _print(trial_lines(trials, acuity, verbose=arguments.verbose))
-    _print(wrong_lines(wrong, hardware))
+        show(trial_lines(trials, acuity, verbose=arguments.verbose))
+    show(wrong_lines(wrong, hardware))
+    if arguments.json:
+        print_json(checkup_document(found, stored, trials, acuity, wrong))
     return WRONG if wrong else 0
+
+
+def cost(
+    arguments: argparse.Namespace,
+    request: CheckupRequest,
+    project: ProjectSettings,
+    server: JobServer,
+) -> int:
+    """Collect the tests, and print what measuring them takes; measure none."""
+    answer = server.run(PLAN, PLAN_SECONDS)
+    if "error" in answer:
+        msg = f"pytest cannot collect the tests of this project: {answer['error']}"
+        raise QuotedError(msg, ErrorId.GP109)
+    gate = decode(PlannedGate, answer["gate"])
+    hardware = _examined(_asker(server), request).environment.hardware
+    entries = read(_folder(arguments, project), hardware).entries
+    kind = hardware.kind
+    _print(cost_lines(gate, gate_cost(gate, entries, kind), kind))
+    return 0
+
+
+def _examined(ask: Ask, request: CheckupRequest) -> Examination:
+    answer = ask("examine", request)
+    if "error" in answer:
+        raise QuotedError(answer["error"], ErrorId.GP401)
+    return decode(Examination, answer["examination"])
+
+
+def _folder(arguments: argparse.Namespace, project: ProjectSettings) -> Path:
+    return arguments.baselines or Path(os.path.relpath(project.baselines))
 
 
 def _trials(
@@ -204,7 +256,7 @@ def _stored(folder: Path, hardware: Hardware, project: ProjectSettings) -> Store
     )
 
 
-def _asker(server: ForkServer) -> Ask:
+def _asker(server: JobServer) -> Ask:
     def ask(name: str, request: CheckupRequest) -> Answer:
         entry = f"pytest_gpuperf.runner.checkup:{name}"
         job = Job(entry=entry, request=encode(request))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import closing
 from itertools import groupby
 from pathlib import Path
@@ -37,7 +38,7 @@ from ..runner.fork_server import Job
 
 # The settings of the project that a command is given in.
 
-READ: Final = Job(entry="pytest_gpuperf.plugin.child_options:read_settings", request={})
+READ: Final = "pytest_gpuperf.plugin.child_options:read_settings"
 SECONDS: Final = 120.0
 """Conftest files may import what is heavy."""
 
@@ -48,19 +49,21 @@ class JobServer(Protocol):
     def run(self, job: Job, seconds: float) -> Any: ...
 
 
-def ask_project() -> ProjectSettings:
-    """Ask pytest in a process of its own; raises ``UsageError`` if it cannot say.
+def ask_project(arguments: Sequence[str] = ()) -> ProjectSettings:
+    """Ask pytest with *arguments* in a process of its own.
+
+    Raises ``UsageError`` if it cannot say.
 
     Raises ``RunError`` if there is no process to be had.
     """
     with closing(ForkServer(())) as server:
         server.wait_until_ready()
-        return settings_by(server)
+        return settings_by(server, arguments)
 
 
-def settings_by(server: JobServer) -> ProjectSettings:
+def settings_by(server: JobServer, arguments: Sequence[str] = ()) -> ProjectSettings:
     """Ask pytest in a process of *server*; raises as ``ask_project`` does."""
-    answer = server.run(READ, SECONDS)
+    answer = server.run(Job(entry=READ, request={"arguments": [*arguments]}), SECONDS)
     if "error" in answer:
         msg = f"pytest cannot read the settings of this project: {answer['error']}"
         raise QuotedError(msg, ErrorId.GP109)

@@ -11,6 +11,7 @@ from contextlib import closing
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 from typing import Final
 
 from ..errors import ErrorId
@@ -21,15 +22,16 @@ from ..history.place import place_at
 from ..history.place import shown
 from ..judge.changepoints import LEAST_SEARCHED_RUNS
 from ..judge.changepoints import MOST_RUNS_SEARCHED
-from ..judge.changepoints import shifts
+from ..judge.changepoints import level_changes
+from ..model.history import Course
+from ..model.history import LeftOut
+from ..model.history import LevelChange
 from ..model.history import Point
 from ..model.history import Series
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.metrics import STEP_MS
+from ..report.json.history import history_document
 from ..report.numbers import metric_named
-from ..report.screen.history import Course
-from ..report.screen.history import LevelChange
 from ..report.screen.history import change_lines
 from ..report.screen.history import course_lines
 from ..report.screen.history import left_out_lines
@@ -40,6 +42,8 @@ from .files import add_history_argument
 from .files import ask_project
 from .files import count
 from .files import history_at
+from .json_option import add_json_argument
+from .json_option import print_json
 
 
 REST: Final = None
@@ -52,9 +56,6 @@ MOST_RUNS_LISTED: Final = 5
 
 SINCE: Final = 200
 """Runs that are searched for changes by default."""
-
-UNGATED: Final = {MetricKind.NOISY: STEP_MS.tolerance, MetricKind.EXACT: 0.0}
-"""Changes, as ratios, that are not worth a line where no tolerance says so."""
 
 NOWHERE: Final = (
     "no history folder is set: name it with --history, or for the whole project with "
@@ -104,6 +105,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="runs of each test to search for changes (default: %(default)s)",
     )
+    add_json_argument(parser)
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
@@ -111,10 +113,12 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     location, artefacts = _located(arguments.history)
     index = HistoryIndex(place_at(location), location, artefacts / HISTORY_INDEX_FILE)
     with closing(index):
-        lines = [
-            *left_out_lines(index.left_out()),
-            *_answer(arguments, index, location),
-        ]
+        chosen = _chosen(arguments, index, location)
+        left_out = index.left_out()
+        if arguments.json:
+            print_json(_document(arguments, index, chosen, left_out))
+            return 0
+        lines = [*left_out_lines(left_out), *_lines(arguments, index, chosen)]
     _print(lines)
     return 0
 
@@ -136,19 +140,41 @@ def _located(given: str | None) -> tuple[str, Path]:
     return settings.history, Path(settings.artefacts)
 
 
-def _answer(
+def _chosen(
     arguments: argparse.Namespace, index: HistoryIndex, location: str
-) -> Iterable[str]:
+) -> list[Series]:
     known = [s for s in index.series() if arguments.hardware in {None, s.hardware}]
     if not known:
         raise UsageError(_nothing(arguments, index, location), ErrorId.GP521)
     chosen = matching(arguments.test, known)
     if arguments.metric is not None:
         chosen = _of_metric(chosen, arguments.metric)
+    is_named = arguments.changes or arguments.metric is not None
+    return chosen if is_named else _main_series(chosen)
+
+
+def _document(
+    arguments: argparse.Namespace,
+    index: HistoryIndex,
+    chosen: Sequence[Series],
+    left_out: Sequence[LeftOut],
+) -> dict[str, Any]:
     if arguments.changes:
-        return _changes(index, chosen, arguments.since)
-    if arguments.metric is None:
-        chosen = _main_series(chosen)
+        changes, _ = _changes(index, chosen, arguments.since)
+        return history_document(None, changes, left_out)
+    courses = [_course(index, series, arguments.last or LAST) for series in chosen]
+    return history_document(courses, None, left_out)
+
+
+def _lines(
+    arguments: argparse.Namespace, index: HistoryIndex, chosen: Sequence[Series]
+) -> Iterable[str]:
+    if arguments.changes:
+        runs, looked_at = arguments.since, len(chosen)
+        changes, too_short = _changes(index, chosen, runs)
+        return change_lines(
+            changes, looked_at=looked_at, runs=runs, too_short=too_short
+        )
     last = arguments.last or LAST
     courses = [_course(index, series, last) for series in chosen]
     marks = marks_for(sys.stdout.encoding)
@@ -222,34 +248,25 @@ def _course(index: HistoryIndex, series: Series, last: int) -> Course:
     )
 
 
-def _changes(index: HistoryIndex, chosen: Sequence[Series], runs: int) -> Iterator[str]:
+def _changes(
+    index: HistoryIndex, chosen: Sequence[Series], runs: int
+) -> tuple[Sequence[LevelChange], int]:
+    """Return the changes, newest first, and how many series are too short to tell."""
     courses = {series: index.points(series, runs) for series in chosen}
     changes = [c for series in chosen for c in _changes_of(series, courses[series])]
     changes.sort(key=lambda change: change.first.recorded_at, reverse=True)
-    noisy = [series for series in chosen if not _is_exact(series)]
-    return change_lines(
-        changes,
-        looked_at=len(chosen),
-        runs=runs,
-        too_short=sum(
-            len(courses[series]) < 2 * LEAST_SEARCHED_RUNS for series in noisy
-        ),
-    )
-
-
-def _is_exact(series: Series) -> bool:
-    return metric_named(series.metric).kind is MetricKind.EXACT
+    short = [
+        series
+        for series in chosen
+        if metric_named(series.metric).kind is not MetricKind.EXACT
+        and len(courses[series]) < 2 * LEAST_SEARCHED_RUNS
+    ]
+    return changes, len(short)
 
 
 def _changes_of(series: Series, points: Sequence[Point]) -> Iterator[LevelChange]:
-    metric = metric_named(series.metric)
-    found = shifts(
-        [point.value for point in points],
-        exact=_is_exact(series),
-        least=metric.tolerance if metric.gated else UNGATED[metric.kind],
-        floor=metric.floor,
-    )
-    for shift in found:
+    values = [point.value for point in points]
+    for shift in level_changes(metric_named(series.metric), values):
         yield LevelChange(
             series=series,
             shift=shift,

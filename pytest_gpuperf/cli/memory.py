@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import linecache
 import sys
 from collections.abc import Iterator
@@ -27,6 +26,9 @@ from ..report.screen.memory import MemoryView
 from ..report.screen.memory import is_large
 from ..report.screen.memory import memory_lines
 from ..visible import printed
+from .files import count
+from .json_option import add_json_argument
+from .json_option import print_json
 from .script import Program
 from .script import notes_of
 from .script_process import REST
@@ -57,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--steps",
-        type=_steps,
+        type=count,
         default=PROGRAM_STEPS,
         metavar="N",
         help=f"end the script after N steps (default: {PROGRAM_STEPS})",
@@ -85,11 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="list each line that takes memory, and each fix that did not help; try "
         "fixes for a peak below 1 GiB, too",
     )
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help="print one JSON object; the script's own output goes to standard error",
-    )
+    add_json_argument(parser, "the script's own")
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -136,7 +134,7 @@ def _print(
 ) -> None:
     if arguments.json:
         document = memory_document(forecast, savings, arguments.gb, fit)
-        sys.stdout.write(json.dumps(document, indent=2) + "\n")
+        print_json(document)
         return
     view = MemoryView(
         name=program.name,
@@ -159,13 +157,7 @@ def _command(arguments: argparse.Namespace, program: Program, gib: float | None)
         *((f"--steps={arguments.steps}",) if arguments.steps != PROGRAM_STEPS else ()),
         *(("--no-values",) if arguments.no_values else ()),
     ]
-    return memory_command(
-        options,
-        program.name,
-        program.arguments,
-        is_module=program.is_module,
-        as_rank=program.as_rank,
-    )
+    return memory_command(options, program.typed)
 
 
 def _predicted(request: ScriptRequest, output: Output) -> tuple[int, Forecast | None]:
@@ -226,10 +218,3 @@ def _gib(text: str) -> float:
         msg = f"expected a number of GiB above 0, found {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return gib
-
-
-def _steps(text: str) -> int:
-    if not text.isdecimal() or int(text) == 0:
-        msg = f"expected a whole number of steps from 1 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)

@@ -16,14 +16,18 @@ from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.baseline import Baselines
 from ..model.results import RESULTS_NAME
+from ..model.results import Merged
 from ..model.results import Results
 from ..model.results import Shard
+from ..report.json.results import merged_document
 from ..report.screen.merged import merged_lines
 from ..runner.merge import merge
 from ..visible import printed
 from .files import count
 from .files import read_results
 from .files import results_file
+from .json_option import add_json_argument
+from .json_option import print_json
 from .pending import read_pending
 
 
@@ -62,17 +66,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="folder for what can be accepted (default: %(default)s)",
     )
+    add_json_argument(parser)
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Print the table of all shards, join what is pending, return pytest's exit code."""
     with no_garbage_collection():  # looking for some among millions of values
-        status, lines = _merged(arguments)
-    sys.stdout.write(printed(lines))
-    return status
+        merged, lines, written = _merged(arguments)
+    if arguments.json:
+        print_json(merged_document(merged, written))
+    else:
+        sys.stdout.write(printed((*(f"pending: {path}" for path in written), *lines)))
+    return merged.exit_status
 
 
-def _merged(arguments: argparse.Namespace) -> tuple[int, tuple[str, ...]]:
+def _merged(
+    arguments: argparse.Namespace,
+) -> tuple[Merged, tuple[str, ...], Sequence[Path]]:
     """Join the named shards; nothing is written if that is refused."""
     merged = merge(
         [_shard(path) for path in _files(arguments.shards)],
@@ -85,7 +95,7 @@ def _merged(arguments: argparse.Namespace) -> tuple[int, tuple[str, ...]]:
         write_pending(arguments.out, pending, are_read=True)
         for pending in merged.pending
     ]
-    return merged.exit_status, (*(f"pending: {path}" for path in written), *lines)
+    return merged, lines, written
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -55,13 +55,14 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
             f"{theirs.hardware.key}; keep one of them, or give each its own file"
         )
         raise BaselineError(msg, ErrorId.GP508)
-    joined = join(_ancestor(arguments.ancestor, ours), ours, theirs.entries)
+    ancestor = _ancestor(arguments.ancestor, ours)
+    merged, conflicts = join(ancestor, ours, theirs.entries)
     # Written also with conflicts: git takes the exit code for the outcome, and OURS as
     # the file to resolve.
-    store.write(arguments.ours, dumps(joined.baselines))
-    if not joined.conflicts:
+    store.write(arguments.ours, dumps(merged))
+    if not conflicts:
         return 0
-    lines = _described(name, joined.conflicts, ours.hardware.kind)
+    lines = _described(name, conflicts, ours.hardware.kind)
     sys.stderr.write(printed(lines))
     return CONFLICT
 

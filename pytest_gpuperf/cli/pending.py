@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from typing import NamedTuple
 
+from ..baselines import store
 from ..baselines.acceptance import Choice
+from ..baselines.acceptance import acceptance
+from ..baselines.acceptance import chosen
 from ..baselines.store import pending_path
 from ..errors import BaselineError
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.baseline import AcceptancePlan
 from ..model.baseline import Baselines
+from ..model.baseline import Entry
 from ..model.baseline import Refresh
 from ..report.numbers import join_fitting
 from ..report.wrapping import wrapped
@@ -107,6 +114,40 @@ def refuse_unknown_names(
                 f"{join_fitting(known, MOST_PENDING_NAMED) or 'none'}"
             )
             raise UsageError(msg, ErrorId.GP511)
+
+
+class Pending(NamedTuple):
+    """A file that a run left beside what is stored, and what accepting it would do."""
+
+    path: Path
+    new: Baselines
+    old: Baselines
+    stored: Path
+    chosen: Mapping[str, Entry]
+    plan: AcceptancePlan
+
+
+def plans(
+    arguments: argparse.Namespace, where: Path, paths: Sequence[Path]
+) -> list[Pending]:
+    """Return what accepting the choice of the *arguments* would do, for all of *paths*.
+
+    All are read before any is stored: a broken file must not leave half of them accepted.
+    Raises ``UsageError`` if a name is none *where* they lie.
+    """
+    found, choice = [read_pending(path) for path in paths], choice_of(arguments)
+    refuse_unknown_names(where, found, choice)
+    return [
+        _planned(path, new, arguments.baselines, choice)
+        for path, new in zip(paths, found, strict=True)
+    ]
+
+
+def _planned(path: Path, new: Baselines, folder: Path, choice: Choice) -> Pending:
+    old = store.read(folder, new.hardware)
+    stored = store.path_of(folder, new.hardware)
+    meant, plan = chosen(new, old, choice), acceptance(new, old, choice)
+    return Pending(path, new, old, stored, meant, plan)
 
 
 def nothing_chosen(pending: Baselines, choice: Choice) -> tuple[str, ...]:

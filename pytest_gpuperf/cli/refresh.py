@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from itertools import pairwise
 from itertools import repeat
 from math import inf
+from pathlib import Path
 from typing import Final
 
+from ..baselines.refresh import changes
 from ..model.baseline import LEAST_GAP
+from ..model.baseline import Baselines
 from ..model.baseline import Refresh
+from ..report.command import Invocation
+from ..report.json.acceptance import acceptance_document
+from ..report.json.acceptance import stored_file
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..sharing.processes import interrupts_left_to_child
 from ..sharing.processes import shell_code
 from ..visible import printed
+from .compare_options import add_device_argument
 from .compare_options import announce
+from .compare_options import device_options
 from .compare_options import pytest_arguments
+from .files import ask_project
+from .files import count
+from .files import read_document
+from .json_option import STANDARD_ERROR
+from .json_option import add_json_argument
+from .json_option import print_json
+from .refresh_since import Proof
 from .refresh_since import argument_of
 from .refresh_since import prove
 
@@ -51,20 +68,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=f"baselines to replace: {REFRESH_KINDS} "
         "(default: all if node ids are named or drift is accepted, else missing)",
     )
-    parser.add_argument(
-        "--device",
-        metavar="KIND",
-        help="device to measure on: cuda, pretend or cpu (default: as pytest --gpuperf)",
-    )
+    add_device_argument(parser)
     parser.add_argument(
         "--since",
         metavar="LOCK",
-        help="store the tests that are proven equal or better than with the packages that "
-        "this requirements file or uv.lock pins (or than a commit), and list the others",
+        help="store the tests that are the same or better in all that is compared with "
+        "the packages of this requirements file or uv.lock (or with a commit), and list "
+        "the others",
     )
     parser.add_argument(
         "--occasions",
-        type=_count,
+        type=count,
         metavar="N",
         help="add the runs of so many occasions to the baselines, with a gap between "
         "them, and record what is missing (default kind: evidence)",
@@ -81,15 +95,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store numbers that got worse, too, as the new reference",
     )
+    add_json_argument(parser, "pytest's")
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Run pytest, once an occasion, and return its exit code as a shell would give it.
+    """Run pytest, once an occasion, and return its exit code as a shell would give it."""
+    if not arguments.json:
+        return _refreshed(arguments, rest, [])
+    folder = Path(os.path.relpath(ask_project(rest).baselines))
+    old, proofs = _stored(folder), list[Proof]()
+    with redirect_stdout(sys.stderr):
+        status = _refreshed(arguments, rest, proofs)
+    files = [
+        stored_file(
+            file,
+            new.hardware,
+            changes(old.get(file) or Baselines(hardware=new.hardware), new),
+        )
+        for file, new in _stored(folder).items()
+    ]
+    others = {test: why for proof in proofs for test, why in proof.others.items()}
+    print_json({**acceptance_document(status, files), "not_proven": others})
+    return status
 
-    What an occasion has stored stays, whatever becomes of the next.
-    """
+
+def _stored(folder: Path) -> dict[Path, Baselines]:
+    return {file: read_document(file) for file in sorted(folder.glob("*.json"))}
+
+
+def _refreshed(
+    arguments: argparse.Namespace, rest: Sequence[str], proofs: list[Proof]
+) -> int:
+    """Do it, and keep what was proven. What an occasion has stored stays."""
     if arguments.since is not None:
-        return _by_evidence(arguments, rest)
+        return _by_evidence(arguments, rest, proofs)
     if arguments.occasions is None:
         kind = arguments.kind or _usual_kind(rest, drift=arguments.accept_drift)
         return _measured(arguments, kind, rest)
@@ -105,7 +144,9 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     return worst
 
 
-def _by_evidence(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+def _by_evidence(
+    arguments: argparse.Namespace, rest: Sequence[str], proofs: list[Proof]
+) -> int:
     """Store what is proven, say what is not, and return 1 if there is any."""
     try:
         given = pytest_arguments(arguments, ["--", *rest])
@@ -113,10 +154,14 @@ def _by_evidence(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     except KeyboardInterrupt:
         announce("interrupted: nothing was stored, nothing is left behind")
         return EXIT_INTERRUPTED
-    tests = [*map(argument_of, proof.proven)]
+    proofs.append(proof)
+    named = ask_project(rest).tests if rest else ()
+    options = [argument for argument in rest if argument not in named]
+    tests = [*options, *map(argument_of, proof.proven)]
     kind = arguments.kind or Refresh.ALL
-    code = _measured(arguments, kind, tests) if tests else 0
-    sys.stdout.write(printed(proof.lines()))
+    code = _measured(arguments, kind, tests) if proof.proven else 0
+    run = Invocation(options=(*device_options(arguments), *options))
+    sys.stdout.write(printed(proof.lines(run)))
     return max(code, int(bool(proof.others)))
 
 
@@ -137,7 +182,6 @@ def _is_over(number: int, arguments: argparse.Namespace) -> bool:
 
 
 def _measured(arguments: argparse.Namespace, kind: Refresh, rest: Sequence[str]) -> int:
-    device = [f"--gpuperf-device={arguments.device}"] if arguments.device else []
     drift = ["--gpuperf-accept-drift"] if arguments.accept_drift else []
     with interrupts_left_to_child():
         code = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
@@ -145,10 +189,12 @@ def _measured(arguments: argparse.Namespace, kind: Refresh, rest: Sequence[str])
                 # The same interpreter: `pytest` on the path may be of another
                 # environment.
                 *(sys.executable, "-m", "pytest"),
-                *("--gpuperf", f"--gpuperf-update={kind.value}", *drift, *device),
+                *("--gpuperf", f"--gpuperf-update={kind.value}", *drift),
+                *device_options(arguments),
                 *rest,
             ],
             check=False,
+            stdout=STANDARD_ERROR if arguments.json else None,
         ).returncode
     return shell_code(code)
 
@@ -159,13 +205,6 @@ def _kind(text: str) -> Refresh:
     except ValueError:
         msg = f"expected one of {REFRESH_KINDS}, found {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        msg = f"expected a whole number from 1 up, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
 
 
 def _minutes(text: str) -> float:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from ..compare_commits.commits import Announce
-from ..compare_commits.commits import compare_trainings
-from ..compare_commits.culprits import worse_of
+from ..compare_commits.commits import compare_versions
+from ..compare_commits.search import worse_of
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import present
 from ..compare_commits.sides import versions
@@ -23,7 +23,11 @@ from ..environments.overlay import overlay
 from ..model.ab import AbOutcome
 from ..model.ab import AbRun
 from ..model.ab import Comparison
+from ..model.baseline import Refresh
 from ..model.units import counted
+from ..report.command import Invocation
+from ..report.command import refresh_command
+from ..report.wrapping import uncut
 from ..report.wrapping import wrapped
 from ..runner.git import Repository
 
@@ -36,10 +40,14 @@ TEST_OF: Final = re.compile(r"[^\[#]*(\[.*\])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """The tests that are ``proven`` equal or better, and why each of the others is not."""
+    """The tests that are ``proven`` equal or better, and why each of the others is not.
+
+    ``timed`` says that the times of all that are proven were judged as well.
+    """
 
     proven: tuple[str, ...]
     others: dict[str, str]
+    timed: bool = True
 
     @classmethod
     def of(cls, found: AbRun) -> Proof:
@@ -48,15 +56,25 @@ class Proof:
         unproven = (call for call in calls if call.outcome not in PROVEN)
         others = {_test(call): _why(call, found) for call in unproven}
         tests = dict.fromkeys(map(_test, calls))
-        return cls(proven=tuple(t for t in tests if t not in others), others=others)
+        proven = tuple(t for t in tests if t not in others)
+        timed = all(call.time for call in calls if _test(call) in proven)
+        return cls(proven=proven, others=others, timed=timed)
 
-    def lines(self) -> Iterator[str]:
-        """Say it: the sum, and a sentence for each test that is not proven."""
+    def lines(self, run: Invocation) -> Iterator[str]:
+        """Say it: the sum, a sentence for each test that is not proven, and what stores it."""
         total = counted(len(self.proven) + len(self.others), "test")
-        sum_ = f"gpuperf: of {total} {len(self.proven)} proven equal or better"
+        exact = "training, counts and bytes; time was not judged"
+        compared = "training, counts, bytes and time" if self.timed else exact
+        sum_ = (
+            f"gpuperf: of {total} {len(self.proven)} the same or better in {compared}"
+        )
         yield from wrapped(f"{sum_}; {len(self.others)} for a person to decide")
         for test, why in self.others.items():
             yield from wrapped(f"{test}: {why}", first="    ", rest="        ")
+        if self.others:
+            tests = [*map(argument_of, self.others)]
+            command = refresh_command(Refresh.ALL, run, tests, accept_drift=True)
+            yield from uncut("accept", command)
 
 
 def prove(since: str, arguments: tuple[str, ...], announce: Announce) -> Proof:
@@ -64,15 +82,15 @@ def prove(since: str, arguments: tuple[str, ...], announce: Announce) -> Proof:
 
     Raises ``UsageError`` if there is nothing to compare.
     """
-    selection = Selection(arguments=arguments)
+    selection = Selection(arguments=arguments, asks_training=True)
     if not Path(since).is_file():
         both = versions(Repository.containing(Path.cwd()), since, None)
-        return Proof.of(compare_trainings(both, selection, announce))
+        return Proof.of(compare_versions(both, selection, announce))
     with closing(PackageCache(default_place())) as cache:
         here = present()
         change = PackageChange.to_lock(Path(since))
         old = here.with_packages(overlay(change, cache, announce))
-        return Proof.of(compare_trainings((old, here), selection, announce))
+        return Proof.of(compare_versions((old, here), selection, announce))
 
 
 def argument_of(test: str) -> str:

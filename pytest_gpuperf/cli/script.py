@@ -52,16 +52,20 @@ class Program:
     arguments: tuple[str, ...]
     as_rank: bool = False
 
+    @property
+    def typed(self) -> tuple[str, ...]:
+        """How it is named on a command line, after torchrun if it was."""
+        named = ("-m", self.name) if self.is_module else (self.name,)
+        if self.as_rank:
+            return ("torchrun", *named, *self.arguments)
+        return (*named, *(("--", *self.arguments) if self.arguments else ()))
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A program that can be run: its code and what ``__main__`` says of itself.
 
-    Of a notebook each cell is a code of its own.
-    """
+Loaded = tuple[tuple[CodeType, ...], dict[str, Any]]
+"""A program that can be run: its code and what ``__main__`` says of itself.
 
-    codes: tuple[CodeType, ...]
-    attributes: dict[str, Any]
+Of a notebook each cell is a code of its own.
+"""
 
 
 def check_script(path: str) -> None:
@@ -220,12 +224,13 @@ def _notebook(program: Program) -> Notebook | None:
 def run(loaded: Loaded, tidy: Callable[[BaseException], None]) -> None:
     """Run it as ``__main__``; a failure is shown after *tidy* and ends the process."""
     main = ModuleType("__main__")
-    vars(main).update(loaded.attributes, __builtins__=builtins)
+    codes, attributes = loaded
+    vars(main).update(attributes, __builtins__=builtins)
     sys.modules["__main__"] = main
     try:
         # In a new module: `pickle` and `multiprocessing` look names up in
         # `sys.modules["__main__"]`.
-        for each in loaded.codes:
+        for each in codes:
             exec(each, vars(main))  # noqa: S102, running it is the point
     # As in `python script.py`: an exit is no failure, and its code is the process's.
     except SystemExit:
@@ -252,17 +257,17 @@ def _loaded_script(path: str) -> Loaded:
         "__cached__": None,
         "__loader__": SourceFileLoader("__main__", file),
     }
-    return Loaded(codes=_codes(path), attributes=attributes)
+    return _codes(path), attributes
 
 
 def _loaded_notebook(path: str) -> Loaded:
-    loaded = Loaded(codes=_codes(path), attributes=names_of_ipython())
+    codes = _codes(path)
     # Jupyter starts there: the data of a notebook is named from its folder on.
     os.chdir(Path(path).resolve().parent)
     # Python's own reads lines from files, and not those of a cell, before 3.13.
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = print_exception
-    return loaded
+    return codes, names_of_ipython()
 
 
 def _codes(path: str) -> tuple[CodeType, ...]:
@@ -310,7 +315,7 @@ def _loaded_module(name: str) -> Loaded:
         "__package__": spec.parent,
         "__spec__": spec,
     }
-    return Loaded(codes=(code,), attributes=attributes)
+    return (code,), attributes
 
 
 def _spec(name: str) -> ModuleSpec:

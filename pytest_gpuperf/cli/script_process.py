@@ -44,6 +44,7 @@ from ..sharing.processes import spawn
 from ..sharing.processes import terminations_passed_on
 from ..worker import draws
 from . import RANK_LAUNCHERS
+from .json_option import STANDARD_ERROR
 from .script import Loaded
 from .script import Program
 from .script import check_script
@@ -149,9 +150,6 @@ def _tidied(
         hook(args)
 
     return tidied
-
-
-STANDARD_ERROR: Final = 2
 
 
 # The process of the program: it becomes the program's, on the simulated GPU.
@@ -275,13 +273,16 @@ def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
 Found = Callable[[], ScriptAnswer]
 
 
-def _audited(_: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
+def _audited(request: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
     from ..devices.pretend import ProgramAudit
 
     # What is there by now stays, and to look through it takes most of a collection.
     gc.freeze()
     program = ProgramAudit(gpu)
     undo.callback(program.close)
+    if request.relocation is not None:  # as one side: which lines run other operations?
+        gpu.recorder.locates_work = True
+        undo.enter_context(gpu.recorder.log.following_modules())
 
     def found() -> ScriptAnswer:
         notes = program.notes()

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 from typing import Final
 
 from ..baselines.refresh import typical_values
@@ -15,6 +16,7 @@ from ..judge.readings import stored_values
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.baseline import typical_time
+from ..model.codec import encode
 from ..model.environment import DeviceKind
 from ..model.metric import Metric
 from ..model.metrics import METRICS
@@ -29,6 +31,8 @@ from ..visible import printed
 from .files import add_baselines_argument
 from .files import elsewhere
 from .files import read_document
+from .json_option import add_json_argument
+from .json_option import print_json
 
 
 REST: Final = None
@@ -58,6 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="HARDWARE",
         help="name of the file, as cuda-nvidia-h200 (default: the only one)",
     )
+    add_json_argument(parser)
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
@@ -72,10 +77,36 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
         raise UsageError(msg, ErrorId.GP509)
     if arguments.hardware is not None:
         paths = [_path_of(arguments.hardware, paths)]
+    if arguments.json:
+        files = [*map(_document, paths)]
+        print_json({"schema": STORED_SCHEMA, "status": 0, "files": files})
+        return 0
     one = len(paths) == 1
     lines = _stored(paths[0], verbose=arguments.verbose) if one else _files(paths)
     sys.stdout.write(printed(lines))
     return 0
+
+
+STORED_SCHEMA: Final = 1
+"""Version of the format of ``show_schema.json`` in ``report.json``."""
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """Return what is stored in *path*, as ``json.dumps`` takes it."""
+    found = read_document(path)
+    kind = found.hardware.kind
+    tests = {
+        test: {
+            "values": typical_values(entry, kind),
+            "anchor": dict(entry.anchor),
+            "runs": len(entry.runs),
+            "step_ms": list(stored_values(STEP_MS, entry.runs, kind)),
+            "software": dict(entry.software),
+            "origin": encode(entry.origin),
+        }
+        for test, entry in sorted(found.entries.items())
+    }
+    return {"file": str(path), "hardware": found.hardware.key, "tests": tests}
 
 
 def _path_of(hardware: str, paths: Sequence[Path]) -> Path:

@@ -1,4 +1,4 @@
-"""What is searched for the first that is worse: commits, or releases of a package."""
+"""What is searched for a first bad one: commits, or releases of a package."""
 
 from __future__ import annotations
 

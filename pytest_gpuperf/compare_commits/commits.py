@@ -91,25 +91,10 @@ def compare_versions(
     selection: Selection,
     announce: Announce,
 ) -> AbRun:
-    """Do as ``run_ab`` does, and raise ``UsageError`` if no test could be compared."""
+    """Do as ``run_ab`` does, and raise ``UsageError`` if there is no test."""
     found = run_ab(sides, selection, announce)
-    if not (found.calls or found.is_worse):
-        raise UsageError(_nothing(found.uncompared), ErrorId.GP709)
-    return found
-
-
-def compare_trainings(
-    sides: tuple[Side, Side],
-    selection: Selection,
-    announce: Announce,
-) -> AbRun:
-    """Do as ``run_ab`` does, and say whether they train the same.
-
-    Raises ``UsageError`` if there is no test.
-    """
-    found = run_ab(sides, selection, announce, asks_training=True)
     if not (found.calls or found.uncompared):
-        raise UsageError(_nothing(()), ErrorId.GP709)
+        raise UsageError(NO_TEST, ErrorId.GP709)
     return found
 
 
@@ -117,12 +102,10 @@ def run_ab(
     sides: tuple[Side, Side],
     selection: Selection,
     announce: Announce,
-    *,
-    asks_training: bool = False,
 ) -> AbRun:
     """Measure the tests that both *sides* have, in turns, and judge them.
 
-    Whether they train the same is asked first, if at all.
+    Whether they train the same is asked first, if *selection* says so.
 
     Raises ``UsageError`` if a side cannot be checked out or collected or imports code
     that is not its own.
@@ -139,13 +122,13 @@ def run_ab(
             )
             for side in both
         )
-        calls, uncompared = _compared(old, new, announce, asks_training=asks_training)
+        calls, uncompared = _compared(old, new, selection, announce)
         located = with_lines(calls, before, new, folder)
         return _summed_up(located, uncompared, sides, new.collected)
 
 
 def _compared(
-    before: SideServer, after: SideServer, announce: Announce, *, asks_training: bool
+    before: SideServer, after: SideServer, selection: Selection, announce: Announce
 ) -> tuple[dict[str, list[Comparison]], tuple[Comparison, ...]]:
     """Return the calls by test, and what could not be compared."""
     old, new = before.collect(), after.collect()
@@ -160,7 +143,10 @@ def _compared(
 
     groups = groups_of(plan, settings.isolation)
     trainings = Trainings(before.train, after.train)
-    if asks_training and new.environment.hardware.kind is not DeviceKind.SCRIPTED:
+    if (
+        selection.asks_training
+        and new.environment.hardware.kind is not DeviceKind.SCRIPTED
+    ):
         trainings.ask(groups, announce, renew)
     both = run_pairs(
         groups,
@@ -231,11 +217,7 @@ def _same(before: Side, after: Side) -> list[str]:
     return ["both are the same commit: what differs here is noise"]
 
 
-def _nothing(uncompared: Sequence[Comparison]) -> str:
-    if not uncompared:
-        return (
-            "nothing to compare: found no test that takes the gpuperf fixture on either "
-            "side; name the files of those that do after `--`"
-        )
-    reasons = "; ".join(f"{found.test}: {found.uncompared}" for found in uncompared)
-    return f"nothing could be compared: {reasons}"
+NO_TEST: Final = (
+    "nothing to compare: found no test that takes the gpuperf fixture on either "
+    "side; name the files of those that do after `--`"
+)

@@ -1,37 +1,30 @@
-"""Which of the packages that changed make tests worse: one of them, or several together."""
+"""Which of the packages that changed did it, one of them or several together.
+
+That is, made tests worse, or train otherwise.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from itertools import combinations
-from typing import Final
 
 from ..environments.lock_files import Pins
 from ..errors import UsageError
 from ..model.ab import AbRun
-from ..model.ab import Answer
-from ..model.ab import Comparison
-from ..model.ab import Turn
-from ..model.metrics import STEP_MS
 from ..model.units import counted
-from ..report.numbers import format_apart
-from ..report.numbers import metric_named
 from .commits import Announce
+from .search import TRAINING
 from .search import Changes
 from .search import Mark
+from .search import Worse
+from .search import marked
 from .search import smallest_bad
+from .search import worse_of
 
-
-Worse = Mapping[tuple[str, str], str]
-"""The numbers, before and after, of what got worse: by call and metric."""
-
-BROKEN: Final = "the test"
-"""What got worse where a test fails: it has no metric."""
 
 Compare = Callable[[tuple[str, ...]], AbRun]
-"""Compares the old packages with these, by those tests that got worse.
+"""Compares the old packages with these, by those tests that got worse or differ.
 
 Raises ``UsageError`` if they do not fit together, as the installer knows.
 """
@@ -39,7 +32,7 @@ Raises ``UsageError`` if they do not fit together, as the installer knows.
 
 class Culprits:
     """Applies some of the changes on top of the old packages, until those are left that
-    make worse what is worse with all of them.
+    do what all of them do.
     """
 
     def __init__(
@@ -59,7 +52,7 @@ class Culprits:
         self._open: list[str] = []  # what the search could not tell
 
     def search(self) -> None:
-        """Name one package or set after the other, until the rest makes nothing worse."""
+        """Name one package or set after the other, until the rest does none of it."""
         rest = tuple(self._before)
         while rest:
             culprits = frozenset(smallest_bad(rest, self._judge))
@@ -72,7 +65,7 @@ class Culprits:
                 break
         explained = {key for named in self._named for key in self._worse[named]}
         self._open += [
-            f"{call}: {metric} is worse only with more of the changes"
+            f"{call}: {metric} {_verb(metric)} only with more of the changes"
             for call, metric in self._all
             if (call, metric) not in explained
         ]
@@ -92,12 +85,10 @@ class Culprits:
             return Mark.SKIP
         worse = worse_of(found)
         self._worse[changes] = {k: worse[k] for k in worse if k in self._all}
-        if self._worse[changes]:
-            return Mark.BAD
-        unclear = not found.calls or found.uncompared
-        undecided = any(call.is_undecided for call in found.calls)
-        timed = any(metric == STEP_MS.name for _, metric in self._all)
-        return Mark.SKIP if unclear or (timed and undecided) else Mark.GOOD
+        mark, why = marked(found, self._all)
+        if why:
+            self._announce(f"skip: {why}")
+        return mark
 
     def _requirements(self, changes: Changes) -> tuple[str, ...]:
         """Name all packages that differ, as they are with *changes* on top of the old ones."""
@@ -127,10 +118,10 @@ class Culprits:
     def left(self) -> str:
         """Say what a search that was interrupted leaves open."""
         if self._named:
-            return "interrupted: other packages may make it worse too"
+            return "interrupted: other packages may have done it too"
         bad = [c for c, mark in self._known.items() if mark is Mark.BAD]
         least = min([*bad, frozenset(self._before)], key=len)
-        return f"interrupted: what makes it worse is among {self._in_words(least)}"
+        return f"interrupted: what did it is among {self._in_words(least)}"
 
     def _in_words(self, changes: Changes) -> str:
         return ", ".join(
@@ -139,27 +130,5 @@ class Culprits:
         )
 
 
-def worse_of(found: AbRun) -> Worse:
-    """Return what got worse, with its numbers."""
-    return {
-        (call.test, metric): moved
-        for call in (*found.calls, *found.uncompared)
-        for metric, moved in _worse_metrics(call)
-    }
-
-
-def _worse_metrics(call: Comparison) -> Iterator[tuple[str, str]]:
-    if call.broken:
-        yield BROKEN, "fails"
-    time = call.time
-    if time is not None and time.answer is Answer.SLOWER:
-        yield STEP_MS.name, _moved(STEP_MS.name, time.before_ms, time.after_ms)
-    for change in call.exact:
-        if change.gated and change.turn is Turn.WORSE:
-            yield change.metric, _moved(change.metric, change.before, change.after)
-
-
-def _moved(metric: str, before: float | None, after: float | None) -> str:
-    if before is None or after is None:
-        return "is worse"
-    return " -> ".join(format_apart(metric_named(metric), before, after))
+def _verb(metric: str) -> str:
+    return "differs" if metric == TRAINING else "is worse"

@@ -177,6 +177,8 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
             if number == 0 or any(both[test].wants_more(seconds) for test in group)
         ]
         if not wanting:
+            if number:  # else there was nothing to compare
+                announce(f"compared in {counted(number, 'pair')}")
             break
         announce(_progress(number, wanting))
         if number and any(both[t].seems_changed for group in wanting for t in group):

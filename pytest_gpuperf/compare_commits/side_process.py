@@ -46,9 +46,6 @@ from .side_server import Collected
 from .side_server import Selection
 
 
-SIDE_LAST_LINES: Final = 15
-"""Lines of pytest's output that are shown where it could not collect."""
-
 COLLECTED_CODES: Final = frozenset(
     {pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED}
 )
@@ -73,7 +70,7 @@ def collect(raw: Mapping[str, Any]) -> dict[str, Any]:
     with redirect_stdout(output), redirect_stderr(output):
         code = pytest.main(["--collect-only", "-q", *arguments], plugins=[collector])
     if code not in COLLECTED_CODES or collector.errors:
-        return {"error": collector.errors or _last(output.getvalue())}
+        return {"error": collector.errors or _sentence(output.getvalue())}
     objection = _objection(relocation)
     if objection is not None:
         return {"error": objection}
@@ -144,9 +141,17 @@ def _files(selection: Selection, relocation: Relocation) -> list[str]:
     return known
 
 
-def _last(output: str) -> str:
+RAISED: Final = "E  "
+"""How pytest begins the lines of an exception."""
+
+
+def _sentence(output: str) -> str:
+    """Return the line that says why pytest could not collect, the last one if none does."""
     lines = [line for line in output.splitlines() if line.strip()]
-    return "\n".join(lines[-SIDE_LAST_LINES:]) or "pytest printed nothing"
+    raised = [line.removeprefix("E") for line in lines if line.startswith(RAISED)]
+    errors = [line for line in lines if "error:" in line.lower()]
+    said = ["pytest printed nothing", *lines, *errors, *raised]
+    return said[-1].strip()
 
 
 class Collector:
@@ -164,7 +169,7 @@ class Collector:
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and not self.errors:
-            self.errors = f"{report.nodeid}: {report.longreprtext}"
+            self.errors = f"{report.nodeid}: {_sentence(report.longreprtext)}"
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         self._session = session

@@ -47,12 +47,14 @@ class Selection:
     If ``tests`` are named, these alone, as far as a side has them, or if ``calls`` are,
     the tests that make them. ``options`` are values of options as a ``RunRequest`` has
     them. Times are left out where what is exact is ``exact_alone`` is asked for.
+    ``asks_training`` says that whether both train the same is asked, too.
     """
 
     arguments: tuple[str, ...]
     tests: tuple[Planned, ...] = ()
     calls: tuple[str, ...] = ()
     exact_alone: bool = False
+    asks_training: bool = False
     options: Mapping[str, object] = field(default_factory=dict)
 
     def moved(self, to: Callable[[str], str]) -> Selection:

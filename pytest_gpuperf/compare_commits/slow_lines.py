@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import UsageError
-from ..model.ab import Answer
 from ..model.ab import Comparison
 from ..model.environment import Capability
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
+from ..model.metrics import STEP_MS
 from ..runner.evidence import MOST_TRACES
 from .side_server import SideServer
 from .sides import Side
@@ -79,7 +79,11 @@ def with_lines(
 
     *after* runs once more for the time of its lines, with files in *scratch*.
     """
-    slower = [test for test, made in calls.items() if any(map(_is_slower, made))]
+    slower = [
+        test
+        for test, made in calls.items()
+        if any(STEP_MS.name in call.worse_metrics for call in made)
+    ]
     timed = _timed(after, slower[:MOST_TRACES], scratch)
     changed = _changed_lines(before, after.side)
 
@@ -127,7 +131,3 @@ def _path_in(after: SideServer, at: Location) -> str:
     """Return the path by which git knows the file of *at*."""
     real = os.path.realpath(Path(after.collected.project.rootdir, at.file))
     return os.path.relpath(real, after.side.relocation.root)
-
-
-def _is_slower(call: Comparison) -> bool:
-    return call.time is not None and call.time.answer is Answer.SLOWER

@@ -36,9 +36,15 @@ HOW_NOT_HOW_FAR: Final = frozenset(
 """Options of an optimizer that change no number that it makes."""
 
 
-def record_steps(subject: Subject) -> tuple[TrainingRecord, object]:
-    """Run the first steps of *subject*: return what they train, and the last result."""
-    recorder = Recorder()
+def record_steps(
+    subject: Subject, *, simulated: bool = False
+) -> tuple[TrainingRecord, object]:
+    """Run the first steps of *subject*: return what they train, and the last result.
+
+    A *simulated* GPU computes on the CPU, which multiplies with all the bits that numbers
+    have.
+    """
+    recorder = Recorder(simulated=simulated)
     result: object = None
     for _ in range(TRAINED_STEPS):
         with recorder.watching():
@@ -50,13 +56,13 @@ def record_steps(subject: Subject) -> tuple[TrainingRecord, object]:
 
 @contextmanager
 def recording_program() -> Iterator[Callable[[], TrainingRecord]]:
-    """Record the first steps of what runs inside, and end it after them.
+    """Record the first steps of what runs inside on a simulated GPU, and end it after them.
 
     A step ends with that of the optimizer that was the first to make one.
     """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    recorder = Recorder()
+    recorder = Recorder(simulated=True)
     first: list[object] = []
 
     def stepped(optimizer: object, *_: object) -> None:
@@ -88,7 +94,8 @@ def recording_program() -> Iterator[Callable[[], TrainingRecord]]:
 class Recorder:
     """Keeps steps as they end, in few numbers."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, simulated: bool) -> None:
+        self._simulated = simulated
         self._steps: list[TrainedStep] = []
         self._losses: list[Sketch] = []
         self._moving: list[_Moving] = []
@@ -156,7 +163,7 @@ class Recorder:
         for root in roots:
             self._see(root)
             self._losses.append(sketch_of(root))
-        self._dtypes.update(_computed_in(roots))
+        self._dtypes.update(_computed_in(roots, simulated=self._simulated))
 
     def _see(self, tensor: Any) -> None:
         self._dtypes.add(str(tensor.dtype).removeprefix("torch."))
@@ -260,22 +267,23 @@ def _each_backward(go_back: Any) -> Iterator[None]:
         autograd.backward = backward
 
 
-def _computed_in(roots: list[Any]) -> set[str]:
+def _computed_in(roots: list[Any], *, simulated: bool) -> set[str]:
     """Return the types of numbers that the graph behind *roots* has."""
+    rounds = {n for n in ("cudnn", "cuda") if not simulated and _rounds(roots[0], n)}
     waiting = [root.grad_fn for root in roots if root.grad_fn is not None]
     seen = set(waiting)
     found: set[str] = set()
     for node in waiting:
         found.update(str(m.dtype)[6:] for m in getattr(node, "_input_metadata", ()))
-        if "Convolution" in node.name() and _rounds_on_gpu(roots[0], "cudnn"):
+        if "Convolution" in node.name() and "cudnn" in rounds:
             found.add("tensorfloat32")
         new = {n for n, _ in node.next_functions if n is not None} - seen
         seen |= new
         waiting.extend(new)
-    return found | ({"tensorfloat32"} if _rounds_on_gpu(roots[0], "cuda") else set())
+    return found | ({"tensorfloat32"} if "cuda" in rounds else set())
 
 
-def _rounds_on_gpu(root: Any, library: str) -> bool:
+def _rounds(root: Any, library: str) -> bool:
     """Whether *library* may multiply with 10 bits where numbers have 23."""
     import torch
 

@@ -139,15 +139,11 @@ class AllocatedBlock:
     allocated_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AtPeak:
-    """How long a step's operations take at the peak of the GPU, and ``why`` that is so.
+AtPeak = tuple[float | None, str]
+"""Milliseconds of a step's operations at the peak of the GPU, and why that is so.
 
-    ``ms`` is ``None`` if it is not known, and ``why`` says the reason.
-    """
-
-    ms: float | None = None
-    why: str = ""
+``None`` if they are not known, with the reason.
+"""
 
 
 class Device(Protocol):
@@ -295,7 +291,7 @@ class MeasuringDevice(Device, Protocol):
 
     def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
         """Run one step, and say how long it would take at this processor's peak."""
-        return AtPeak(why="only GPUs have a peak that is known")
+        return None, "only GPUs have a peak that is known"
 
     def fingerprint(self) -> str | None:
         """Tell this processor from others of its model; ``None`` if nothing does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import contextmanager
@@ -45,6 +46,9 @@ NO_WORK: Final = (
 )
 """How the names of operations begin that compute nothing."""
 
+MOST_FORWARDS: Final = 100_000
+"""Operations of a forward: the line of each is remembered until its backward."""
+
 IN_BACKWARD: Final = " (backward)"
 """Behind the name of an operation that a backward runs."""
 
@@ -55,7 +59,7 @@ class OperationLog:
     def __init__(self, root: str) -> None:
         self._root = root
         self._counts: dict[tuple[Place, str], list[int]] = {}
-        self._forward: dict[int, Place] = {}
+        self._forward: OrderedDict[int, Place] = OrderedDict()
         self._modules: list[str] = []
         self._names: dict[int, str] = {}
 
@@ -84,6 +88,9 @@ class OperationLog:
         place = self._place(node)
         if node is None:
             self._forward.setdefault(newest, place)
+            # Numbers of forwards that never get a backward would pile up in a program.
+            if len(self._forward) > MOST_FORWARDS:
+                self._forward.popitem(last=False)
         if not computes:
             return
         name = op if node is None else f"{op}{IN_BACKWARD}"

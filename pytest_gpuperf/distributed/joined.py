@@ -62,7 +62,7 @@ def joined(
         times={**first.times, **_times(by_rank), **_largest(measurements)},
         exact=_exact(measurements, by_rank, missed=_is_cut_short(first)),
         missed=_missed(first) | unseen,
-        findings=max(measurements, key=_syncs).findings,
+        findings=max(measurements, key=lambda m: m.exact.get(SYNCS.name, 0)).findings,
         dirty=tuple(_merged_remarks([m.dirty for m in measurements])),
         remarks=(
             *_merged_remarks([m.remarks for m in measurements]),
@@ -92,10 +92,6 @@ def _communication(shares: Sequence[RankShare]) -> dict[str, tuple[float, ...]]:
 
 def _calls(collectives: Sequence[Collective]) -> int:
     return sum(collective.calls for collective in collectives)
-
-
-def _syncs(measurement: Measurement) -> int:
-    return measurement.exact.get(SYNCS.name, 0)
 
 
 def _times(by_rank: ByRank) -> dict[str, Distribution]:

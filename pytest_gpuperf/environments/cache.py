@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
@@ -32,16 +31,6 @@ UNFINISHED: Final = "new-"
 LOCK: Final = ".lock"
 WHAT_IT_HAS: Final = ".packages"
 """Beside the packages: the lock of who uses them, and what they are called."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPackages:
-    """One folder of packages, its size, and when it was last used, in s."""
-
-    folder: Path
-    packages: str
-    size_bytes: int
-    used_s: float
 
 
 def default_place() -> Path:
@@ -102,29 +91,31 @@ class PackageCache:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    def kept(self) -> list[KeptPackages]:
-        """Return all folders, those first that were used last."""
-        found = []
-        for file in self._place.glob(f"*/{WHAT_IT_HAS}"):
+    def kept(self) -> dict[Path, int]:
+        """Return the bytes of all folders, those first that were used last."""
+        found: dict[Path, tuple[float, int]] = {}
+        for folder in (f.parent for f in self._place.glob(f"*/{WHAT_IT_HAS}")):
             # Another process may remove one while it is looked at.
             with suppress(FileNotFoundError):
-                found.append(_kept(file.parent))
-        whole = [each for each in found if not each.folder.name.startswith(UNFINISHED)]
-        return sorted(whole, key=lambda each: each.used_s, reverse=True)
+                sizes = (f.lstat().st_size for f in folder.rglob("*") if f.is_file())
+                found[folder] = folder.stat().st_mtime, sum(sizes)
+        whole = [each for each in found if not each.name.startswith(UNFINISHED)]
+        newest = sorted(whole, key=lambda each: found[each][0], reverse=True)
+        return {folder: found[folder][1] for folder in newest}
 
-    def trim(self, most_bytes: int) -> Sequence[KeptPackages]:
-        """Remove what was not used for longest until the rest fits; return what went.
+    def trim(self, most_bytes: int) -> list[int]:
+        """Remove what was not used for longest until the rest fits; return what sizes went.
 
         What processes that were killed have left goes as well.
         """
         for lock in self._place.glob(f"{UNFINISHED}*/{LOCK}"):
             _removed(lock.parent)
         gone, total = [], 0
-        for each in self.kept():
-            total += each.size_bytes
-            if total > most_bytes and _removed(each.folder):
-                gone.append(each)
-                total -= each.size_bytes
+        for folder, size_bytes in self.kept().items():
+            total += size_bytes
+            if total > most_bytes and _removed(folder):
+                gone.append(size_bytes)
+                total -= size_bytes
         return gone
 
 
@@ -133,16 +124,6 @@ def _key(packages: Sequence[str]) -> str:
     platform = (sys.implementation.cache_tag, sysconfig.get_platform())
     content = json.dumps([*platform, *sorted(packages)]).encode()
     return hashlib.sha256(content).hexdigest()[:20]
-
-
-def _kept(folder: Path) -> KeptPackages:
-    sizes = (file.lstat().st_size for file in folder.rglob("*") if file.is_file())
-    return KeptPackages(
-        folder=folder,
-        packages=(folder / WHAT_IT_HAS).read_text(encoding="utf-8"),
-        size_bytes=sum(sizes),
-        used_s=folder.stat().st_mtime,
-    )
 
 
 def _removed(folder: Path) -> bool:

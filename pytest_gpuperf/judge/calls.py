@@ -35,7 +35,7 @@ from .context import burst
 from .context import sentinel_shifts
 from .readings import StoredTimes
 from .readings import readings
-from .statistics import Prior
+from .statistics import Spread
 from .statistics import fit_prior
 from .statistics import pooled_shift
 from .stored_times import log_shift
@@ -119,7 +119,7 @@ def suite_context_of(
     )
 
 
-def prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Prior | None:
+def prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Spread | None:
     """Return what the stored runs of all tests say about the scatter of one."""
     known = (log_variance(STEP_MS, entry.runs, kind) for entry in entries)
     found = [variance for variance in known if variance is not None]
@@ -138,7 +138,7 @@ def references_of(
     return {key: known for key, known in found.items() if known is not None}
 
 
-def occasions_prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Prior | None:
+def occasions_prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Spread | None:
     """Return what all tests say about how one shifts from one occasion to another."""
     known = (log_shift_variance(STEP_MS, entry.runs, kind) for entry in entries)
     return pooled_shift([variance for variance in known if variance is not None])

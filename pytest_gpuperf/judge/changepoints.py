@@ -29,6 +29,9 @@ from typing import Final
 from typing import NamedTuple
 
 from ..model.history import Shift
+from ..model.metric import Metric
+from ..model.metric import MetricKind
+from ..model.metrics import STEP_MS
 
 
 LEAST_SEARCHED_RUNS: Final = 5
@@ -73,6 +76,20 @@ class LargestChange(NamedTuple):
     end: int
 
 
+UNGATED_CHANGE: Final = {MetricKind.NOISY: STEP_MS.tolerance, MetricKind.EXACT: 0.0}
+"""Changes, as ratios, that are not worth a word where no tolerance says so."""
+
+
+def level_changes(metric: Metric, values: Sequence[float]) -> tuple[Shift, ...]:
+    """Return where the level of a *metric* changed by as much as is worth a word."""
+    return shifts(
+        values,
+        exact=metric.kind is MetricKind.EXACT,
+        least=metric.tolerance if metric.gated else UNGATED_CHANGE[metric.kind],
+        floor=metric.floor,
+    )
+
+
 def shifts(
     values: Sequence[float], *, exact: bool, least: float, floor: float = 0.0
 ) -> tuple[Shift, ...]:
@@ -90,7 +107,9 @@ def shifts(
     found = _noisy_changes(values) if steps is None else steps
     while True:
         levels = _levels(values, found)
-        small = [s for s in levels if _size(s) <= least or _height(s) <= floor]
+        small = [
+            s for s in levels if _size(s) <= least or abs(s.after - s.before) <= floor
+        ]
         if not small:
             return levels
         # Only the smallest: without it the levels beside it are longer, and another
@@ -105,10 +124,6 @@ def _levels(values: Sequence[float], changes: Sequence[int]) -> tuple[Shift, ...
         Shift(at=at, before=before, after=after)
         for at, before, after in zip(changes, levels, levels[1:], strict=False)
     )
-
-
-def _height(shift: Shift) -> float:
-    return abs(shift.after - shift.before)
 
 
 def _size(shift: Shift) -> float:

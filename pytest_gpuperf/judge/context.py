@@ -23,7 +23,7 @@ from ..model.measurement import Measurement
 from ..model.metrics import SENTINELS
 from ..model.metrics import STEP_MS
 from .readings import readings
-from .statistics import Prior
+from .statistics import Spread
 from .statistics import scatter
 from .tails import f_sf
 
@@ -66,8 +66,8 @@ class SuiteContext:
     the fresh runs; empty if nobody knows.
     """
 
-    prior: Prior | None = None
-    occasions: Prior | None = None
+    prior: Spread | None = None
+    occasions: Spread | None = None
     now: str = ""
     shift: float = 0.0
     burst: float = 0.0
@@ -227,7 +227,7 @@ UNSTEADY_RISK: Final = 0.05
 """Risk to take a machine for unsteady that is as steady as with the stored runs."""
 
 
-def burst(runs: Iterable[Sequence[Measurement]], stored: Prior | None) -> float:
+def burst(runs: Iterable[Sequence[Measurement]], stored: Spread | None) -> float:
     """Return how far others may move a run, as a standard deviation in log time.
 
     *runs* are those of each call, oldest first, *stored* says how far stored ones scatter.

@@ -10,6 +10,7 @@ from typing import Final
 
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import RunSummary
+from ..model.measurement import FurtherSteps
 from ..model.measurement import Measurement
 from ..model.measurement import shared_steps
 from ..model.metric import Metric
@@ -89,14 +90,8 @@ def judge_further(  # noqa: PLR0913  keywords, each a number of its own
     known = [run.further for run in stored if run.further]
     if not fresh or not known:
         return
-    looks = [*(look for _, look in fresh), *known]
-    steps = shared_steps(looks)
-    most = max(look.usual.get(usual.name, 0) for look in looks)
-    beyond = [look.beyond(usual.name, most, steps) for look in looks]
-    read = [
-        replace(run, exact={metric.name: value}, least={})
-        for (run, _), value in zip(fresh, beyond, strict=False)
-    ]
+    steps, beyond = beyond_usual(usual, [*(look for _, look in fresh), *known])
+    read = counted_as(metric, [run for run, _ in fresh], beyond)
     before = sorted(beyond[len(fresh) :])
     verdict = judge_exact(metric, read, before, tolerance=tolerance, torch=torch)
     if verdict.outcome is not Outcome.PASS:
@@ -104,6 +99,25 @@ def judge_further(  # noqa: PLR0913  keywords, each a number of its own
             f"{verdict.because}, of the {len(steps)} further steps that both looked at"
         )
         yield replace(verdict, because=because)
+
+
+def beyond_usual(
+    usual: Metric, looks: Sequence[FurtherSteps]
+) -> tuple[range, list[int]]:
+    """Return the steps that all *looks* share, and what each saw there beyond the *usual*."""
+    steps = shared_steps(looks)
+    most = max(look.usual.get(usual.name, 0) for look in looks)
+    return steps, [look.beyond(usual.name, most, steps) for look in looks]
+
+
+def counted_as(
+    metric: Metric, runs: Sequence[Measurement], counts: Sequence[int]
+) -> list[Measurement]:
+    """Return the *runs* with the first of *counts* as all that was counted in them."""
+    return [
+        replace(run, exact={metric.name: count}, least={})
+        for run, count in zip(runs, counts, strict=False)
+    ]
 
 
 PROVING_RUNS: Final = FULL_RUNS

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 
 from ..model.finding import CALLED
@@ -21,36 +20,6 @@ from ..model.finding import key_of
 from ..model.finding import key_of_line
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KnownLines:
-    """What stored lines did: a line that is not among them is new.
-
-    Lines of a kind may have been left out, none of which did more than ``unknown`` says.
-    """
-
-    counts: Counter[tuple[str, Key]]
-    unknown: Counter[str]
-
-    @classmethod
-    def of(cls, lines: Iterable[StoredLine]) -> KnownLines:
-        """Read what an entry has."""
-        kept = list(lines)
-        counts: Counter[tuple[str, Key]] = Counter()
-        for line in kept:
-            counts[line.file, key_of_line(line)] += line.per_step
-        last = kept[-1] if len(kept) >= MOST_LINES_OF_FINDING else None
-        unknown = Counter({last.kind: last.per_step} if last else {})
-        return cls(counts=counts, unknown=unknown)
-
-    def stored(self, file: str, key: Key) -> int:
-        """Return how often a line did it; where the file has another name, by any file."""
-        here = self.counts[file, key]
-        return here or max(
-            (count for (_, known), count in self.counts.items() if known == key),
-            default=0,
-        )
-
-
 def compared(
     findings: Sequence[Finding], lines: Sequence[StoredLine] | None
 ) -> tuple[Finding, ...]:
@@ -62,10 +31,18 @@ def compared(
     """
     if lines is None:
         return tuple(f for f in findings if f.kind is not FindingKind.WORK)
-    return tuple(_compared(findings, KnownLines.of(lines)))
+    return tuple(_compared(findings, lines))
 
 
-def _compared(findings: Sequence[Finding], known: KnownLines) -> Iterator[Finding]:
+def _compared(
+    findings: Sequence[Finding], lines: Sequence[StoredLine]
+) -> Iterator[Finding]:
+    stored: Counter[tuple[str, Key]] = Counter()
+    for line in lines:
+        stored[line.file, key_of_line(line)] += line.per_step
+    # Lines of a kind may have been left out, none of which did more than the last.
+    last = lines[-1] if len(lines) >= MOST_LINES_OF_FINDING else None
+    unknown = {last.kind: last.per_step} if last else {}
     now: Counter[tuple[str, Key]] = Counter()
     for finding in findings:
         now[file_of(finding), key_of(finding)] += finding.per_step
@@ -74,9 +51,16 @@ def _compared(findings: Sequence[Finding], known: KnownLines) -> Iterator[Findin
             yield finding
             continue
         file, key = file_of(finding), key_of(finding)
-        before, after = known.stored(file, key), now[file, key]
-        is_more = after > max(before, 0 if before else known.unknown[key[0]])
+        before, after = _stored(stored, file, key), now[file, key]
+        is_more = after > (before or unknown.get(key[0], 0))
         if is_more and not (before and finding.op == CALLED):
             yield replace(finding, stored=before)
         elif finding.kind is not FindingKind.WORK:
             yield replace(finding, stored=finding.per_step)
+
+
+def _stored(counts: Mapping[tuple[str, Key], int], file: str, key: Key) -> int:
+    """Return how often a line did it; where the file has another name, by any file."""
+    here = counts.get((file, key), 0)
+    others = (count for (_, known), count in counts.items() if known == key)
+    return here or max(others, default=0)

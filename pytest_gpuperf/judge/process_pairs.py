@@ -37,8 +37,10 @@ from ..model.metric import Metric
 from ..model.metric import MetricKind
 from ..model.metrics import AUDITED
 from ..model.metrics import COMPILED
+from ..model.metrics import GRAPH_BREAKS
 from ..model.metrics import LAUNCHED
 from ..model.metrics import METRICS
+from ..model.metrics import OCCASIONAL
 from ..model.metrics import SPEEDUP
 from ..model.metrics import STEP_MS
 from .ab import AB_POWER
@@ -48,7 +50,9 @@ from .ab import Decided
 from .ab import Interval
 from .ab import Schedule
 from .exact import PROVING_RUNS
+from .exact import beyond_usual
 from .exact import bytes_beneath
+from .exact import counted_as
 from .exact import is_random
 from .exact import margin
 from .new_lines import compared
@@ -189,6 +193,15 @@ COMPARED: Final = tuple(
     and (metric.gated or metric in REPORTED_IF_CHANGED)
 )
 
+ASKED_OF_COMPILERS: Final = frozenset(metric.name for metric in COMPILED)
+"""What is said not to be judged: only code that is compiled has no number of it."""
+
+BLAMED: Final = frozenset(m.name for m in (GRAPH_BREAKS, *OCCASIONAL.values()))
+"""Worse where it is new, though no number of a baseline gates it.
+
+Of graph breaks both sides compile alike; of some steps' waits both looked at the same.
+"""
+
 Pair = tuple[Measurement, Measurement]
 """One run of ``before`` and one of ``after``."""
 
@@ -214,18 +227,17 @@ def judge_call(
     time = together if is_shared and not why else None
     if not (is_shared or why):
         time = _judge_time(pairs, tolerance, last=last)
-    exact = tuple(
-        change
-        for metric in COMPARED
-        for change in _exact_change(metric, before, after, tolerance)
-    )
+    exact = tuple(_exact_changes(before, after, tolerance))
     more = any(c.gated and (c.proving or len(pairs) < CONFIRMED) for c in exact)
     undecided = time is not None and time.answer is Answer.MORE
     return Comparison(
         test=newest.test,
         pairs=len(pairs),
         time=time,
-        unmeasured={SPEEDUP.name: why} if why else {},
+        unmeasured={
+            **({SPEEDUP.name: why} if why else {}),
+            **{n: w for n, w in newest.unmeasured.items() if n in ASKED_OF_COMPILERS},
+        },
         lost=lost,
         exact=exact,
         findings=compared(newest.findings, stored_lines(before[-1].findings)),
@@ -344,6 +356,22 @@ def _schedule(typical_ms: float, tolerance: Tolerance) -> Schedule:
     return pair_schedule(limits.tolerance, detect)
 
 
+def _exact_changes(
+    before: Sequence[Measurement], after: Sequence[Measurement], tolerance: Tolerance
+) -> Iterator[ExactChange]:
+    """Compare each step, and what only some did of the further ones that every run saw."""
+    for metric in COMPARED:
+        yield from _exact_change(metric, before, after, tolerance)
+    looks = [run.further for run in (*before, *after) if run.further]
+    if len(looks) < len(before) + len(after):
+        return
+    for usual, metric in OCCASIONAL.items():
+        _, counts = beyond_usual(METRICS[usual], looks)
+        then = counted_as(metric, before, counts)
+        now = counted_as(metric, after, counts[len(before) :])
+        yield from _exact_change(metric, then, now, tolerance)
+
+
 def _exact_change(
     metric: Metric,
     before: Sequence[Measurement],
@@ -378,6 +406,6 @@ def _exact_change(
         before=old,
         after=new,
         turn=Turn.VARIES if proving else turn,
-        gated=metric.gated,
+        gated=metric.gated or metric.name in BLAMED,
         proving=proving,
     )

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import partial
+from math import inf
 from typing import Any
 from typing import Final
 
@@ -17,29 +20,40 @@ from ..model.units import counted
 from .watch import Objection
 from .watch import SuiteLine
 from .watch import WatchedTest
+from .watch import lines_of_test
 from .watch import suite_lines
 
 
-Counts = Mapping[str, Mapping[str, int]]
-"""The most waits and pageable copies in one test by line, tensors left by test."""
+Row = Mapping[str, Mapping[str, int]]
+"""Waits and pageable copies of a line by test, or tensors left by test."""
+
+Counts = Mapping[str, Any]
+"""The rows of lines, that of the tests which leave memory, and all tests that use a GPU.
+
+A test that is not among the last is new: it may use each line that is known.
+"""
 
 STORED_LINES: Final = "lines"
 STORED_LEAKS: Final = "leaks"
-WATCH_FORMAT: Final = 1
+STORED_TESTS: Final = "tests"
+WATCH_FORMAT: Final = 2
+
+ANY_TEST: Final = "*"
+"""In format 1, and until a refresh: a line's limit is that of its busiest test."""
 
 
-def counts_of(records: Sequence[WatchedTest]) -> dict[str, Counts]:
+def counts_of(records: Sequence[WatchedTest]) -> Counts:
     """Return what a baseline stores: lines and tests that do nothing bad are no rows."""
+    rows: dict[str, dict[str, Mapping[str, int]]] = {}
+    for record in records:
+        for line in lines_of_test(record):
+            done = _present(waits=line.most_waits, pageable=line.most_pageable)
+            if done:
+                rows.setdefault(line.key, {})[record.test] = done
     return {
-        STORED_LINES: {
-            line.key: _present(waits=line.most_waits, pageable=line.most_pageable)
-            for line in suite_lines(records)
-        },
-        STORED_LEAKS: {
-            record.test: {"tensors": record.left_tensors}
-            for record in records
-            if record.left
-        },
+        STORED_LINES: rows,
+        STORED_LEAKS: {r.test: {"tensors": r.left_tensors} for r in records if r.left},
+        STORED_TESTS: sorted(record.test for record in records if record.used),
     }
 
 
@@ -47,144 +61,201 @@ def _present(**counts: int) -> dict[str, int]:
     return {name: number for name, number in counts.items() if number}
 
 
-def stored_counts(document: Any, place: str) -> dict[str, Counts]:
+def stored_counts(document: Any, place: str) -> Counts:
     """Return the counts in a baseline's *document*, which is at *place*."""
     shape = document if isinstance(document, dict) else {}
-    tables = [shape.get(STORED_LINES), shape.get(STORED_LEAKS)]
-    if shape.get("format") != WATCH_FORMAT or not all(map(_is_table, tables)):
+    lines, leaks = shape.get(STORED_LINES), shape.get(STORED_LEAKS)
+    tests = shape.get(STORED_TESTS, [])
+    if shape.get("format") == 1 and isinstance(lines, dict):
+        lines = {key: {ANY_TEST: row} for key, row in lines.items()}
+    elif shape.get("format") != WATCH_FORMAT or not isinstance(lines, dict):
+        lines = {"": None}
+    if not all(map(_is_row, [leaks, *lines.values()])) or not isinstance(tests, list):
         msg = (
             f"{place}: found no baseline of --gpuperf-watch in format {WATCH_FORMAT}, "
             "expected one; restore it, or store it again with --gpuperf-update=all"
         )
         raise UsageError(msg, ErrorId.GP115)
-    return {STORED_LINES: shape[STORED_LINES], STORED_LEAKS: shape[STORED_LEAKS]}
+    return {STORED_LINES: lines, STORED_LEAKS: leaks, STORED_TESTS: tests}
 
 
-def _is_table(table: object) -> bool:
+def _is_row(table: object) -> bool:
     return isinstance(table, dict) and all(
         isinstance(row, dict) and all(isinstance(n, int) for n in row.values())
         for row in table.values()
     )
 
 
-NEW_LINE: Final = "by a new line"
+# Lines that were edited since.
+
+
+LEAST_ALIKE: Final = 0.6
+"""Of two texts, by ``SequenceMatcher``: below it one is no edit of the other."""
 
 LinesOf = Callable[[str], Collection[str]]
 """The lines of a file as they are now, without the space around them."""
 
 
 def with_edits(
-    stored: Mapping[str, Counts], records: Sequence[WatchedTest], lines_of: LinesOf
-) -> dict[str, Counts]:
+    stored: Counts, records: Sequence[WatchedTest], lines_of: LinesOf
+) -> Counts:
     """Return *stored* with the rows of edited lines under what the lines are now.
 
-    A line was edited if it is not in its file any more, and another one there, which has
-    no row, took its place: the most alike, of the same function if there is one.
+    The row of a line that is gone goes to one that has none and is an edit of it: much alike
+    in the same file, of the same function first, or the same text in another file. The
+    most alike go first, so that no wait that is gone pays for a new one beside it.
     """
     rows = dict(stored[STORED_LINES])
-    for line in suite_lines(records):
-        if line.key in rows:
-            continue
-        gone = _gone_rows(rows, line.place.file, lines_of)
-        if gone:
-            rows[line.key] = rows.pop(max(gone, key=lambda key: _likeness(key, line)))
+    lines = suite_lines(records)
+    new = [line for line in lines if line.key not in rows]
+    still = {line.key for line in lines}
+    gone = [k for k in rows if k not in still and _is_gone(k, lines_of)] if new else []
+    likeness = {(n.key, k): _likeness(k, n) for n in new for k in gone}
+    alike = sorted((found, pair) for pair, found in likeness.items() if found)
+    for _, (now, before) in reversed(alike):
+        if before in rows and now not in rows:
+            rows[now] = rows.pop(before)
     return {**stored, STORED_LINES: rows}
 
 
-def _gone_rows(rows: Counts, file: str, lines_of: LinesOf) -> list[str]:
-    of_file = [key for key in rows if key.startswith(f"{file} ")]
-    present = lines_of(file) if of_file else ()
-    return [key for key in of_file if key.partition(": ")[2] not in present]
+def _parts(key: str) -> tuple[str, str, str]:
+    """Return the file, the function and the text of a line's *key*."""
+    place, _, text = key.partition(": ")
+    file, _, function = place.rpartition(" ")
+    return file, function, text
 
 
-def _likeness(key: str, line: SuiteLine) -> tuple[bool, float]:
-    of_function = key.startswith(f"{line.place.file} {line.place.function}: ")
-    return of_function, SequenceMatcher(None, key, line.key).ratio()
+def _is_gone(key: str, lines_of: LinesOf) -> bool:
+    """Whether a line, or the function that it was in, is not in its file any more."""
+    file, function, text = _parts(key)
+    present = lines_of(file)
+    head = re.compile(rf"(async )?def {re.escape(function)}\b")
+    is_defined = not function.isidentifier() or any(map(head.match, present))
+    return text not in present or not is_defined
 
 
-def worse_than(
-    stored: Mapping[str, Counts], records: Sequence[WatchedTest]
-) -> Iterator[Objection]:
+def _likeness(key: str, line: SuiteLine) -> tuple[bool, float] | None:
+    """Say how much a line is like that of *key*; ``None`` if it is another one."""
+    file, function, text = _parts(key)
+    if file != line.place.file:
+        return (False, 0.0) if text == line.first.source else None
+    ratio = SequenceMatcher(None, text, line.first.source).ratio()
+    return (function == line.place.function, ratio) if ratio >= LEAST_ALIKE else None
+
+
+# What rose.
+
+
+NEW_LINE: Final = "by a new line"
+
+
+def worse_than(stored: Counts, records: Sequence[WatchedTest]) -> Iterator[Objection]:
     """Yield each count that is above the stored one, or that is new."""
+    found = counts_of(records)[STORED_LINES]
     for line in suite_lines(records):
-        before = stored[STORED_LINES].get(line.key)
-        now = _present(waits=line.most_waits, pageable=line.most_pageable)
-        for name, number in now.items():
-            known = 0 if before is None else before.get(name, 0)
-            if number > known:
-                noun = "wait" if name == "waits" else "pageable copy"
-                limit = NEW_LINE if before is None else f"baseline {known}"
-                yield Objection(
-                    what=f"{counted(number, noun)} in one test, {limit}",
-                    test=line.worst_test,
-                    lines=(line,),
-                )
+        rises = [*_rises(stored, line.key, found[line.key])]
+        if rises:
+            said, tests = zip(*rises, strict=True)
+            yield Objection(what="; ".join(said), test=tests[0], lines=(line,))
     for record in records:
-        before = stored[STORED_LEAKS].get(record.test, {})
-        if record.left_tensors > before.get("tensors", 0):
+        before = stored[STORED_LEAKS].get(record.test, {}).get("tensors", 0)
+        if record.left_tensors > before:
             yield Objection(
-                what=f"{counted(record.left_tensors, 'tensor')} left, "
-                f"baseline {before.get('tensors', 0)}",
+                what=f"{counted(record.left_tensors, 'tensor')} left, baseline {before}",
                 test=record.test,
                 left=record.left,
             )
 
 
+def _rises(
+    stored: Counts, key: str, found: Mapping[str, Mapping[str, int]]
+) -> Iterator[tuple[str, str]]:
+    """Say which counts of a line rose, and in which test most: a copy may also be a wait."""
+    for name, noun in (("waits", "wait"), ("pageable", "pageable copy")):
+        numbers = {test: row.get(name, 0) for test, row in found.items()}
+        limits = {test: _limit(stored, key, test, name) for test in numbers}
+        risen = [test for test in numbers if numbers[test] > limits[test]]
+        if risen:
+            worst = max(risen, key=lambda t: numbers[t] - limits[t])
+            is_known = key in stored[STORED_LINES]
+            limit = f"baseline {limits[worst]:g}" if is_known else NEW_LINE
+            more = counted(len(risen) - 1, "other test")
+            said = f"{counted(numbers[worst], noun)} in one test, {limit}"
+            yield (f"{said}, and more in {more}" if risen[1:] else said), worst
+
+
+def _limit(stored: Counts, key: str, test: str, name: str) -> float:
+    """Return how often a *test* may use a line; a new one as often as it likes."""
+    row = stored[STORED_LINES].get(key, {})
+    for known in (test, ANY_TEST):
+        if known in row:
+            return float(row[known].get(name, 0))
+    return inf if row and test not in stored[STORED_TESTS] else 0
+
+
+def better_lines(stored: Counts, records: Sequence[WatchedTest]) -> int:
+    """Count the lines that do less than is stored in a test that ran."""
+    ran = {record.test for record in records}
+    fallen = updated(stored, records, rises=False)[STORED_LINES]
+    return sum(
+        any(fallen.get(key, {}).get(test) != row[test] for test in row if test in ran)
+        for key, row in stored[STORED_LINES].items()
+    )
+
+
+# What is stored then.
+
+
 def updated(
-    stored: Mapping[str, Counts] | None,
+    stored: Counts | None,
     records: Sequence[WatchedTest],
     *,
-    raises: bool,
-    whole: bool,
-) -> dict[str, Counts]:
-    """Return what to store: *raises* lets counts rise, a *whole* run lets them fall.
+    rises: bool,
+    falls: bool = True,
+    is_gone: Callable[[str], bool] = lambda _: False,
+) -> Counts:
+    """Return what to store: whether counts of known tests may rise, and may fall.
 
-    A run of some tests knows nothing of what the others do on the same line.
+    What new tests do on lines that are known is stored in any case. The row of a test that
+    did not run stays, unless the test ``is_gone``.
     """
     found = counts_of(records)
     if stored is None:
         return found
-    seen = {record.test for record in records}
+    ran = {record.test for record in records}
+
+    def row_of(before: Row, after: Row, limit: Callable[[str, str], float]) -> Row:
+        row = {t: r for t, r in before.items() if t not in ran and not is_gone(t)}
+        for test in ran & {*before, *after}:
+            counts = {}
+            for name in {**before.get(test, {}), **after.get(test, {})}:
+                old, new = limit(test, name), after.get(test, {}).get(name, 0)
+                moves = rises if new > old else falls or old == inf
+                counts[name] = new if moves else int(old)
+            if any(counts.values()):
+                row[test] = _present(**counts)
+        return row
+
+    known, leaks = stored[STORED_LINES], stored[STORED_LEAKS]
+    lines = {
+        key: row_of(
+            known.get(key, {}),
+            found[STORED_LINES].get(key, {}),
+            partial(_limit, stored, key),
+        )
+        for key in {**known, **found[STORED_LINES]}
+    }
+    tests = [t for t in stored[STORED_TESTS] if t not in ran and not is_gone(t)]
     return {
-        STORED_LINES: _merged(
-            stored[STORED_LINES],
-            found[STORED_LINES],
-            raises=raises,
-            may_fall=lambda _: whole,
+        STORED_LINES: {key: row for key, row in lines.items() if row},
+        STORED_LEAKS: row_of(
+            leaks, found[STORED_LEAKS], lambda t, name: leaks.get(t, {}).get(name, 0)
         ),
-        STORED_LEAKS: _merged(
-            stored[STORED_LEAKS],
-            found[STORED_LEAKS],
-            raises=raises,
-            may_fall=lambda test: whole or test in seen,
-        ),
+        STORED_TESTS: sorted({*found[STORED_TESTS], *tests}),
     }
 
 
-def _merged(
-    stored: Counts, found: Counts, *, raises: bool, may_fall: Callable[[str], bool]
-) -> dict[str, dict[str, int]]:
-    merged: dict[str, dict[str, int]] = {}
-    for key in {**stored, **found}:
-        old, new = stored.get(key, {}), found.get(key, {})
-        row = {
-            name: _moved(
-                old.get(name, 0), new.get(name, 0), raises=raises, falls=may_fall(key)
-            )
-            for name in {**old, **new}
-        }
-        if any(row.values()):
-            merged[key] = _present(**row)
-    return merged
-
-
-def _moved(old: int, new: int, *, raises: bool, falls: bool) -> int:
-    return new if (new > old and raises) or (new < old and falls) else old
-
-
-def changed_rows(
-    before: Mapping[str, Counts] | None, after: Mapping[str, Counts]
-) -> int:
+def changed_rows(before: Counts | None, after: Counts) -> int:
     """Count rows that differ."""
     old = before or {STORED_LINES: {}, STORED_LEAKS: {}}
     return sum(

@@ -26,7 +26,6 @@ from ..model.units import Unit
 from .statistics import ASSUMED_SHIFT
 from .statistics import PASS_RISK
 from .statistics import OccasionShift
-from .statistics import Prior
 from .statistics import Spread
 from .statistics import without_odd
 
@@ -57,7 +56,7 @@ class StoredTimes:
     def of(
         cls,
         values: Sequence[float],
-        prior: Prior | None,
+        prior: Spread | None,
         assumed: Spread,
         shift: OccasionShift | None = None,
         *,
@@ -93,7 +92,7 @@ def shift_of(
     metric: Metric,
     runs: Sequence[RunSummary],
     kind: DeviceKind,
-    pooled: Prior | None = None,
+    pooled: Spread | None = None,
 ) -> OccasionShift | None:
     """Return what *metric* shifts by between occasions, as the stored *runs* show it."""
     if kind not in ASSUMED_SHIFT:

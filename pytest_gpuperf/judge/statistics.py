@@ -100,16 +100,8 @@ _LEAST: Final = 1e-12
 """Variance that replaces 0 if the median is 0 as well: a spread of 0.0001 %."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
-    """A spread from run to run, in log time, that weighs as much as ``nu`` more runs."""
-
-    sigma: float
-    nu: float
-
-
-def fit_prior(variances: Sequence[float], nu: Sequence[float] | float) -> Prior | None:
-    """Fit the prior of a suite; ``None`` below 8 tests.
+def fit_prior(variances: Sequence[float], nu: Sequence[float] | float) -> Spread | None:
+    """Fit the prior of a suite, which weighs as much as ``nu`` more runs; ``None`` below 8 tests.
 
     *variances* are of log time, one a test, with *nu* degrees of freedom: one number,
     or one a test. Raises ``ValueError`` if the numbers cannot be variances.
@@ -125,10 +117,10 @@ def fit_prior(variances: Sequence[float], nu: Sequence[float] | float) -> Prior 
     ]
     excess = variance(logs) - fmean(trigamma(df / 2) for df in freedoms)
     if excess <= _ALIKE:
-        return Prior(sigma=sqrt(exp(fmean(logs))), nu=MOST_NU)
+        return Spread(sigma=sqrt(exp(fmean(logs))), nu=MOST_NU)
     half = inverse_trigamma(excess)
     location = fmean(logs) + digamma(half) - log(half)
-    return Prior(sigma=sqrt(exp(location)), nu=min(2 * half, MOST_NU))
+    return Spread(sigma=sqrt(exp(location)), nu=min(2 * half, MOST_NU))
 
 
 def _check(variances: Sequence[float], freedoms: Sequence[float]) -> None:
@@ -195,12 +187,12 @@ class Spread:
     nu: float
 
     @classmethod
-    def of(cls, logs: Sequence[float], prior: Prior | None) -> Spread | None:
+    def of(cls, logs: Sequence[float], prior: Spread | None) -> Spread | None:
         """Return the spread of *logs*, moderated by *prior*; ``None`` if unknown."""
         return cls.of_calm(without_odd(logs), prior)
 
     @classmethod
-    def of_calm(cls, calm: Sequence[float], prior: Prior | None) -> Spread | None:
+    def of_calm(cls, calm: Sequence[float], prior: Spread | None) -> Spread | None:
         """Return it of logs in which none is odd."""
         prior_nu = 0.0 if prior is None else prior.nu
         prior_sigma = 0.0 if prior is None else prior.sigma
@@ -297,7 +289,7 @@ class OccasionShift:
 
     @classmethod
     def of(
-        cls, occasions: Sequence[Sequence[float]], pooled: Prior | None, assumed: float
+        cls, occasions: Sequence[Sequence[float]], pooled: Spread | None, assumed: float
     ) -> OccasionShift:
         """Derive it from the logs of stored runs by occasion, and what the suite *pooled*."""
         own, nu = shift_variance(occasions)
@@ -388,7 +380,7 @@ def shift_variance(occasions: Sequence[Sequence[float]]) -> tuple[float, float]:
     return (scatter([fmean(logs) for logs in occasions]) / nu, nu) if nu else (0.0, 0)
 
 
-def pooled_shift(variances: Sequence[tuple[float, float]]) -> Prior | None:
+def pooled_shift(variances: Sequence[tuple[float, float]]) -> Spread | None:
     """Return what the tests of a suite say together; ``None`` if all are of one occasion.
 
     *variances* are those of the tests' occasions, with their degrees of freedom. Tests
@@ -401,7 +393,7 @@ def pooled_shift(variances: Sequence[tuple[float, float]]) -> Prior | None:
     freedom = fsum(nu for _, nu in known)
     worth = freedom**2 / fsum(sqrt(nu) for _, nu in known) ** 2
     sigma = sqrt(fsum(variance * nu for variance, nu in known) / freedom)
-    return Prior(sigma=sigma, nu=min(worth, MOST_POOLED_NU))
+    return Spread(sigma=sigma, nu=min(worth, MOST_POOLED_NU))
 
 
 def without_odd(logs: Sequence[float]) -> list[float]:

@@ -55,7 +55,6 @@ from .readings import readings
 from .readings import shift_of
 from .readings import stored_values
 from .statistics import ASSUMED_SHIFT
-from .statistics import Prior
 from .statistics import Spread
 from .statistics import ratio
 from .statistics import scatter
@@ -380,7 +379,7 @@ def reference_of(
     metric: Metric,
     entry_runs: Sequence[RunSummary],
     kind: DeviceKind,
-    prior: Prior | None,
+    prior: Spread | None,
 ) -> StoredTimes | None:
     """Return what the stored runs say; ``None`` without any, or if one cannot be."""
     stored = stored_values(metric, entry_runs, kind)

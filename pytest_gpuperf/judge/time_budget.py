@@ -39,7 +39,6 @@ from .readings import remaining_runs
 from .readings import stored_values
 from .statistics import PASS_RISK
 from .statistics import POWER_QUANTILE
-from .statistics import Prior
 from .statistics import Spread
 from .statistics import ratio
 from .tails import t_sf
@@ -132,7 +131,7 @@ def judge_time_budget(  # noqa: PLR0913  keywords, each a number of its own
     limit: float,
     *,
     entry_runs: Sequence[RunSummary] = (),
-    prior: Prior | None = None,
+    prior: Spread | None = None,
     alpha: float = 0.01,
 ) -> Verdict:
     """Judge a time by its fresh *runs*, oldest first, against *limit* > 0 in its unit.
@@ -180,7 +179,7 @@ def judge_excess(  # noqa: PLR0913  keywords, each a number of its own
     return _verdict(case)
 
 
-def _spread(moved: Sequence[float], prior: Prior | None, assumed: Spread) -> Spread:
+def _spread(moved: Sequence[float], prior: Spread | None, assumed: Spread) -> Spread:
     known = Spread.of(moved, prior) if moved else None
     return assumed if known is None or known.nu < ENOUGH_RUNS - 1 else known
 

@@ -30,7 +30,8 @@ from ..model.units import counted
 NEGLIGIBLE: Final = 0.01
 """Share of the norm of all gradients that each one is compared with at least.
 
-The gradients of a bias before a normalisation are only rounding.
+The gradients of a bias before a normalisation are only rounding. Of a coarse type it is the
+share that is tolerated: small gradients, such as sums over an image, are rounded more.
 """
 
 EQUAL_WITHIN: Final = {
@@ -242,7 +243,8 @@ class _Steps(NamedTuple):
             if our.value and their.value:
                 yield self._apart(f"{our.name} before", our.value, their.value)
         returned = [*self._returned()]
-        floor = NEGLIGIBLE * max(map(_norm_of, (self.one, self.two)))
+        share = max(NEGLIGIBLE, self.tolerated)
+        floor = share * max(map(_norm_of, (self.one, self.two)))
         gradients = [
             self._apart(f"gradient of {a.name} in", a.gradient, b.gradient, floor)
             for a, b in pairs

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import replace
+from math import inf
 from pathlib import PurePath
 from typing import Final
 
@@ -117,7 +119,7 @@ def suite_lines(records: Iterable[WatchedTest]) -> tuple[SuiteLine, ...]:
     """Add up the lines that are no test's, the worst first."""
     found: dict[str, SuiteLine] = {}
     for record in records:
-        for line in _by_line(record):
+        for line in lines_of_test(record):
             if line.waits or line.pageable:
                 known = found.get(line.key)
                 found[line.key] = _added(known, line) if known else line
@@ -128,7 +130,7 @@ def _badness(line: SuiteLine) -> tuple[int, int, int, str]:
     return (-line.most_waits, -line.waits, -line.nbytes, line.key)
 
 
-def _by_line(record: WatchedTest) -> Iterable[SuiteLine]:
+def lines_of_test(record: WatchedTest) -> Iterable[SuiteLine]:
     """Add up what one test did on each line; the operation with most waits names it."""
     found: dict[str, SuiteLine] = {}
     lines = (_line_of(done, record.test) for done in record.judged)
@@ -184,27 +186,22 @@ def _added(line: SuiteLine, other: SuiteLine) -> SuiteLine:
 # Gates of the command line.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchGates:
-    """The most that a single test may do; ``None`` is no limit."""
-
-    max_syncs: int | None = None
-    leak: int | None = None
-
-
 GATE_FORM: Final = "max-syncs:N, leak:N or both, such as max-syncs:0,leak:0"
 
 
-def parse_gates(text: str, place: str) -> WatchGates:
-    """Read gates; *place* is the option or key that an error names."""
+def parse_gates(text: str, place: str) -> Mapping[str, int]:
+    """Read by name the most that a single test may do.
+
+    *place* is the option or key that an error names.
+    """
     found: dict[str, int] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, number = part.partition(":")
         if name not in {"max-syncs", "leak"} or not number.isdecimal():
-            msg = f"{place}: found {text!r}, expected {GATE_FORM}"
+            msg = f"{place}: found {text!r}, expected {GATE_FORM}; put paths before it"
             raise UsageError(msg, ErrorId.GP101)
-        found[name.replace("-", "_")] = int(number)
-    return WatchGates(**found)
+        found[name] = int(number)
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,20 +215,21 @@ class Objection:
 
 
 def objections(
-    gates: WatchGates, records: Iterable[WatchedTest]
+    gates: Mapping[str, int], records: Iterable[WatchedTest]
 ) -> Iterator[Objection]:
     """Yield what *gates* say against each test."""
+    most_waits, most_left = gates.get("max-syncs", inf), gates.get("leak", inf)
     for record in records:
-        if gates.max_syncs is not None and record.waits > gates.max_syncs:
-            waiting = (line for line in _by_line(record) if line.waits)
+        if record.waits > most_waits:
+            waiting = (line for line in lines_of_test(record) if line.waits)
             yield Objection(
-                what=f"{counted(record.waits, 'wait')}, limit {gates.max_syncs}",
+                what=f"{counted(record.waits, 'wait')}, limit {most_waits}",
                 test=record.test,
                 lines=tuple(sorted(waiting, key=lambda line: -line.waits)),
             )
-        if gates.leak is not None and record.left_tensors > gates.leak:
+        if record.left_tensors > most_left:
             yield Objection(
-                what=f"{counted(record.left_tensors, 'tensor')} left, limit {gates.leak}",
+                what=f"{counted(record.left_tensors, 'tensor')} left, limit {most_left}",
                 test=record.test,
                 left=record.left,
             )

@@ -73,3 +73,8 @@ def change(now: float, baseline: float) -> str:
 def signed(ratio: float) -> str:
     """Write a change of 0.008 as ``+0.8 %``."""
     return f"{100 * ratio:+.1f} %"
+
+
+def would_have_failed(day: str) -> str:
+    """Say that a failure is a warning until *day*; nothing if there is none."""
+    return f"would have failed until {day}" if day else ""

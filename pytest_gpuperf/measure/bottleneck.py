@@ -412,9 +412,7 @@ def diagnosed(measurement: Measurement, events: Sequence[TraceEvent]) -> Measure
         return replace(measurement, diagnosis=on_host)
     spent = find_spent(events)
     slowed = _slowed(spent, measurement.times.get(STEP_MS.name))
-    percent, copying = (
-        min(100.0, share * slowed) for share in (busy.percent, busy.copying_percent)
-    )
+    percent, copying = (min(100.0, share * slowed) for share in busy)
     return replace(
         measurement,
         times={**measurement.times, BUSY.name: Distribution.of([percent])},

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -158,13 +159,14 @@ def audit(device: EmulatingDevice, subject: Subject, plan: MeasurePlan) -> Measu
     A count is that of the step with most of it. Raises ``StepError`` and whatever the
     step raises.
     """
-    measurement, result = _audited(device, subject, plan)
+    with ExitStack() as watch:
+        measurement, result = _audited(device, subject, plan, watch)
     why_none = plan.why_none(device, subject)
     return MeasuredStep(measurement=measurement.lacking(why_none), result=result)
 
 
 def _audited(
-    device: EmulatingDevice, subject: Subject, plan: MeasurePlan
+    device: EmulatingDevice, subject: Subject, plan: MeasurePlan, watch: ExitStack
 ) -> tuple[Measurement, object]:
     share = TimeShare.of(plan, device.now_ns)
     numbered = _Numbered(subject.step)
@@ -173,14 +175,19 @@ def _audited(
     prediction = Found(cut=_PREDICTED)
     # Memory comes first: it must see the first step, in which the optimizer's state is
     # made.
-    with device.watching_memory() as memory:
-        start_ns = device.now_ns()
-        results = [memory.recorded_step(subject.run_once)]
-        first_ms = (device.now_ns() - start_ns) / 1e6
-        if to_predict.leaves((PREDICTED_STEPS + 1) * first_ms):
-            # A training loop would have dropped the result, and the tensors in it.
-            results.clear()
-            prediction = predict_memory(memory, subject, device.root)
+    memory = watch.enter_context(device.watching_memory())
+    start_ns = device.now_ns()
+    results = [memory.recorded_step(subject.run_once)]
+    first_ms = (device.now_ns() - start_ns) / 1e6
+    if to_predict.leaves((PREDICTED_STEPS + 1) * first_ms):
+        # A training loop would have dropped the result, and the tensors in it.
+        results.clear()
+        prediction = predict_memory(memory, subject, device.root)
+    if memory.live.is_emptied:
+        # Whether the code waits where it empties the cache depends on what that has.
+        memory.collector.release()
+    else:
+        watch.close()
     steps: list[StepAudit] = []
     first: list[SeenStep] = []
     while len(steps) < AUDITED_STEPS and (
@@ -290,7 +297,11 @@ def _counted(
         findings=findings_of(steps),
         operations=steps[0].operations,
         remarks=(
-            *(*_as_eager(device), *_without_values(device), *_differing(steps)),
+            *(
+                *_as_eager(device),
+                *filter(None, [device.gave_up_values]),
+                *_differing(steps),
+            ),
             *(_outside(device) if len(steps) > 1 else ()),
         ),
     )
@@ -362,10 +373,6 @@ def _which(name: str) -> str:
 def _as_eager(device: EmulatingDevice) -> Iterable[str]:
     ops = dict.fromkeys(compiled.op for compiled in device.as_eager)
     return (f"{op}: judged as eager code" for op in ops)
-
-
-def _without_values(device: EmulatingDevice) -> Iterable[str]:
-    return () if device.gave_up_values is None else (device.gave_up_values,)
 
 
 def _why_unjudged(unjudged: Sequence[Finding], root: str) -> str:

@@ -340,16 +340,11 @@ def calls_by_correlation(trace: Trace) -> Mapping[int, Span]:
 NO_KERNEL: Final = "no kernel ran on the GPU in the profiled steps"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Busy:
-    """Percent of the window in which kernels run, and in which copies do."""
+def find_busy(events: Sequence[TraceEvent]) -> tuple[float, float] | None:
+    """Return the percent of the profiled steps in which kernels run, and in which copies do.
 
-    percent: float
-    copying_percent: float
-
-
-def find_busy(events: Sequence[TraceEvent]) -> Busy | None:
-    """Return the shares of the profiled steps; ``None`` if no kernel is to be seen."""
+    ``None`` if no kernel is to be seen.
+    """
     work = list(work_in(events))
     window = window_of(parse(events), work)
     if window is None:
@@ -358,10 +353,7 @@ def find_busy(events: Sequence[TraceEvent]) -> Busy | None:
     if not kernels:
         return None
     copies = length_of(window.of(work, WorkKind.COPY))
-    return Busy(
-        percent=100 * kernels / window.length_us,
-        copying_percent=100 * copies / window.length_us,
-    )
+    return 100 * kernels / window.length_us, 100 * copies / window.length_us
 
 
 def length_of(intervals: Sequence[Interval]) -> float:

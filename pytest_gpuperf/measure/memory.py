@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 from itertools import accumulate
 from itertools import islice
@@ -181,19 +180,19 @@ def held_at_peak(snapshot: Mapping[str, Any]) -> tuple[Finding, ...]:
     return tuple(_by_line(alive.values()))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Block:
-    """A block that is allocated."""
+_Place = tuple[Location | None, Phase | None]
 
-    requested_bytes: int
-    location: Location | None
-    phase: Phase | None = None
+_Block = tuple[int, _Place]
+"""The requested bytes of a block that is allocated, and where that was."""
+
+_UNSEEN: Final[_Place] = (None, None)
+"""The place of a block that is older than the trace."""
 
 
 def _before(snapshot: Mapping[str, Any], device: int) -> dict[int, _Block]:
     """Blocks that were there before the trace began: alive at its end or freed in it."""
     blocks = {
-        address: _Block(requested_bytes=size, location=None)
+        address: (size, _UNSEEN)
         for address, size in _alive_at_end(snapshot["segments"], device)
     }
     # From the end backwards: what was freed was there before, and what was allocated
@@ -201,7 +200,7 @@ def _before(snapshot: Mapping[str, Any], device: int) -> dict[int, _Block]:
     for event in reversed(snapshot["device_traces"][device]):
         if event["action"] == FREED:
             size = int(event["size"])
-            blocks[event["addr"]] = _Block(requested_bytes=size, location=None)
+            blocks[event["addr"]] = (size, _UNSEEN)
         elif event["action"] == "alloc":
             blocks.pop(event["addr"], None)
     return blocks
@@ -238,7 +237,7 @@ def _peak(
 
 def _born(size: int, frames: Sequence[Mapping[str, Any]]) -> _Block:
     phase = None if frames else Phase.BACKWARD
-    return _Block(requested_bytes=size, location=_line(frames), phase=phase)
+    return size, (_line(frames), phase)
 
 
 def _events_to_peak(trace: Iterable[Mapping[str, Any]]) -> int:
@@ -261,11 +260,11 @@ def _line(frames: Sequence[Mapping[str, Any]]) -> Location | None:
 
 
 def _by_line(blocks: Iterable[_Block]) -> Iterator[Finding]:
-    sizes: Counter[tuple[Location | None, Phase | None]] = Counter()
-    counts: Counter[tuple[Location | None, Phase | None]] = Counter()
-    for block in blocks:
-        sizes[block.location, block.phase] += block.requested_bytes
-        counts[block.location, block.phase] += 1
+    sizes: Counter[_Place] = Counter()
+    counts: Counter[_Place] = Counter()
+    for nbytes, place in blocks:
+        sizes[place] += nbytes
+        counts[place] += 1
     for (location, phase), size in sizes.most_common():
         yield Finding(
             kind=FindingKind.MEMORY,
@@ -361,20 +360,14 @@ BY_EVERY_STEP: Final = frozenset({DEVICE_ALLOCS.name})
 once is not what every step costs."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory(Found):
-    """What a step has in memory, and whether CUDA graphs were seen to be replayed."""
-
-    saw_graphs: bool = False
-
-
 def memory_of_steps(at: PhaseContext) -> Measurement:
     """Add the memory of a few steps, and what is alive at the peak, if that is known."""
     # The trace takes one step, and the compiler's question another.
     others = 1 + at.share.asks_for(COMPILED_NAMES)
     until = at.share.until(MEMORY_NAMES).reserving(others * at.step_ms)
-    found = measure_memory(at.device, at.subject, at.step_ms, until, at.share.cap)
-    at.saw_graphs = found.saw_graphs
+    found, at.saw_graphs = measure_memory(
+        at.device, at.subject, at.step_ms, until, at.share.cap
+    )
     return found.added_to(at.measurement)
 
 
@@ -384,10 +377,10 @@ def measure_memory(
     step_ms: float,
     deadline: Deadline,
     further: Deadline | None = None,
-) -> Memory:
-    """Measure the memory of a few steps, as many as fit before the *deadline*.
+) -> tuple[Found, bool]:
+    """Measure the memory of a few steps, and whether they were seen to replay CUDA graphs.
 
-    Steps that only confirm what is left behind have until *further*.
+    They are as many as fit before the *deadline*. Steps that only confirm what is left behind have until *further*.
     """
     # What earlier phases left is no part of the peak, even where nobody collects.
     gc.collect()
@@ -424,17 +417,17 @@ def measure_memory(
         left = device.left_behind(subject.step, iter(subject.arguments, None))
         found.extend(counting(left, LEFT_BEHIND))
     replayed = [r.graph_bytes for r in readings if r.graph_bytes is not None]
-    return Memory(
+    memory = Found(
         exact=exact,
         findings=tuple(found),
         cut=_missed(readings),
-        saw_graphs=bool(replayed),
         remarks=(
             *remarks_on(exact),
             *_remark_on_garbage(exact, len(readings) if uncollected else 0),
             *_remark_on_graphs(max(replayed, default=0)),
         ),
     )
+    return memory, bool(replayed)
 
 
 def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:

@@ -156,12 +156,12 @@ PEAK_NAMES: Final = read_in(MeasuringPhase.PEAK)
 
 def _share_of_peak(at: PhaseContext) -> Measurement:
     """Add the share of the GPU's peak that the step reaches."""
-    at_peak = at.device.at_peak(at.subject.step, at.subject.arguments())
+    ms, why = at.device.at_peak(at.subject.step, at.subject.arguments())
     at.device.synchronize()
-    if at_peak.ms is None:
-        return at.measurement.lacking({MFU.name: at_peak.why})
-    reached = Distribution.of([100 * at_peak.ms / _judged_ms(at.measurement)])
-    found = Found(times={MFU.name: reached}, remarks=(f"{MFU.name}: {at_peak.why}",))
+    if ms is None:
+        return at.measurement.lacking({MFU.name: why})
+    reached = Distribution.of([100 * ms / _judged_ms(at.measurement)])
+    found = Found(times={MFU.name: reached}, remarks=(f"{MFU.name}: {why}",))
     return found.added_to(at.measurement)
 
 
@@ -182,7 +182,7 @@ PHASES: Final = (
     LaterPhase(
         reads=LATENCY_NAMES,
         run=isolated_steps,
-        fits=lambda at, _: at.share.cap.reserving(
+        has_time=lambda at, _: at.share.cap.reserving(
             LEAST_COMPILED_STEPS * at.step_ms
         ).leaves(at.step_ms),
     ),
@@ -196,7 +196,7 @@ PHASES: Final = (
             and at.subject.period is not None
             and not at.device.is_ranked
         ),
-        fits=lambda *_: True,
+        has_time=lambda *_: True,
     ),
     LaterPhase(
         reads=frozenset(),
@@ -205,7 +205,7 @@ PHASES: Final = (
             not at.device.is_ranked
             and at.share.cap.leaves(OPERATIONS_SLOWED * at.step_ms)
         ),
-        fits=lambda *_: True,
+        has_time=lambda *_: True,
     ),
     LaterPhase(reads=COMPILED_NAMES, run=asked_compiler),
     LaterPhase(
@@ -214,7 +214,7 @@ PHASES: Final = (
         is_wanted=lambda at: (
             at.share.asks_for(PEAK_NAMES) and STEP_MS.name in at.measurement.times
         ),
-        fits=lambda at, names: at.share.may_overrun(names, at.step_ms),
+        has_time=lambda at, names: at.share.may_overrun(names, at.step_ms),
     ),
 )
 
@@ -226,9 +226,11 @@ def later_phases(at: PhaseContext) -> Measurement:
     try:
         for phase in PHASES:
             if phase.is_wanted(at):
-                fits = phase.fits(at, phase.reads)
+                has_time = phase.has_time(at, phase.reads)
                 at.measurement = (
-                    phase.run(at) if fits else cut_short(at.measurement, phase.reads)
+                    phase.run(at)
+                    if has_time
+                    else cut_short(at.measurement, phase.reads)
                 )
     except UntouchedError:
         return untouched(timed)

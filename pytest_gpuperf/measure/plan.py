@@ -289,7 +289,7 @@ class LaterPhase:
     reads: frozenset[str]
     run: Callable[[PhaseContext], Measurement]
     is_wanted: Callable[[PhaseContext], bool] = lambda _: True
-    fits: Callable[[PhaseContext, frozenset[str]], bool] = PhaseContext.leaves_room
+    has_time: Callable[[PhaseContext, frozenset[str]], bool] = PhaseContext.leaves_room
 
 
 class UntouchedError(Exception):

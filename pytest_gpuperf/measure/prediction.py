@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 PREDICTED_STEPS: Final = 2
 """Steps after the first, which allocates what is kept. The last is explained, too."""
 
+MOST_UNLIKE: Final = 3
+"""Steps to explain until one is like that before it: what a step keeps may be freed some
+steps later, and until then each begins with more."""
+
 SEVERAL_STREAMS: Final = (
     "memory is taken on several streams, each with its own cached blocks, and the "
     "simulated allocator knows one stream"
@@ -79,8 +83,13 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
         return lambda: subject.step(*arguments)
 
     for _ in range(PREDICTED_STEPS - 1):
-        memory.step(run())
-    picture = memory.explained_step(run(), root)
+        # With its lines: a step may keep what it made until the next is over.
+        memory.located_step(run(), root)
+    picture = None
+    for _ in range(MOST_UNLIKE):
+        picture = memory.explained_step(run(), root)
+        if picture is not None or memory.memories()[-1].peak is None:
+            break
     missing = [f"{op}: {reason}" for op, reason in memory.live.unjudged]
     if missing:
         reason = f"only a GPU can judge {'; '.join(missing)}"

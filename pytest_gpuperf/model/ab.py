@@ -11,6 +11,7 @@ from enum import IntEnum
 from .codec import RARELY
 from .finding import Finding
 from .metrics import SPEEDUP
+from .metrics import STEP_MS
 from .operations import LineChange
 from .training import Training
 from .training import TrainingAnswer
@@ -178,6 +179,18 @@ class Comparison:
     def is_worse(self) -> bool:
         """Whether a regression is confirmed."""
         return self.broken or self._has(Answer.SLOWER, Turn.WORSE)
+
+    @property
+    def worse_counts(self) -> tuple[ExactChange, ...]:
+        """What is exact and confirmed to be worse."""
+        return tuple(c for c in self.exact if c.gated and c.turn is Turn.WORSE)
+
+    @property
+    def worse_metrics(self) -> tuple[str, ...]:
+        """Everything with numbers that is confirmed to be worse."""
+        is_slower = self.time is not None and self.time.answer is Answer.SLOWER
+        time = (STEP_MS.name,) if is_slower else ()
+        return (*time, *(change.metric for change in self.worse_counts))
 
     @property
     def is_better(self) -> bool:

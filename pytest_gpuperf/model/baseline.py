@@ -65,7 +65,6 @@ class Refresh(Enum):
 
     MISSING = "missing"
     IMPROVED = "improved"
-    DRIFTED = "drifted"
     ALL = "all"
     EVIDENCE = "evidence"
 

@@ -85,7 +85,7 @@ _TOLERATED: Final = tuple(
 def parse_budget(keywords: Mapping[str, object]) -> Budget:
     """Return the budget that a mark's *keywords* say; raise ``UsageError`` if none."""
     limits = {name: value for name, value in keywords.items() if name != "on"}
-    _refuse_unknown("budget", limits, (*BUDGET_KEYWORDS, "on"))
+    refuse_unknown("budget", limits, (*BUDGET_KEYWORDS, "on"))
     if keywords and not limits:
         msg = f"gpuperf.budget(on={keywords['on']!r}) limits nothing: expected a limit, such as syncs=0"
         raise UsageError(msg, ErrorId.GP203)
@@ -98,7 +98,7 @@ def parse_budget(keywords: Mapping[str, object]) -> Budget:
 def parse_tolerance(keywords: Mapping[str, object]) -> Tolerance:
     """Return the tolerance that a mark's *keywords* say; raise ``UsageError`` if none."""
     texts = {name: value for name, value in keywords.items() if name != "detect"}
-    _refuse_unknown("tolerance", texts, (*_TOLERATED, "detect"))
+    refuse_unknown("tolerance", texts, (*_TOLERATED, "detect"))
     bounds = {name: _bounds(name, value) for name, value in texts.items()}
     detect = keywords.get("detect")
     return Tolerance(
@@ -112,7 +112,7 @@ def parse_ranks(keywords: Mapping[str, object]) -> Ranks:
     """Return the ranks that a mark's *keywords* say; raise ``UsageError`` if none."""
     from .ranks import Ranks
 
-    _refuse_unknown("ranks", keywords, ("n", "timeout_s"))
+    refuse_unknown("ranks", keywords, ("n", "timeout_s"))
     count, timeout_s = keywords.get("n"), keywords.get("timeout_s")
     if type(count) is not int or count < 1:
         msg = f"gpuperf.ranks({count!r}): expected a whole number of ranks, at least 1"
@@ -139,7 +139,7 @@ def parse_project_tolerance(text: str) -> Tolerance:
     if twice:
         msg = f"{twice[0]} occurs {named.count(twice[0])} times, expected it once"
         raise UsageError(msg, ErrorId.GP101)
-    _refuse_unknown("tolerance", named, _TOLERATED)
+    refuse_unknown("tolerance", named, _TOLERATED)
     return parse_tolerance({n.strip(): value.strip() for n, _, value in pairs})
 
 
@@ -160,7 +160,8 @@ def shown(value: object) -> str:
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
-def _refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) -> None:
+def refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) -> None:
+    """Raise ``UsageError`` if *mark* has another of its *keywords* than those *known*."""
     unknown = sorted(set(keywords) - set(known))
     if unknown:
         meant = {name: _meant(name, known) for name in unknown}

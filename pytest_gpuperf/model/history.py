@@ -71,3 +71,22 @@ class Shift:
     at: int
     before: float
     after: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """A series with its newest points, of *count* that there are."""
+
+    series: Series
+    points: tuple[Point, ...]
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelChange:
+    """A change of the level of a series, between the runs *last* and *first*."""
+
+    series: Series
+    shift: Shift
+    last: Point
+    first: Point

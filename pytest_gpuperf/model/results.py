@@ -25,7 +25,8 @@ from .verdict import Outcome
 class ProjectSettings:
     """Settings of ``pytest --gpuperf`` in a folder, as its ini file has them.
 
-    Folders are paths as the command may use them, ``history`` a folder or a URL.
+    Folders are paths as the command may use them, ``history`` a folder or a URL. ``tests``
+    are the files, folders and tests that its arguments name.
     """
 
     device: DeviceKind | None
@@ -34,6 +35,7 @@ class ProjectSettings:
     history: str | None
     lock_seconds: float
     tolerance: Tolerance = field(default_factory=Tolerance)
+    tests: tuple[str, ...] = ()
 
 
 # Facts that no verdict reports, and that a run must still show.
@@ -87,7 +89,9 @@ class Record(NamedTuple):
     @property
     def word(self) -> str:
         """What the test is counted as."""
-        return self.outcome.value if self.outcome else self.ending.value
+        if self.ending is Ending.WARNED or self.outcome is None:
+            return self.ending.value
+        return self.outcome.value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,11 +19,18 @@ class Ending(Enum):
     SKIPPED = "skipped"
     XFAILED = "xfailed"
     DIED = "died"
+    WARNED = "warned"
+    """It would have failed by a verdict, and is let pass until a day or for one run."""
 
     @property
     def fails(self) -> bool:
         """Whether the test failed, or its process died."""
         return self in {Ending.FAILED, Ending.DIED}
+
+    @property
+    def accuses(self) -> bool:
+        """Whether it failed, or would have."""
+        return self.fails or self is Ending.WARNED
 
 
 class RunMode(Enum):
@@ -137,7 +144,8 @@ class TestResult:
 class Report:
     """What the pytest loop is to say of a measured test at its natural place.
 
-    ``headline`` is what its failure says in a line, the first of ``text`` if empty.
+    ``headline`` is what its failure says in a line, the first of ``text`` if empty, and
+    ``softened`` is why that is only a warning.
     ``verdicts`` are JSON texts, one a call, so that they survive any transport. ``stop``
     ends pytest once all this is reported.
     """
@@ -146,6 +154,7 @@ class Report:
     ending: Ending
     text: str = ""
     headline: str = ""
+    softened: str = ""
     warning: str = ""
     sections: tuple[tuple[str, str], ...] = ()
     properties: tuple[tuple[str, str], ...] = ()

@@ -29,6 +29,7 @@ from ..judge.calls import prior_of
 from ..judge.calls import stored_round_steps
 from ..judge.context import SuiteContext
 from ..judge.early_end import stored_steps
+from ..marks import quarantine_of
 from ..model.baseline import occasion_id
 from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
@@ -38,7 +39,6 @@ from ..model.metrics import METRICS
 from ..model.run import Ending
 from ..model.run import Report
 from ..model.run import TestResult
-from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
 from ..report.json.results import to_json
@@ -48,7 +48,9 @@ from ..runner.evaluation import RunResult
 from ..runner.outcome import Reporter
 from ..runner.request import RunRequest
 from ..runner.screening import Case
+from ..runner.screening import left_open
 from ..runner.screening import samples_of
+from ..runner.soft_start import SoftStart
 from ..runner.verdicts import compared
 from ..runner.verdicts import unjudged
 from ..settings import Settings
@@ -114,11 +116,13 @@ class InlineSession(ReportedRun):
             occasions=occasions_prior_of(entries, kind),
             now=occasion_id(datetime.now(timezone.utc)),
         )
+        self._soft = SoftStart(settings, self._hardware.key)
         self._reporter = Reporter(
             settings=settings,
             hardware=self._hardware,
             rootdir=config.rootpath,
             directory=config.invocation_params.dir,
+            notes=self._soft.notes,
         )
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
@@ -140,7 +144,10 @@ class InlineSession(ReportedRun):
         config.stash[chosen_key] = self._chosen = set[str]()
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        self._chosen.update(item.nodeid for item in session.items if is_measured(item))
+        for item in filter(is_measured, session.items):
+            self._chosen.add(item.nodeid)
+            found = quarantine_of(item)
+            self._soft.quarantines |= {item.nodeid: found} if found else {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
@@ -185,7 +192,8 @@ class InlineSession(ReportedRun):
     def _judge(self, item: pytest.Item, case: Case) -> None:
         self._samples |= samples_of([case])
         self.params = {**self.params, item.nodeid: params_of(item)}
-        verdicts = self._verdicts_on(case)
+        judged = {case.test: self._verdicts_on(case)}
+        verdicts = self._soft.applied({case.test: case}, judged)[case.test]
         self._verdicts.extend(verdicts.values())
         report = self._reporter.report(case, verdicts)
         self._reports[item.nodeid] = report
@@ -199,7 +207,11 @@ class InlineSession(ReportedRun):
             key: judge_calls(calls, entries.get(key), self._suite_context, tolerance)
             for key, calls in case.judged.items()
         }
-        found = {key: _screened(v) for key, v in {**judged, **compared(case)}.items()}
+        why = "inline, time is only screened"
+        found = {
+            key: left_open(verdict, _is_open, why)
+            for key, verdict in {**judged, **compared(case)}.items()
+        }
         if case.last.ending is Ending.PASSED:
             return found
         return {key: verdict for key, verdict in found.items() if verdict.outcome.fails}
@@ -217,6 +229,8 @@ class InlineSession(ReportedRun):
             explained=self._settings.explain,
             invocation=self._reporter.invocation,
             note=self._reporter.note,
+            soft_lines=self._soft.lines(self._reports),
+            soft_day=self._settings.soft_day,
         )
 
     # The outermost wrapper: behind the yield every other plugin has set its status.
@@ -262,23 +276,6 @@ def _device(config: pytest.Config, settings: Settings) -> Device:
 
 
 def _is_open(verdict: Verdict) -> bool:
-    """Whether a time could still fail in a process of its own."""
-    return not verdict.settled or verdict.outcome.fails
-
-
-def _screened(verdict: TestVerdict) -> TestVerdict:
-    """Keep exact verdicts as they are; leave open what only more runs could decide."""
-    return replace(
-        verdict,
-        verdicts=tuple(
-            v
-            if METRICS[v.metric].kind is MetricKind.EXACT or not _is_open(v)
-            else replace(
-                v,
-                outcome=Outcome.INCONCLUSIVE,
-                because=f"{v.because}; inline, time is only screened",
-                settled=True,
-            )
-            for v in verdict.verdicts
-        ),
-    )
+    """Whether it is of a time that could still fail in a process of its own."""
+    is_exact = METRICS[verdict.metric].kind is MetricKind.EXACT
+    return not is_exact and (not verdict.settled or verdict.outcome.fails)

@@ -101,21 +101,21 @@ def _warn_of_unknown_kinds(item: pytest.Item) -> None:
 
     for doubt in map(unknown_kind, dict.fromkeys(patterns)):
         if doubt:
-            _warn(item, doubt)
+            record_warning(item, pytest.PytestCollectionWarning(doubt), "collect")
 
 
-def _warn(item: pytest.Item, text: str) -> None:
-    """Record a warning past the filters: ``error`` there must not refuse the mark."""
+def record_warning(item: pytest.Item, warning: Warning, when: str) -> None:
+    """Record a *warning* past the filters: ``error`` there must not fail the test."""
     path, line, _ = item.reportinfo()
-    category = pytest.PytestCollectionWarning
     message = warnings.WarningMessage(
-        category(text), category, str(path), (line or 0) + 1, line=""
+        warning, type(warning), str(path), (line or 0) + 1, line=""
     )
+    # The hook is called directly: `warnings.warn` would apply the project's filters.
     item.ihook.pytest_warning_recorded.call_historic(
         kwargs={
             "warning_message": message,
             "nodeid": item.nodeid,
-            "when": "collect",
+            "when": when,
             "location": None,
         }
     )

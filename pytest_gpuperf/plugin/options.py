@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from typing import Final
@@ -42,13 +44,14 @@ class Option:
     ``--gpuperf-x`` is ``gpuperf_x``; one without ``metavar`` is a flag, and one may be
     typed ``without_value``, which then is its value. What a project sets
     once is an ini key only, so that `pytest --help` lists what a person types; a command
-    line sets it with pytest's ``-o``. Its text is of a ``kind``, which ``parse_settings``
-    reads, and fills the ``field`` of the settings, if they have it. A plain class: a dataclass or a named tuple would
-    be half of what this module costs every pytest run.
+    line sets it with pytest's ``-o``. What is ``advanced`` is an option that only
+    ``gpuperf help options`` lists. Its text is of a ``kind``, which ``parse_settings``
+    reads, and fills the ``field`` of the settings, if they have it. A plain class: a
+    dataclass or a named tuple would be half of what this module costs every pytest run.
     """
 
     __slots__ = (
-        *("field", "help", "kind", "metavar", "name"),
+        *("advanced", "field", "help", "kind", "metavar", "name"),
         *("on_command_line", "without_value"),
     )
 
@@ -61,6 +64,7 @@ class Option:
         kind: str = "",
         field: str | None = None,
         on_command_line: bool = True,
+        advanced: bool = False,
         without_value: str | None = None,
     ) -> None:
         self.name = name
@@ -69,11 +73,19 @@ class Option:
         self.kind = kind
         self.field = name.removeprefix("gpuperf_") if field is None else field
         self.on_command_line = on_command_line
+        self.advanced = advanced
         self.without_value = without_value
 
     @property
     def flag(self) -> str:
         return "--" + self.name.replace("_", "-")
+
+    @property
+    def key_help(self) -> str:
+        """What `pytest --help` says of the ini key: a line, as it lists the keys of all."""
+        if self.on_command_line:
+            return f"as {self.flag}, in each run"
+        return re.split("[,;(]", self.help)[0].rstrip()
 
 
 OPTIONS: Final = (
@@ -98,8 +110,8 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_update",
-        help="store baselines: missing, improved, drifted or all; evidence adds the runs "
-        "of another occasion to them",
+        help="store baselines: missing, improved or all; evidence adds the runs of "
+        "another day to them",
         metavar="WHICH",
         kind="refresh",
     ),
@@ -109,9 +121,9 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_ref",
-        help="measure the code of this commit again here, and compare with it: a commit, "
-        "baseline (where the baseline was recorded) or none (default: auto, for times "
-        "that stored numbers cannot decide)",
+        help="compare with the code of this commit, measured again here; baseline: the "
+        "commit of the baseline; none: never (default: auto, if stored times cannot "
+        "decide)",
         metavar="REF",
         kind="commit",
     ),
@@ -125,18 +137,21 @@ OPTIONS: Final = (
         help="time limit of one test in seconds (default: 60)",
         metavar="SECONDS",
         kind="seconds",
+        advanced=True,
     ),
     Option(
         name="gpuperf_seed",
         help="seed of the random numbers of all runs (default: 0)",
         metavar="N",
         kind="seed",
+        advanced=True,
     ),
     Option(
         name="gpuperf_tolerance",
         help="changes to ignore, by budget keyword: ms=5% and 0.1 ms, mem_mb=1%",
         metavar="CHANGES",
         kind="tolerance",
+        advanced=True,
     ),
     Option(
         name="gpuperf_history",
@@ -144,15 +159,18 @@ OPTIONS: Final = (
         "history`",
         metavar="FOLDER_OR_URL",
         kind="place",
+        advanced=True,
     ),
     Option(
         name="gpuperf_prune",
         help="remove the baselines of tests that no longer exist",
+        advanced=True,
     ),
     Option(
         name="gpuperf_inline",
         help="measure in this process, for a debugger: counts and sizes are judged, "
         "time only roughly",
+        advanced=True,
     ),
     Option(
         name="gpuperf_baselines",
@@ -163,11 +181,27 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_missing_baseline",
-        help="what a test with neither baseline nor budget does: warn or fail; "
+        help="a test with neither baseline nor budget: warn or fail; "
         "every-metric also fails metrics that have neither (default: warn, and fail if "
         "CI is set)",
         metavar="WHAT",
         kind="missing baseline",
+        on_command_line=False,
+    ),
+    Option(
+        name="gpuperf_start",
+        help="failures are warnings for now: warn until 2027-01-15 (UTC, included)",
+        metavar="WARN_UNTIL_DAY",
+        kind="start",
+        field="soft_until",
+        on_command_line=False,
+    ),
+    Option(
+        name="gpuperf_consecutive",
+        help="runs in a row that a time must be worse in to fail, by the history; counts "
+        "and bytes fail at once (default: 1)",
+        metavar="N",
+        kind="consecutive",
         on_command_line=False,
     ),
     Option(
@@ -192,8 +226,8 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_lock",
-        help="which tests lock the device: timed, or all, so that ordinary tests of "
-        "this run wait while another run measures time (default: timed)",
+        help="which tests lock the device: timed or all (all: ordinary tests of this run "
+        "wait while another run measures time; default: timed)",
         metavar="WHICH",
         kind="shared use",
         field="shared_use",
@@ -201,7 +235,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_lock_seconds",
-        help="longest wait for a device that another run measures on, in seconds "
+        help="longest wait for a device in seconds, while another run measures on it "
         "(default: 3600)",
         metavar="SECONDS",
         kind="seconds",
@@ -257,10 +291,10 @@ def register(parser: pytest.Parser) -> None:
     """Declare every option and every ini key."""
     for name in REMOVED_KEYS:
         parser.addini(name, "was removed", default=None)
-    group = parser.getgroup("gpuperf", "GPU performance")
+    group = parser.getgroup("gpuperf", "GPU performance (all: gpuperf help options)")
     for option in OPTIONS:
         kind: Literal["bool"] | None = "bool" if option.metavar is None else None
-        parser.addini(option.name, option.help, type=kind, default=None)
+        parser.addini(option.name, option.key_help, type=kind, default=None)
         if option.on_command_line:
             _add_option(group, option)
 
@@ -272,6 +306,8 @@ def _add_option(group: pytest.OptionGroup, option: Option) -> None:
     elif option.without_value is not None:
         how |= {"nargs": "?", "const": option.without_value}
     shown = option.help.replace("%", "%%")  # argparse formats it
+    if option.advanced:
+        shown = argparse.SUPPRESS
     group.addoption(option.flag, dest=option.name, default=None, help=shown, **how)
 
 
@@ -413,7 +449,17 @@ def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings
 
     from .parse_settings import resolve
 
-    return replace(resolve(config, environ), repeated=repeated_in_commands(config))
+    return replace(
+        resolve(config, environ), repeated=repeated_in_commands(config), today=today()
+    )
+
+
+def today() -> str:
+    """Return the day in UTC, as 2027-01-15."""
+    from datetime import datetime
+    from datetime import timezone
+
+    return datetime.now(timezone.utc).date().isoformat()
 
 
 def environment() -> Mapping[str, str]:

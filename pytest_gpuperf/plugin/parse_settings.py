@@ -29,6 +29,7 @@ from ..model.budget import Tolerance
 from ..model.budget import parse_project_tolerance
 from ..model.budget import parse_tolerance
 from ..model.environment import DeviceKind
+from ..model.soft_start import is_day
 from ..settings import AUTO
 from ..settings import NO_REFERENCE
 from ..settings import RECORDED
@@ -114,6 +115,27 @@ def _seed(text: str) -> int:
     return int(text)
 
 
+def _last_day(text: str) -> str:
+    """Read until when; raise ``ValueError`` that says what was expected."""
+    words, _, day = text.rpartition(" ")
+    if words != "warn until" or not is_day(day):
+        msg = "expected `warn until` and the last day in UTC, such as warn until 2027-01-15"
+        raise ValueError(msg)
+    return day
+
+
+MOST_CONSECUTIVE: Final = 10
+"""Runs in a row; with more a slowdown would be a warning for ever."""
+
+
+def _consecutive(text: str) -> int:
+    """Read a number of runs; raise ``ValueError`` that says what was expected."""
+    if text not in map(str, range(1, MOST_CONSECUTIVE + 1)):
+        msg = f"expected a whole number of runs from 1 to {MOST_CONSECUTIVE}, such as 2"
+        raise ValueError(msg)
+    return int(text)
+
+
 def _peaks(text: str) -> dict[str, float]:
     """Read peaks by precision; raise ``ValueError`` that says what was expected."""
     pairs = [item.partition("=") for item in text.split(",")]
@@ -164,6 +186,7 @@ def _filled(kind: Callable[[str], object], wanted: str) -> Callable[[str], objec
 
 VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "commit": _commit,
+    "consecutive": _consecutive,
     "detect": _detect,
     "device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "folder": _filled(Path, "a folder, such as baselines"),
@@ -176,6 +199,7 @@ VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "seconds": positive_seconds,
     "seed": _seed,
     "shared use": _one_of(SharedUse),
+    "start": _last_day,
     "tolerance": _tolerance,
 }
 """How the text of an option or ini key is read, by the kind in its row of ``OPTIONS``."""
@@ -188,21 +212,28 @@ NO_GATE: Final = ("gpuperf_update", "gpuperf_inline")
 """Options with which nothing is left to settle by other code."""
 
 
+def missing_baseline(
+    value: Callable[..., Any], environ: Mapping[str, str]
+) -> MissingBaseline:
+    """Return what a baseline that is missing means: in CI it was not committed."""
+    usual = MissingBaseline.FAIL if environ.get("CI") else MissingBaseline.WARN
+    return MissingBaseline(value("gpuperf_missing_baseline", usual))
+
+
 def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     """Resolve option, ini key, default; raise ``UsageError`` for one that cannot be."""
     refuse_removed(config)
-    value = _resolver(config)
+    value = resolver(config)
     ci = bool(environ.get("CI"))
     given = {o.field: value(o.name, None) for o in OPTIONS if o.field in FIELDS}
     settings = Settings(**{name: v for name, v in given.items() if v is not None})
     if settings.update:
         asked = f"--gpuperf-update={settings.update.value}"
         refuse_in_ci(asked, "refresh", environ)
-    missing = MissingBaseline.FAIL if ci else MissingBaseline.WARN
     settings = replace(
         settings,
         prune=_prune(config, settings.prune, settings.update, environ),
-        missing_baseline=value("gpuperf_missing_baseline", missing),
+        missing_baseline=missing_baseline(value, environ),
         unjudged_budget=UnjudgedBudget.FAIL if ci else UnjudgedBudget.WARN,
         baselines=config.rootpath / settings.baselines,
         artefacts=no_link(config.rootpath / settings.artefacts),
@@ -222,7 +253,7 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
 
 def project_tolerance(config: pytest.Config) -> Tolerance:
     """Return the tolerance for tests with no mark of their own; raise ``UsageError`` if none."""
-    value = _resolver(config)
+    value = resolver(config)
     tolerance: Tolerance = value("gpuperf_tolerance", Tolerance())
     found = replace(tolerance, detect=value("gpuperf_detect", None))
     refuse_blind((found,), "gpuperf_detect and gpuperf_tolerance")
@@ -317,7 +348,9 @@ def _refuse_inline_workers(config: pytest.Config, settings: Settings) -> None:
         raise UsageError(msg, ErrorId.GP106)
 
 
-def _resolver(config: pytest.Config) -> Callable[..., Any]:
+def resolver(config: pytest.Config) -> Callable[..., Any]:
+    """Return what reads an option or its ini key, else a default."""
+
     def value(name: str, default: object) -> object:
         given = config.getoption(name, default=None)
         source = "--" + name.replace("_", "-")

@@ -35,6 +35,7 @@ from ..runner.evaluation import RunResult
 from ..runner.fork_server import EarlyServer
 from ..runner.request import Planned
 from ..runner.request import Project
+from ..runner.rounds import Rounds
 from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
 from ..settings import SharedUse
@@ -216,7 +217,8 @@ class ReportedRun:
                 self._heard.passed,
                 {verdict.test for verdict in verdicts},
             ),
-            is_strict=is_ci(os.environ) or self._settings.strict,
+            is_strict=not self._settings.soft_day
+            and (is_ci(os.environ) or self._settings.strict),
         )
 
     @property
@@ -265,7 +267,7 @@ class GpuperfSession(ReportedRun):
     def _evaluator(self) -> RunEvaluator:
         self._live = live_line(self._config, os.environ)
         try:
-            return RunEvaluator(
+            rounds = Rounds(
                 self._settings,
                 project_of(self._config),
                 self._announce,
@@ -274,6 +276,7 @@ class GpuperfSession(ReportedRun):
                 maxfail=self._config.getoption("maxfail", 0) or 0,
                 early=self._early,
             )
+            return RunEvaluator(rounds)
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
 
@@ -349,10 +352,10 @@ class GpuperfSession(ReportedRun):
     def _fails_as_a_whole(self) -> bool:
         """Whether the run fails as a whole, even if no single test does."""
         found = self._run_result
-        return bool(
-            found
-            and (found.moved_with_the_environment or found.drifts or found.unmeasured)
-        )
+        if found is None:
+            return False
+        moved = found.moved_with_the_environment and not found.soft_day
+        return bool(moved or found.drifts or found.unmeasured)
 
     @property
     def _lost(self) -> set[str]:

@@ -240,7 +240,8 @@ def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
 
 def _wrong(run_result: RunResult) -> Sequence[TestVerdict]:
     """Return the verdicts that are undecided or failed a test, if by a setting."""
-    failed = [t for t, r in run_result.reports.items() if r.ending is Ending.FAILED]
+    failing = {Ending.FAILED, Ending.WARNED}
+    failed = [t for t, r in run_result.reports.items() if r.ending in failing]
     return [
         verdict
         for verdict in run_result.verdicts
@@ -254,7 +255,8 @@ def _whole_run_lines(run_result: RunResult) -> Iterator[Line]:
     if run_result.drifts:
         yield drifted_line(run_result.drifted_tests, run_result.invocation)
     if moved:
-        yield moved_line(moved, run_result.invocation)
+        yield moved_line(moved, run_result.invocation, run_result.soft_day)
+    yield from run_result.soft_lines
     if run_result.suite:
         yield suite_line(run_result.suite)
     if run_result.skipped_files:

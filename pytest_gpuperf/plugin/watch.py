@@ -9,11 +9,9 @@ import re
 import sys
 from collections.abc import Generator
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from contextlib import ExitStack
-from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,8 +29,10 @@ from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
 from ..files import read_regular_text
+from ..judge.ratchet import ANY_TEST
 from ..judge.ratchet import WATCH_FORMAT
 from ..judge.ratchet import Counts
+from ..judge.ratchet import better_lines
 from ..judge.ratchet import changed_rows
 from ..judge.ratchet import stored_counts
 from ..judge.ratchet import updated
@@ -40,10 +40,10 @@ from ..judge.ratchet import with_edits
 from ..judge.ratchet import worse_than
 from ..judge.watch import Objection
 from ..judge.watch import WatchedTest
-from ..judge.watch import WatchGates
 from ..judge.watch import is_test_code
 from ..judge.watch import objections
 from ..judge.watch import parse_gates
+from ..judge.wording import would_have_failed
 from ..model.baseline import Refresh
 from ..model.codec import decode
 from ..model.codec import encode
@@ -51,15 +51,22 @@ from ..model.environment import PRETEND_GIB
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.units import counted
+from ..report.ci.github import watch_commands
 from ..report.screen.watch import GPU_TEXTS
 from ..report.screen.watch import watch_lines
+from ..settings import MissingBaseline
+from ..settings import Settings
 from ..settings import refuse_in_ci
 from ..visible import visible_line
 from .options import early_value
 from .options import environment
 from .options import is_device_typed
+from .options import today
+from .outputs import RunPlace
+from .parse_settings import missing_baseline
 from .parse_settings import narrowed_by
 from .parse_settings import positive_gib
+from .parse_settings import resolver
 from .plain_server import PlainRunner
 
 
@@ -80,6 +87,11 @@ COUNTS_FILES: Final = {
 
 On a GPU no copies are counted, so the two have numbers of their own.
 """
+
+NOT_JUDGED: Final = (
+    "there is no baseline, so nothing is judged; to store one: "
+    "pytest --gpuperf-watch --gpuperf-update=missing"
+)
 
 _suite_key: Final[pytest.StashKey[SuiteWatch]] = pytest.StashKey()
 _kind_key: Final[pytest.StashKey[DeviceKind]] = pytest.StashKey()
@@ -143,29 +155,6 @@ def _gib(config: pytest.Config) -> float:
     except ValueError as error:
         msg = f"gpuperf_pretend_gb: found {asked!r}, {error}"
         raise pytest.UsageError(str(UsageError(msg, ErrorId.GP101))) from None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchSettings:
-    """The device, gates, the file of counts, and what to store in it."""
-
-    kind: DeviceKind
-    gates: WatchGates
-    counts: Path
-    update: Refresh | None
-
-
-def watch_settings(config: pytest.Config) -> WatchSettings:
-    """Resolve what the command line and the ini keys say; raise ``UsageError``."""
-    asked = str(early_value(config, "gpuperf_watch") or "")
-    folder = str(early_value(config, "gpuperf_baselines") or "baselines")
-    kind = config.stash.get(_kind_key, None) or watched_kind(config)
-    return WatchSettings(
-        kind=kind,
-        gates=parse_gates("" if asked == "true" else asked, "--gpuperf-watch"),
-        counts=config.rootpath / folder / COUNTS_FILES[kind],
-        update=_update(early_value(config, "gpuperf_update")),
-    )
 
 
 def _update(asked: object) -> Refresh | None:
@@ -322,7 +311,11 @@ def _last_words(report: pytest.TestReport) -> str:
 def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
     # Without its direction: what fits any copy to the GPU is not advised.
     copies = (replace(copy, reason=A_COPY) for copy in found.copies)
-    garbage = (g for g in found.garbage if OF_PYTEST not in g.reason)
+    garbage = (
+        freed
+        for freed in found.garbage
+        if not any(name in freed.reason for name in NOT_THE_PROJECTS)
+    )
     return WatchedTest(
         test=test,
         lines=tuple(_placed(done, root) for done in (*found.waits, *copies)),
@@ -336,8 +329,8 @@ def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
 
 A_COPY: Final = "a copy from ordinary memory"
 
-OF_PYTEST: Final = "ExceptionInfo."
-"""In a cycle that ``with pytest.raises(...) as error`` makes: it is the test's own."""
+NOT_THE_PROJECTS: Final = ("ExceptionInfo.", "currentframe of wrap")
+"""In cycles that ``with pytest.raises(...) as error`` makes, and an import of torch."""
 
 
 def _placed(found: Finding, root: Path) -> Finding:
@@ -380,14 +373,22 @@ class Listener:
 class WatchReport:
     """Judges and shows what was recorded here and by the workers of pytest-xdist."""
 
-    def __init__(
-        self, config: pytest.Config, settings: WatchSettings, run: WatchedRun | None
-    ) -> None:
+    def __init__(self, config: pytest.Config, run: WatchedRun | None) -> None:
+        """Raise ``UsageError`` for a wrong option, or counts that cannot be read."""
         self._config = config
-        self._settings = settings
         self._run = run
-        self._stored = _read(settings.counts, settings.update)
-        self._edited: Mapping[str, Counts] | None = None
+        self._kind = config.stash.get(_kind_key, None) or watched_kind(config)
+        asked = str(early_value(config, "gpuperf_watch") or "")
+        self._gates = parse_gates("" if asked == "true" else asked, "--gpuperf-watch")
+        folder = str(early_value(config, "gpuperf_baselines") or "baselines")
+        self._counts = config.rootpath / folder / COUNTS_FILES[self._kind]
+        self._update = _update(early_value(config, "gpuperf_update"))
+        self._stored = _read(self._counts, self._update)
+        value = resolver(config)
+        start = Settings(soft_until=value("gpuperf_start", None), today=today())
+        self._soft_day = start.soft_day
+        self._missing = missing_baseline(value, environment())
+        self._edited: Counts | None = None
         self._records: dict[str, WatchedTest] = {}
         self._objections: tuple[Objection, ...] = ()
         self._note = ""
@@ -417,7 +418,8 @@ class WatchReport:
     ) -> Generator[None, object, object]:
         ended = yield
         self._conclude(session.exitstatus)
-        if self._objections and session.exitstatus == pytest.ExitCode.OK:
+        fails = self._objections and not self._soft_day
+        if fails and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return ended
 
@@ -434,54 +436,100 @@ class WatchReport:
             records = [*self._records.values()]
             self._edited = with_edits(self._stored, records, lines_of)
         self._objections = tuple(self._judged())
-        if self._settings.update is not None:
+        if self._update is not None:
             self._store(status)
+        elif not self._objections or self._stored is not None:
+            self._note = self._remark()
 
     def _judged(self) -> Iterator[Objection]:
         records = [*self._records.values()]
-        yield from objections(self._settings.gates, records)
-        if self._edited is not None and self._settings.update is not Refresh.ALL:
+        yield from objections(self._gates, records)
+        if self._edited is not None and self._update is not Refresh.ALL:
             yield from worse_than(self._edited, records)
+        if self._judges_nothing() and self._missing is not MissingBaseline.WARN:
+            yield Objection(test=self._place, what=NOT_JUDGED)
+
+    def _judges_nothing(self) -> bool:
+        """Whether nothing can fail, where it looks as if all were well."""
+        asked = self._gates or self._update or self._stored
+        return not asked and any(record.used for record in self._records.values())
+
+    def _remark(self) -> str:
+        """Say of a run that stores nothing what else is to be known."""
+        if self._edited is not None:
+            better = better_lines(self._edited, [*self._records.values()])
+            lines = counted(better, "line")
+            said = f"better than stored: {lines}; --gpuperf-update=improved"
+            return said if better else ""
+        return f"{self._place}: {NOT_JUDGED}" if self._judges_nothing() else ""
 
     def _store(self, status: int) -> None:
         """Write the counts, unless tests failed: they may have done less than they do."""
-        if self._stored is not None and self._settings.update is Refresh.MISSING:
-            self._note = "counts were left as they are: there is a baseline"
-            return
         if status != pytest.ExitCode.OK:
             self._note = "counts were not stored: the run failed"
             return
-        whole = not self._deselected and not narrowed_by(self._config)
         counts = updated(
             self._edited,
             [*self._records.values()],
-            raises=self._settings.update is not Refresh.IMPROVED,
-            whole=whole,
+            rises=self._update is Refresh.ALL,
+            falls=self._update is not Refresh.MISSING,
+            is_gone=self._is_gone,
         )
         changed = changed_rows(self._stored, counts)
         if changed or self._stored is None:
             text = json.dumps(
                 {"format": WATCH_FORMAT, **counts}, indent=1, sort_keys=True
             )
-            write(self._settings.counts, f"{text}\n")
-        place = self._settings.counts.relative_to(self._config.rootpath).as_posix()
-        rows = counted(changed, "row")
-        self._note = f"stored counts in {place}: {rows} changed"
+            write(self._counts, f"{text}\n")
+        self._note = (
+            f"stored counts in {self._place}: {counted(changed, 'row')} changed"
+        )
+
+    def _is_gone(self, test: str) -> bool:
+        """Whether a test that did not run is no more: its file ran, or is not there."""
+        if self._deselected or narrowed_by(self._config):
+            return False
+        root = self._config.rootpath
+        if test == ANY_TEST:
+            return all((root / given).is_dir() for given in self._config.args)
+        file = test.partition("::")[0]
+        ran = {record.partition("::")[0] for record in self._records}
+        return file in ran or not (root / file).exists()
+
+    @property
+    def _place(self) -> str:
+        return self._counts.relative_to(self._config.rootpath).as_posix()
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         self._conclude(exitstatus)
-        kind = self._settings.kind
-        terminalreporter.section(f"gpuperf: tests on {GPU_TEXTS[kind]}")
+        terminalreporter.section(f"gpuperf: tests on {GPU_TEXTS[self._kind]}")
+        records = [*self._records.values()]
         lines = watch_lines(
-            [*self._records.values()],
+            records,
             self._objections,
             notes=[*self._lost, *filter(None, [self._note])],
-            stored=self._stored,
-            kind=kind,
+            stored=None if self._update is Refresh.ALL else self._edited,
+            kind=self._kind,
             most=None if terminalreporter.verbosity > 0 else 10,
+            soft_day=self._soft_day,
         )
-        for line in lines:
-            terminalreporter.write_line(visible_line(line))
+        if self._objections:
+            # In pytest's last line, which is green where all tests passed.
+            noun = "count" if len(self._objections) == 1 else "counts"
+            would = "would have " if self._soft_day else ""
+            key = f"{noun} {would}failed"
+            terminalreporter.stats[key] = [*self._objections]
+        for line in (*map(visible_line, lines), *self._annotations()):
+            terminalreporter.write_line(line)
+
+    def _annotations(self) -> tuple[str, ...]:
+        """Return what GitHub reads on standard output, where it does."""
+        root = self._config.rootpath
+        place = RunPlace(root=root, artefacts=root, environ=environment())
+        if not place.is_annotated:
+            return ()
+        softened = would_have_failed(self._soft_day)
+        return watch_commands(self._objections, place.sources(None), softened)
 
 
 def _lines_of(file: str, root: Path) -> frozenset[str]:
@@ -492,7 +540,7 @@ def _lines_of(file: str, root: Path) -> frozenset[str]:
     return frozenset()
 
 
-def _read(path: Path, update: Refresh | None) -> Mapping[str, Counts] | None:
+def _read(path: Path, update: Refresh | None) -> Counts | None:
     try:
         text = read_regular_text(path)
     except FileNotFoundError:
@@ -528,7 +576,6 @@ class WatchedWorker:
 
 def enable(config: pytest.Config) -> None:
     """Register what watches here, and what reports."""
-    settings = watch_settings(config)
     run = None
     if _suite_key in config.stash:
         run = WatchedRun(config)
@@ -539,5 +586,5 @@ def enable(config: pytest.Config) -> None:
         worker = WatchedWorker(config, run)
         config.pluginmanager.register(worker, "gpuperf-watched-worker")
     else:
-        report = WatchReport(config, settings, run)
+        report = WatchReport(config, run)
         config.pluginmanager.register(report, "gpuperf-watch-report")

@@ -137,45 +137,14 @@ def measure_command(tests: Sequence[str], kind: DeviceKind) -> str:
     return _line(("gpuperf", "refresh", "--accept-drift", device, *nodes))
 
 
-def audit_command(
-    limit: str,
-    program: str,
-    arguments: Sequence[str],
-    *,
-    is_module: bool,
-    as_rank: bool = False,
-) -> str:
+def audit_command(limit: str, program: Sequence[str]) -> str:
     """Return what exits with 1 where *program* waits more than the option *limit* allows."""
-    return _line(
-        ("gpuperf", "audit", limit, *_typed(program, arguments, is_module, as_rank))
-    )
+    return _line(("gpuperf", "audit", limit, *program))
 
 
-def memory_command(
-    options: Sequence[str],
-    program: str,
-    arguments: Sequence[str],
-    *,
-    is_module: bool,
-    as_rank: bool = False,
-) -> str:
+def memory_command(options: Sequence[str], program: Sequence[str]) -> str:
     """Return what predicts the memory of *program* with *options*."""
-    return _line(
-        ("gpuperf", "memory", *options, *_typed(program, arguments, is_module, as_rank))
-    )
-
-
-def _typed(
-    program: str,
-    arguments: Sequence[str],
-    is_module: bool,  # noqa: FBT001, as the command line has it
-    as_rank: bool,  # noqa: FBT001
-) -> Sequence[str]:
-    """Return how *program* is named on a command line, after torchrun if it was."""
-    module = ("-m",) if is_module else ()
-    if as_rank:
-        return ("torchrun", *module, program, *arguments)
-    return (*module, program, *(("--", *arguments) if arguments else ()))
+    return _line(("gpuperf", "memory", *options, *program))
 
 
 def _line(parts: Sequence[str]) -> str:

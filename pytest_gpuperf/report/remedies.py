@@ -227,7 +227,7 @@ SYNC_REMEDIES: Final = (
         does=LineDoes.MAKES_CONSTANT,
         spot=_MADE,
         why=_TO_GPU,
-        do="make it once, before the loop: its values never change",
+        do="make it once, before the loop or as a buffer: its values never change",
     ),
     Remedy(
         rule="tensor-from-cpu",
@@ -509,7 +509,8 @@ def remedy_of(finding: Finding) -> Remedy | None:
     """Return what to do about the cause; ``None`` if its kind alone says too little."""
     is_pageable = PAGEABLE_COPIES.name in finding.metrics
     if finding.kind in _WAITS or (finding.kind is FindingKind.TRANSFER and is_pageable):
-        return _of_framework(finding) or _by_line(finding)
+        found = _of_framework(finding) or _by_line(finding)
+        return _rarer(found) if finding.in_steps < finding.of_steps else found
     if finding.kind is FindingKind.BREAK and _DEFINITION.match(finding.source):
         return None  # The line inside that breaks it has the remedy.
     if finding.kind is FindingKind.GARBAGE:
@@ -521,6 +522,11 @@ def remedy_of(finding: Finding) -> Remedy | None:
 def garbage_remedy(reason: str) -> Remedy:
     """Return what to do about a cycle, by the *reason* that describes it."""
     return next(r for r in GARBAGE_REMEDIES if re.search(r.why, reason))
+
+
+def _rarer(remedy: Remedy) -> Remedy:
+    """Ask no one to do every few steps what is done in some steps already."""
+    return replace(remedy, do=remedy.do.replace("every N steps", "less often"))
 
 
 _DEFINITION: Final = re.compile(r"\s*(?:async\s+)?(?:def\b|@)")

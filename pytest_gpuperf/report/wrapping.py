@@ -31,29 +31,21 @@ def text_width() -> int:
 
 
 def wrapped(text: str, *, first: str = "", rest: str = "    ") -> tuple[str, ...]:
-    """Break *text* as ``broken`` does, and no number apart from its unit."""
-    # textwrap breaks at blanks only, so a no-break space ties a number to its unit.
-    lines = _broken(_BEFORE_UNIT.sub(_TIED, visible(text)), first, rest)
-    return tuple(line.replace(_TIED, " ") for line in lines)
+    """Break *text* into lines that begin with *first* and then *rest*.
 
-
-def broken(text: str, *, first: str = "", rest: str = "") -> tuple[str, ...]:
-    """Break *text* into lines that begin with *first* and then *rest*."""
-    return _broken(visible(text), first, rest)
-
-
-def _broken(text: str, first: str, rest: str) -> tuple[str, ...]:
-    return tuple(
-        textwrap.wrap(
-            text,
-            width=text_width(),
-            initial_indent=first,
-            subsequent_indent=rest,
-            # Node ids and commands are copied from the terminal, so they stay whole.
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
+    No number is broken apart from its unit.
+    """
+    lines = textwrap.wrap(
+        # It breaks at blanks only, so a no-break space ties a number to its unit.
+        _BEFORE_UNIT.sub(_TIED, visible(text)),
+        width=text_width(),
+        initial_indent=first,
+        subsequent_indent=rest,
+        # Node ids and commands are copied from the terminal, so they stay whole.
+        break_long_words=False,
+        break_on_hyphens=False,
     )
+    return tuple(line.replace(_TIED, " ") for line in lines)
 
 
 # Lines of a failure: a label, and a text that is wrapped or left uncut.
@@ -63,7 +55,7 @@ REASON_INDENT: Final = 11
 
 def labelled(label: str, text: str) -> tuple[str, ...]:
     """Wrap *text* beside its label; no line where there is no text."""
-    return broken(
+    return wrapped(
         text, first=f"  {label}".ljust(REASON_INDENT), rest=" " * REASON_INDENT
     )
 

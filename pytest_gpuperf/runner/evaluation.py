@@ -4,7 +4,6 @@ baselines.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,23 +37,20 @@ from ..report.command import DEFAULT_INVOCATION
 from ..report.command import Invocation
 from ..report.screen.progress import Interrupted
 from ..report.screen.progress import interruption_lines
-from ..settings import Settings
+from ..report.screen.summary import Line
 from .baseline_writer import BaselineWriter
 from .baseline_writer import Refreshed
 from .baseline_writer import command_for_the_rest
 from .baseline_writer import interrupted
 from .evidence import forget_traces
 from .evidence import with_traces
-from .fork_server import EarlyServer
 from .outcome import Reporter
 from .outcome import refused
 from .request import Planned
-from .request import Project
 from .rounds import Rounds
 from .screening import Case
 from .screening import first_runs
 from .screening import samples_of
-from .verdicts import ReferenceCheck
 from .verdicts import Verdicts
 from .verdicts import verdicts_of
 
@@ -72,7 +68,8 @@ def stopped_after(failures: int) -> str:
 class RunResult:
     """What came of the planned tests; ``stored`` are the calls that have a baseline.
 
-    ``stopped`` says why the ``unmeasured`` tests were not measured.
+    ``stopped`` says why the ``unmeasured`` tests were not measured. Until ``soft_day``, if
+    there is one, the run as a whole does not fail by what moved.
     """
 
     hardware: Hardware
@@ -96,6 +93,8 @@ class RunResult:
     note: str = ""
     unmeasured: tuple[str, ...] = ()
     stopped: str = ""
+    soft_lines: tuple[Line, ...] = ()
+    soft_day: str = ""
 
     @property
     def moved_with_the_environment(self) -> tuple[TestVerdict, ...]:
@@ -143,51 +142,28 @@ class RunState:
 class RunEvaluator:
     """Owns the measuring processes, the baselines and the settings of one enabled run."""
 
-    def __init__(  # noqa: PLR0913  what is asked, and who hears of it
-        self,
-        settings: Settings,
-        project: Project,
-        announce: Callable[[str], None],
-        reference_check: ReferenceCheck | None = None,
-        show: Callable[[str], None] | None = None,
-        *,
-        maxfail: int = 0,
-        early: EarlyServer | None = None,
-    ) -> None:
-        """*show* gets the progress, all the time, *announce* the lines that must stay.
-
-        Measuring ends once *maxfail* tests have failed, if that is not 0. An *early*
-        server was started before the tests were collected.
-        """
-        self._settings = settings
-        self._project = project
-        self._announce = announce
-        self._reference_check = reference_check
-        self._maxfail = maxfail
+    def __init__(self, rounds: Rounds) -> None:
+        """Say on which device *rounds* refresh, if nobody named it."""
+        self._rounds = rounds
+        self._settings = rounds.settings
+        self._announce = rounds.announce
+        self._reference_check = rounds.reference_check
         self.interrupted: RunResult | None = None
         """What an interrupted run had come to."""
-        self._rounds = Rounds(
-            settings,
-            project,
-            announce,
-            reference_check,
-            show,
-            maxfail=maxfail,
-            early=early,
-        )
-        self._baselines = self._rounds.baselines
-        self._environment = self._rounds.environment
+        self._baselines = rounds.baselines
+        self._environment = rounds.environment
         self._kind = self._environment.hardware.kind
-        self._judge = self._rounds.judge
-        self._recorder = BaselineWriter(settings, self._baselines, announce)
+        self._judge = rounds.judge
+        self._recorder = BaselineWriter(self._settings, self._baselines, self._announce)
         self._reporter = Reporter(
-            settings=settings,
+            settings=self._settings,
             hardware=self._environment.hardware,
-            rootdir=project.rootdir,
-            directory=Path(project.directory),
+            rootdir=rounds.project.rootdir,
+            directory=Path(rounds.project.directory),
+            notes=rounds.soft.notes,
         )
-        if self._rounds.stored_device:
-            announce(self._rounds.stored_device)
+        if rounds.stored_device:
+            self._announce(rounds.stored_device)
 
     @property
     def slots(self) -> tuple[DeviceSlot, ...]:
@@ -227,7 +203,7 @@ class RunEvaluator:
         traced = self._traced(stored, plan)
         reported = self._reported(self._located(traced))
         return replace(
-            self._run_result(reported, stopped=stopped_after(self._maxfail)),
+            self._run_result(reported, stopped=stopped_after(self._rounds.maxfail)),
             suite=suite_of(first_runs(reported.cases), self._baselines.entries),
             skipped_files=seen.skipped if self._kind.has(Capability.FORECAST) else (),
             acuity=self._rounds.estimates.acuity(
@@ -276,7 +252,8 @@ class RunEvaluator:
         """Judge every call; what a refresh has taken is accepted."""
         taken = state.refreshed.taken
         verdicts = verdicts_of(state.cases, taken, self._judge.verdict)
-        return replace(state, verdicts=verdicts)
+        softened = self._rounds.soft.applied(state.cases, verdicts)
+        return replace(state, verdicts=softened)
 
     def _stored(self, state: RunState, seen: Seen) -> RunState:
         """Keep what was measured: all of it as pending, what was asked as baselines."""
@@ -365,7 +342,7 @@ class RunEvaluator:
             self._baselines.entries,
             seen,
             {test: case.calls for test, case in cases.items() if case.knows_its_calls},
-            lambda file: (self._project.rootdir / file).exists(),
+            lambda file: (self._rounds.project.rootdir / file).exists(),
             prune=self._settings.prune,
         )
 
@@ -392,4 +369,6 @@ class RunEvaluator:
             invocation=reporter.invocation,
             explained=self._settings.explain,
             note=reporter.note,
+            soft_lines=self._rounds.soft.lines(state.reports),
+            soft_day=self._settings.soft_day,
         )

@@ -182,12 +182,8 @@ class _Running:
             return RunError(msg, ErrorId.GP603)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A job's number, and what it returned or the ``RunError`` it ended with."""
-
-    job: int
-    answer: Any
+Ended = tuple[int, Any]
+"""A job's number, and what it returned or the ``RunError`` it ended with."""
 
 
 class ForkServer:
@@ -305,9 +301,10 @@ class ForkServer:
         ended = None
         while ended is None:
             ended = self.ended(seconds)
-        if isinstance(ended.answer, RunError):
-            raise ended.answer
-        return ended.answer
+        _, answer = ended
+        if isinstance(answer, RunError):
+            raise answer
+        return answer
 
     def start(self, job: Job, seconds: float) -> int:
         """Start *job*; ``ended`` will report it by the number returned.
@@ -358,11 +355,10 @@ class ForkServer:
                 # The server is dead, and with it every child. The next call fails again
                 # at once and so reports the next job, until none is left.
                 job, _ = self._running.popitem()
-                return Ended(job=job, answer=error)
+                return job, error
             if message is not None and message.get("ended") in self._running:
                 running = self._running.pop(message["ended"])
-                answer = running.answer(message["code"])
-                return Ended(job=message["ended"], answer=answer)
+                return message["ended"], running.answer(message["code"])
             # Also after a message: one about an unknown job, such as a child that ended
             # after it was given up, must not put off the deadline of the others.
             lost = self._kill_the_late()
@@ -376,7 +372,7 @@ class ForkServer:
         for job, running in self._running.items():
             if running.until <= now and running.is_killed:
                 del self._running[job]
-                return Ended(job=job, answer=running.answer(code=0))
+                return job, running.answer(code=0)
             if running.until <= now:
                 self._running[job] = running.killed(now)
                 self._send({"kill": job})

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from ..baselines.store import path_of
@@ -27,6 +28,7 @@ from ..report.json.results import to_json
 from ..report.screen.drift import drift_text
 from ..report.screen.failure import failure_text
 from ..report.secrets import shown_verdict
+from ..report.wrapping import labelled
 from ..settings import MissingBaseline
 from ..settings import Settings
 from ..settings import UnjudgedBudget
@@ -60,41 +62,7 @@ def report_of(
 
     So does its skip, unless it would hide one that fails or is undecided.
     """
-    last = case.last
-    if last.ending is not Ending.PASSED:
-        return _ended_otherwise(case, list(verdicts.values()), settings, explain)
-    never = _never_judged(case, verdicts)
-    if never:
-        return Report(
-            test=case.test,
-            ending=Ending.FAILED,
-            text=never,
-            sections=last.sections,
-            properties=last.properties,
-            stop=case.stop,
-        )
-    judged = list(verdicts.values())
-    ending, text = _ending(judged, settings, explain)
-    return Report(
-        test=case.test,
-        ending=ending,
-        text=text,
-        warning=_warning(judged) if ending is Ending.PASSED else "",
-        sections=last.sections,
-        properties=last.properties,
-        verdicts=_for_others(judged),
-        stop=case.stop,
-    )
-
-
-def _ended_otherwise(
-    case: Case,
-    judged: Sequence[TestVerdict],
-    settings: Settings,
-    explain: Explain,
-) -> Report:
-    """Report a test that did not pass, together with what it had measured before."""
-    last = case.last
+    last, judged = case.last, list(verdicts.values())
     report = Report(
         test=case.test,
         ending=last.ending,
@@ -105,6 +73,30 @@ def _ended_otherwise(
         verdicts=_for_others(judged),
         stop=case.stop,
     )
+    if last.ending is not Ending.PASSED:
+        return _ended_otherwise(report, case, judged, settings, explain)
+    never = _never_judged(case, verdicts)
+    if never:
+        return replace(report, ending=Ending.FAILED, text=never, verdicts=())
+    ending, text = _ending(judged, settings, explain)
+    return replace(
+        report,
+        ending=ending,
+        text=text,
+        softened=_softened(judged) if ending is Ending.WARNED else "",
+        warning=_warning(judged) if ending is Ending.PASSED else "",
+    )
+
+
+def _ended_otherwise(
+    report: Report,
+    case: Case,
+    judged: Sequence[TestVerdict],
+    settings: Settings,
+    explain: Explain,
+) -> Report:
+    """Add to the *report* of a test that did not pass what it had measured before."""
+    last = case.last
     if not any(verdict.verdicts for verdict in judged):
         return report
     # No ending may hide that a test became worse. A missing baseline and an improvement
@@ -119,7 +111,14 @@ def _ended_otherwise(
     text, warning = (
         "\n\n".join((said, _otherwise(case))) if said else "" for said in (why, warning)
     )
-    return replace(report, ending=ending, text=text, headline="", warning=warning)
+    return replace(
+        report,
+        ending=ending,
+        text=text,
+        headline="",
+        softened=_softened(judged) if ending is Ending.WARNED else "",
+        warning=warning,
+    )
 
 
 def _otherwise(case: Case) -> str:
@@ -161,22 +160,33 @@ def refused(report: Report, why: str) -> Report:
 
     The text of another failure follows below.
     """
-    own = report.text if report.ending is Ending.FAILED else ""
+    own = report.text if report.ending.accuses else ""
     text = "\n\n".join(filter(None, (why, own)))
-    return replace(report, ending=Ending.FAILED, text=text, warning="")
+    return replace(report, ending=Ending.FAILED, text=text, softened="", warning="")
 
 
 def _ending(
     verdicts: Sequence[TestVerdict], settings: Settings, explain: Explain
 ) -> tuple[Ending, str]:
-    failing = [v for v in verdicts if _fails(v, settings)]
+    failing = [v for v in verdicts if fails(v, settings)]
     if failing:
-        return Ending.FAILED, "\n\n".join(explain(v) for v in failing)
+        is_soft = all(v.softened for v in failing)
+        text = "\n\n".join(_excused(v, explain(v)) for v in failing)
+        return Ending.WARNED if is_soft else Ending.FAILED, text
     outcomes = {v.outcome for verdict in verdicts for v in verdict.verdicts}
     is_silent = bool(verdicts) and not any(map(_is_shown, verdicts))
     if is_silent and outcomes <= {Outcome.NOT_JUDGED}:
         return Ending.SKIPPED, "; ".join(_reasons(verdicts, Outcome.NOT_JUDGED))
     return Ending.PASSED, ""
+
+
+def _excused(verdict: TestVerdict, text: str) -> str:
+    return f"{verdict.softened}: {text}" if verdict.softened else text
+
+
+def _softened(verdicts: Iterable[TestVerdict]) -> str:
+    """Say in a word why all that failed is only a warning."""
+    return max(verdict.softened for verdict in verdicts)
 
 
 def _is_shown(verdict: TestVerdict) -> bool:
@@ -185,7 +195,8 @@ def _is_shown(verdict: TestVerdict) -> bool:
     return verdict.sides is not None and SPEEDUP.name not in judged
 
 
-def _fails(verdict: TestVerdict, settings: Settings) -> bool:
+def fails(verdict: TestVerdict, settings: Settings) -> bool:
+    """Whether *verdict* fails its test, or would if nothing softened it."""
     outcomes = {v.outcome for v in verdict.verdicts}
     if any(outcome.fails for outcome in outcomes):
         return True
@@ -251,12 +262,16 @@ def _reasons(verdicts: Sequence[TestVerdict], outcome: Outcome) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporter:
-    """What the text of a test's report needs to know of its run."""
+    """What the text of a test's report needs to know of its run.
+
+    ``notes`` says what is to be known of a failure of a test beside its numbers.
+    """
 
     settings: Settings
     hardware: Hardware
     rootdir: Path
     directory: Path
+    notes: Callable[[str, TestVerdict], Iterable[str]]
 
     @property
     def baseline_file(self) -> str:
@@ -286,13 +301,15 @@ class Reporter:
 
     def explanation(self, nodeid: str, verdict: TestVerdict) -> str:
         """Say why *verdict*, of a call of the test *nodeid*, fails it."""
-        return failure_text(
+        text = failure_text(
             verdict,
             nodeid=nodeid,
             invocation=self.invocation,
             strict=self.settings.strict,
             baseline_needed=self.settings.missing_baseline is not MissingBaseline.WARN,
         )
+        notes = (labelled("note", note) for note in self.notes(nodeid, verdict))
+        return "\n".join((text, *chain.from_iterable(notes)))
 
     def refusal(self, case: Case, refreshed: Refreshed) -> str:
         """Say why the refresh did not take *case* as it should; nothing if it did."""

@@ -14,6 +14,7 @@ from ..model.ranks import Ranks
 from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StoredStep
+from ..model.soft_start import Quarantine
 from ..settings import Isolation
 from ..settings import Settings
 from .screening import Group
@@ -25,7 +26,7 @@ class Planned:
 
     ``params`` are those of its parametrization, by name, for other programs. ``where`` is
     its line, from the rootdir. A test that ``may_fail`` is an expected
-    failure.
+    failure, one in ``quarantine`` may do so until a day.
     """
 
     test: str
@@ -35,6 +36,7 @@ class Planned:
     params: Mapping[str, object] = field(default_factory=dict, hash=False)
     where: str = ""
     may_fail: bool = False
+    quarantine: Quarantine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,6 +65,7 @@ from .screening import complete
 from .screening import confirm
 from .screening import screen
 from .screening import with_counts_of
+from .soft_start import SoftStart
 from .verdicts import Candidate
 from .verdicts import Judge
 from .verdicts import ReferenceCheck
@@ -130,18 +131,22 @@ class Rounds:
         settings: Settings,
         project: Project,
         announce: Callable[[str], None],
-        reference_check: ReferenceCheck | None,
-        show: Callable[[str], None] | None,
+        reference_check: ReferenceCheck | None = None,
+        show: Callable[[str], None] | None = None,
         *,
-        maxfail: int,
-        early: EarlyServer | None,
+        maxfail: int = 0,
+        early: EarlyServer | None = None,
     ) -> None:
-        """See ``RunEvaluator``."""
-        self._settings = settings
-        self._project = project
-        self._announce = announce
-        self._reference_check = reference_check
-        self._maxfail = maxfail
+        """*show* gets the progress, all the time, *announce* the lines that must stay.
+
+        Measuring ends once *maxfail* tests have failed, if that is not 0. An *early*
+        server was started before the tests were collected.
+        """
+        self.settings = settings
+        self.project = project
+        self.announce = announce
+        self.reference_check = reference_check
+        self.maxfail = maxfail
         self._progress = Progress(show)
         self._plan: Mapping[str, Planned] = {}
         self._storing = Storing(lambda _: True)
@@ -158,6 +163,7 @@ class Rounds:
         except BaseException:
             self._workers.close()
             raise
+        self.soft = SoftStart(settings, self.environment.hardware.key)
         self.estimates = RunEstimates(settings, self.baselines, announce)
         self.isolation = ErrorIsolation()
         self.judge = Judge(
@@ -189,15 +195,16 @@ class Rounds:
         *store* takes those that a refresh is done with, and says whether it could.
         """
         self._plan = {planned.test: planned for planned in plan}
+        self.soft.quarantines = {p.test: p.quarantine for p in plan if p.quarantine}
         self._storing = Storing(store)
-        groups = groups_of(plan, self._settings.isolation)
+        groups = groups_of(plan, self.settings.isolation)
         entries = self.baselines.entries
         # A refresh of everything replaces what is stored, and so may choose anew.
-        is_anew = self._settings.update is Refresh.ALL
+        is_anew = self.settings.update is Refresh.ALL
         round_steps = {} if is_anew else stored_round_steps(entries)
         # What a refresh stores has all its rounds.
         kind = self.environment.hardware.kind
-        steps = {} if self._settings.update else stored_steps(entries, kind)
+        steps = {} if self.settings.update else stored_steps(entries, kind)
         self._workers.assign(
             groups, self._board_of, counted(entries), round_steps, steps
         )
@@ -272,7 +279,7 @@ class Rounds:
 
     def cover(self, coverage: Mapping[str, Any]) -> None:
         """Run every test once more, unmeasured, for who wants to know what it covers."""
-        groups = groups_of(list(self._plan.values()), self._settings.isolation)
+        groups = groups_of(list(self._plan.values()), self.settings.isolation)
         kind = self.environment.hardware.kind
         self._workers.cover(kind, self._plan, groups, coverage)
 
@@ -285,21 +292,21 @@ class Rounds:
             test: runs for group, runs in runs_by_group.items() for test in group
         }
         self._progress.expect(runs_by_group)
-        for batch in batches(groups, len(self.slots) if self._maxfail else len(groups)):
+        for batch in batches(groups, len(self.slots) if self.maxfail else len(groups)):
             self._progress.among(len(cases), len(self._plan))
             found = screen(batch, self.run)
             cases.update(found)
             # With --maxfail a verdict falls before the whole suite was run. It must
             # already share the risk of a false alarm with all tests that may still be
             # judged.
-            self.judge.look(cases, self._stored_tests if self._maxfail else 1)
+            self.judge.look(cases, self._stored_tests if self.maxfail else 1)
             self._refer(found)
-            if self._maxfail and self._settings.update is None:
+            if self.maxfail and self.settings.update is None:
                 again = partial(self._run_again, found)
                 self._confirm(batch, again, found)
                 self._refer_undecided(found)
                 self.judge.decide(found)
-            self._is_stopped = 0 < self._maxfail <= self._failures(cases)
+            self._is_stopped = 0 < self.maxfail <= self._failures(cases)
             if self._is_stopped:
                 break
         else:
@@ -316,10 +323,11 @@ class Rounds:
 
     def _failures(self, cases: Mapping[str, Case]) -> int:
         """Count the tests that fail the run; what a refresh may accept is no failure."""
-        judged = cases if self._settings.update is None else {}
+        judged = cases if self.settings.update is None else {}
         verdicts = verdicts_of(judged, {}, self.judge.verdict)
+        verdicts = self.soft.applied(judged, verdicts)
         reports = {
-            test: report_of(case, verdicts[test], self._settings, lambda _: "")
+            test: report_of(case, verdicts[test], self.settings, lambda _: "")
             for test, case in judged.items()
         }
         may_fail = {test for test, planned in self._plan.items() if planned.may_fail}
@@ -327,7 +335,7 @@ class Rounds:
 
     def _refer(self, cases: Mapping[str, Case]) -> None:
         """Let other code settle times that need no more runs for that."""
-        if self._settings.referred is Referred.NOT_PASSED:
+        if self.settings.referred is Referred.NOT_PASSED:
             self._settle_by_code(
                 cases, lambda _, calls: is_in_doubt(self.judge.verdict(calls))
             )
@@ -342,7 +350,7 @@ class Rounds:
 
     def _refer_undecided(self, cases: Mapping[str, Case]) -> None:
         """Let other code settle the times that all runs have left undecided."""
-        if self._settings.referred is Referred.UNDECIDED:
+        if self.settings.referred is Referred.UNDECIDED:
             known = self.judge.reference_results
             self._settle_by_code(
                 cases,
@@ -356,7 +364,7 @@ class Rounds:
         cases: Mapping[str, Case],
         is_candidate: Callable[[str, Sequence[StepCall]], bool],
     ) -> None:
-        if self._reference_check is None or self._settings.reference is None:
+        if self.reference_check is None or self.settings.reference is None:
             return
         candidates = [
             Candidate(call=key, planned=planned, entry=self.baselines.entries.get(key))
@@ -367,18 +375,18 @@ class Rounds:
         ]
         if candidates:
             self.judge.reference_results.update(
-                self._reference_check.settle(
-                    candidates, self._project, self.environment.hardware, self._announce
+                self.reference_check.settle(
+                    candidates, self.project, self.environment.hardware, self.announce
                 )
             )
 
     def _settle(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
         """Give each test the runs its verdict or its refresh needs."""
-        is_confirmed = self._settings.update is Refresh.IMPROVED
+        is_confirmed = self.settings.update is Refresh.IMPROVED
         if is_confirmed:
             self._confirm(groups, self.run, cases)
         entries, judge = self.baselines.entries, self.judge.verdict
-        selected = sorted(selected_of(self._settings.update, cases, entries, judge))
+        selected = sorted(selected_of(self.settings.update, cases, entries, judge))
         chosen = [cases[test] for test in selected]
         self.wanted = {test: self._recorded_runs(cases[test]) for test in selected}
         left = partial(self._seconds_for, groups)
@@ -401,13 +409,13 @@ class Rounds:
     def _confirm(
         self, groups: Sequence[Group], run: Run, cases: Mapping[str, Case]
     ) -> None:
-        confirm(groups, run, cases, self.judge.verdict, seconds=self._settings.seconds)
+        confirm(groups, run, cases, self.judge.verdict, seconds=self.settings.seconds)
 
     def _recorded_runs(self, case: Case) -> int:
         """Return the runs that the refresh of this test makes."""
         stored = all(call in self.baselines.entries for call in case.calls)
         kind = self.environment.hardware.kind
-        return recorded_runs(self._settings.update, kind, stored=stored)
+        return recorded_runs(self.settings.update, kind, stored=stored)
 
     def _complete(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
         """Store each test when it has as many undisturbed runs as are wanted."""

@@ -37,6 +37,9 @@ from ..model.baseline import Refresh
 from ..model.baseline import RunSummary
 from ..model.baseline import full_runs
 from ..model.budget import Tolerance
+from ..model.checkup import GateCost
+from ..model.checkup import PlannedGate
+from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.known_calls import KnownCalls
 from ..model.measurement import Measurement
@@ -146,6 +149,36 @@ def gate_seconds(groups: Sequence[Group], entries: Mapping[str, Entry]) -> float
     if not known:
         return None
     return len(groups) * fmean(known)
+
+
+GATE_START_SECONDS: Final = 15.0
+"""Before the first test: pytest, torch, and the process that forks the others (CPU time)."""
+
+CLOCKED_SECONDS: Final = 0.5
+COUNTED_SECONDS: Final = 1.3
+"""A test of a small step, with and without a clock (``benchmarks/gate_cost.py``)."""
+
+
+def gate_cost(
+    gate: PlannedGate, entries: Mapping[str, Entry], kind: DeviceKind
+) -> GateCost:
+    """Return what *gate* takes, by the stored times or else as small steps do."""
+    stored = KnownCalls(entries)
+    tests = [test for group in gate.groups for test in group]
+    each = {test: _group_seconds(stored.of((test,)).values()) for test in tests}
+    slowest = max(each, key=lambda test: each[test], default="")
+    small = CLOCKED_SECONDS if kind.has(Capability.CLOCK) else COUNTED_SECONDS
+    known = gate_seconds(gate.groups, entries)
+    seconds = small * len(tests) if known is None else known
+    return GateCost(
+        seconds=GATE_START_SECONDS + seconds,
+        most=GATE_START_SECONDS + gate.seconds * len(tests),
+        start=GATE_START_SECONDS,
+        stored=sum(map(bool, each.values())),
+        saved=PROCESS_SECONDS * (len(gate.groups) - gate.modules),
+        slowest=slowest if each.get(slowest) else "",
+        slowest_seconds=each.get(slowest, 0.0),
+    )
 
 
 def _group_seconds(entries: Iterable[Entry]) -> float:

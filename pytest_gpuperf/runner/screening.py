@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from ..judge.speedup import judge_comparison
@@ -23,6 +24,7 @@ from ..model.run import Stop
 from ..model.run import TestResult
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
+from ..model.verdict import Verdict
 
 
 MOST_FRESH_RUNS: Final = 8
@@ -62,11 +64,7 @@ class Case:
         """What each run measured, by call; empty for a test that did not pass."""
         if self.last.ending is not Ending.PASSED:
             return {}
-        by_key: dict[str, list[StepCall]] = {}
-        for result in self.results:
-            for call in result.calls:
-                by_key.setdefault(call.measurement.test, []).append(call)
-        return {key: tuple(calls) for key, calls in by_key.items()}
+        return _by_call(r.calls for r in self.results)
 
     @property
     def witnessed(self) -> Mapping[str, tuple[StepCall, ...]]:
@@ -74,12 +72,7 @@ class Case:
 
         An expected failure hides what it measured: the test states its own verdict.
         """
-        by_key: dict[str, list[StepCall]] = {}
-        for result in self.results:
-            known = () if result.ending is Ending.XFAILED else result.calls
-            for call in known:
-                by_key.setdefault(call.measurement.test, []).append(call)
-        return {key: tuple(calls) for key, calls in by_key.items()}
+        return _by_call(r.calls for r in self.results if r.ending is not Ending.XFAILED)
 
     @property
     def judged(self) -> Mapping[str, tuple[StepCall, ...]]:
@@ -122,6 +115,15 @@ class Case:
     @property
     def seconds(self) -> float:
         return sum(result.seconds for result in self.results)
+
+
+def _by_call(
+    runs: Iterable[Sequence[StepCall]],
+) -> Mapping[str, tuple[StepCall, ...]]:
+    by_key: dict[str, list[StepCall]] = {}
+    for call in chain.from_iterable(runs):
+        by_key.setdefault(call.measurement.test, []).append(call)
+    return {key: tuple(calls) for key, calls in by_key.items()}
 
 
 def screen(groups: Sequence[Group], run: Run) -> dict[str, Case]:
@@ -260,18 +262,25 @@ def _run(
 
 def settled(verdict: TestVerdict) -> TestVerdict:
     """Turn every verdict that ran out of time into an INCONCLUSIVE that says so."""
+    why = "no time was left for another run, raise --gpuperf-seconds"
+    return left_open(verdict, lambda v: not v.settled, why)
+
+
+def left_open(
+    verdict: TestVerdict, is_open: Callable[[Verdict], bool], why: str
+) -> TestVerdict:
+    """Make what *is_open* of *verdict* INCONCLUSIVE for good, and say *why*."""
     return replace(
         verdict,
         verdicts=tuple(
-            v
-            if v.settled
-            else replace(
+            replace(
                 v,
                 outcome=Outcome.INCONCLUSIVE,
-                because=f"{v.because}; no time was left for another run, raise "
-                "--gpuperf-seconds",
+                because=f"{v.because}; {why}",
                 settled=True,
             )
+            if is_open(v)
+            else v
             for v in verdict.verdicts
         ),
     )

@@ -188,12 +188,15 @@ class SideBySide:
         # The lock of another process cannot be waited for together with a pipe, so a
         # free slot means polling.
         ended = self._server.ended(SHORT_SECONDS if free else LONG_SECONDS)
-        if ended is not None and ended.job not in self._running:
-            self._ended_early[ended.job] = ended.answer  # before its turn
-        elif ended is not None:
-            yield self._running.pop(ended.job), ended.answer
-        elif self._watch is not None and not free:
-            self._watch.waiting()
+        if ended is None:
+            if self._watch is not None and not free:
+                self._watch.waiting()
+            return
+        job, answer = ended
+        if job in self._running:
+            yield self._running.pop(job), answer
+        else:
+            self._ended_early[job] = answer  # before its turn
 
     def _give_back(self, slots: Sequence[int]) -> None:
         for slot in self._held.intersection(slots):

@@ -44,19 +44,27 @@ def identity_of(folder: Path, name: str) -> str:
     Raises ``UsageError`` if *folder* cannot be written to.
     """
     path = folder / IDENTITY_FILE
-    try:
+    with _usable(path, "a file that names the folder"):
         refuse_link(folder)
         refuse_link(path)
         if not path.exists():
             _write_once(path)
         return f"{path.read_text(encoding='utf-8')}/{name}"
+
+
+@contextmanager
+def _usable(path: Path, expected: str, otherwise: str = "") -> Iterator[None]:
+    """Raise ``UsageError`` where *path* is another thing than *expected*, or planted.
+
+    *otherwise* says what to do but to remove that.
+    """
+    try:
+        yield
     except PlantedError as planted:
-        msg = (
-            f"{path}: expected a file that names the folder, found {planted}: remove it"
-        )
+        msg = f"{path}: expected {expected}, found {planted}: remove it{otherwise}"
         raise UsageError(msg, ErrorId.GP412) from None
     except OSError as error:
-        msg = f"{path}: expected a file that names the folder, found {error.strerror}"
+        msg = f"{path}: expected {expected}, found {error.strerror}"
         raise UsageError(msg, ErrorId.GP412) from None
 
 
@@ -255,31 +263,15 @@ def _try(descriptor: int, how: int) -> bool:
 
 def _make_private(folder: Path) -> None:
     """A folder that others may write to could make us wait for ever, or not at all."""
-    try:
+    otherwise = ", or point XDG_RUNTIME_DIR to a folder of yours"
+    with _usable(folder, "a folder of this user for locks", otherwise):
         make_private(folder)
-    except PlantedError as planted:
-        msg = (
-            f"{folder}: expected a folder of this user for locks, found {planted}: "
-            "remove it, or point XDG_RUNTIME_DIR to a folder of yours"
-        )
-        raise UsageError(msg, ErrorId.GP412) from None
-    except OSError as error:
-        msg = f"{folder}: expected a folder for locks, found {error.strerror}"
-        raise UsageError(msg, ErrorId.GP412) from None
 
 
 def _opened(path: Path) -> int:
     """Open *path* and make it look used: what cleans temporary folders spares it then."""
-    try:
+    with _usable(path, "a file of this user to lock"):
         descriptor = open_own(path)
-    except PlantedError as planted:
-        msg = (
-            f"{path}: expected a file of this user to lock, found {planted}: remove it"
-        )
-        raise UsageError(msg, ErrorId.GP412) from None
-    except OSError as error:
-        msg = f"{path}: expected a file to lock, found {error.strerror}"
-        raise UsageError(msg, ErrorId.GP412) from None
     with suppress(OSError):
         os.utime(descriptor)
     return descriptor

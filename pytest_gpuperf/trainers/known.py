@@ -84,7 +84,7 @@ def loop_of(trainer: object, arguments: Arguments) -> TrainingLoop:
             return framework.loop(trainer, arguments)
     if inspect.isroutine(trainer) or isinstance(trainer, partial):
         train = partial(trainer, *arguments)
-        return OptimizerLoop(_name_of(trainer), train, repeats=True)
+        return OptimizerLoop(getattr(trainer, "__name__", "train"), train, repeats=True)
     method = getattr(trainer, "train", None) or getattr(trainer, "fit", None)
     if callable(method) and not is_module(type(trainer)):
         train = partial(method, *arguments)
@@ -107,10 +107,6 @@ def is_module(kind: type) -> bool:
         base.__name__ == "Module" and base.__module__.startswith("torch.nn.")
         for base in kind.__mro__
     )
-
-
-def _name_of(function: object) -> str:
-    return getattr(function, "__name__", "train")
 
 
 def _unknown(trainer: object) -> UsageError:

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from typing import Final
 
-from ..devices.compile_caches import release_unused_memory
+from ..devices.compile import release_unused_memory
 from ..files import scratch_folder
 from ..measure.plan import longest_run
 from ..model.codec import decode

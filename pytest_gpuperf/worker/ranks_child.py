@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Final
 
 from ..devices import open_device
 from ..devices.base import Device
+from ..devices.cpu.device import usable_cores
 from ..distributed.device import AgreedDevice
 from ..distributed.device import TorchPeers
 from ..distributed.group import RankPlace
@@ -119,7 +119,7 @@ def why_not(
 
 def _too_many(count: int) -> str:
     """Say that this machine cannot run so many ranks; nothing if it can."""
-    cores = core_count()
+    cores = usable_cores()
     most = RANKS_A_CORE * cores
     if count <= most:
         return ""
@@ -127,13 +127,6 @@ def _too_many(count: int) -> str:
         f"gpuperf.ranks({count}): each rank is a process, and this machine runs at most "
         f"{most}, {RANKS_A_CORE} for each of its {cores} cores; ask for fewer"
     )
-
-
-def core_count() -> int:
-    """Return the cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _not_launched(ranks: Ranks | None, launch: Launch) -> str:

@@ -32,8 +32,8 @@ class TrainingPass(PlainRun):
         nodeid = call.item.nodeid
         taken = [key for key in self.records if nodeid_of(key) == nodeid]
         key = call_key(nodeid, call.name, taken=taken, comparisons=())
-        record, result = record_steps(subject)
         emulating = self._device.emulating
+        record, result = record_steps(subject, simulated=emulating is not None)
         missing = (emulating and emulating.gave_up_values) or ""
         self.records[key] = replace(record, unseeded=draws.are_drawn(), missing=missing)
         return result

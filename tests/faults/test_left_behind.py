@@ -22,7 +22,7 @@ from witness import Witness
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.files import scratch_folder
-from pytest_gpuperf.runner import orphans
+from pytest_gpuperf.runner import fork_server_process
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
 
@@ -94,13 +94,13 @@ def test_the_daemon_of_a_job_that_still_runs_is_left_alone(
         beside = server.start(job("nothing"), SECONDS)
         ended = server.ended(SECONDS)
         assert ended is not None
-        assert ended.job == beside
+        assert ended[0] == beside
         with pytest.raises(AssertionError, match="nobody ended"):
             witness.all_ended(seconds=0)
     ended = server.ended(SECONDS)
 
     assert ended is not None
-    assert ended.answer == "done"
+    assert ended[1] == "done"
     assert witness.all_ended(seconds=0)
 
 
@@ -126,8 +126,12 @@ def test_where_the_kernel_lists_no_children_they_are_found_by_their_parent() -> 
     with subprocess.Popen(
         [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
     ) as p:
-        listed = orphans._children()
-        by_parent = [pid for pid, parent in orphans._parents() if parent == os.getpid()]
+        listed = fork_server_process._children()
+        by_parent = [
+            pid
+            for pid, parent in fork_server_process._parents()
+            if parent == os.getpid()
+        ]
 
         assert p.pid in listed
         assert p.pid in by_parent
@@ -136,15 +140,15 @@ def test_where_the_kernel_lists_no_children_they_are_found_by_their_parent() -> 
 def test_a_system_without_proc_has_no_orphans_to_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(orphans, "PROC", tmp_path / "none")
+    monkeypatch.setattr(fork_server_process, "PROC", tmp_path / "none")
 
-    assert orphans._children() == []
+    assert fork_server_process._children() == []
 
 
 def test_nobody_is_waited_for_where_nobody_is_left() -> None:
     waits: list[float] = []
 
-    orphans.end_orphans(orphans._children(), waits.append)
+    fork_server_process.end_orphans(fork_server_process._children(), waits.append)
 
     assert waits == []
 

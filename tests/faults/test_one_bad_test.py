@@ -448,7 +448,7 @@ def test_more_ranks_than_the_cores_can_run_are_refused_before_any_is_forked(
     monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     forks: list[object] = []
-    monkeypatch.setattr(in_ranks, "core_count", lambda: 2)
+    monkeypatch.setattr(in_ranks, "usable_cores", lambda: 2)
     monkeypatch.setattr(in_ranks, "run_ranks", lambda *_, **__: forks.append(1))
     request = RunRequest(
         tests=("t.py::test_a",),

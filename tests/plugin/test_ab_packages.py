@@ -94,9 +94,7 @@ def test_a_wait_that_a_release_adds_is_named_with_its_line_in_the_package(
     assert head.startswith(
         "before this folder, after this folder with fastops 1.0 -> 2"
     )
-    assert (
-        "worse    syncs        0      1      +1     -     -  test_it.py::" in shown.out
-    )
+    assert "worse    syncs        0      1      +1  test_it.py::" in shown.out
     assert "inside fastops.py:1 in norm" in shown.out
 
 
@@ -137,6 +135,15 @@ def test_programs_read_json(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert finding["location"]["file"] == "test_it.py"
     assert finding["innermost"]["line"] == 1
     assert (finding["per_step"], finding["before_per_step"]) == (1, 0)
+
+
+def test_one_run_writes_json_and_the_table_for_a_reviewer(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ab("--json", "--markdown-file=out/it.md", "--with", "fastops==2.0") == 1
+
+    assert json.loads(capsys.readouterr().out)["is_worse"] is True
+    assert Path("out/it.md").read_text("utf-8").startswith("**gpuperf: 1 worse**")
 
 
 def test_a_project_that_breaks_without_a_package_is_broken(
@@ -261,7 +268,7 @@ def test_a_script_is_run_on_both_sides(
     assert (
         "train.py: training differs: gradient of weight in step 1: 34.8 % apart" in out
     )
-    assert "worse    syncs        2      5      +3     -     -  train.py" in out
+    assert "worse    syncs        2      5      +3  train.py" in out
     assert "--> train.py:5 in <module>" in out
     assert "inside fastops.py:1 in norm" in out
 

@@ -26,6 +26,7 @@ PROGRESS = """\
 gpuperf: pair 1 of at most 8: 1 test
 gpuperf: both in one process: 1 test
 """
+DONE = "gpuperf: compared in 1 pair\n"
 
 APART = "note: compared in pairs of processes, as one cannot hold both: "
 
@@ -63,7 +64,7 @@ def test_a_slower_version_is_seen_in_turns_after_one_pair(
 
     assert code == 1
     shown = capsys.readouterr()
-    assert shown.err == PROGRESS
+    assert shown.err == PROGRESS + DONE
     assert shown.out == (
         f"""\
 before HEAD ({head}), after working tree ({head}, uncommitted changes), on
@@ -91,7 +92,9 @@ def test_what_is_exact_is_confirmed_by_a_second_pair(
 
     assert code == 1
     shown = capsys.readouterr()
-    assert shown.err == PROGRESS + "gpuperf: pair 2 of at most 8: 1 test\n"
+    assert shown.err == (
+        f"{PROGRESS}gpuperf: pair 2 of at most 8: 1 test\ngpuperf: compared in 2 pairs\n"
+    )
     assert [line.split()[:5] for line in shown.out.splitlines()[7:9]] == [
         ["same", "step_ms", "10.00", "ms", "10.00"],
         ["worse", "syncs", "0", "1", "+1"],
@@ -126,7 +129,7 @@ def test_each_step_imports_its_own_version_whenever_it_does(
 
     assert code == 0
     shown = capsys.readouterr()
-    assert shown.err == PROGRESS
+    assert shown.err == PROGRESS + DONE
     assert "224 steps in 3.4 s a test" in shown.out
 
 

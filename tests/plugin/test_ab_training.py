@@ -35,6 +35,9 @@ def test_other(gpuperf):
     gpuperf(lambda: weight.sum())
 """
 
+TRAINING = "test_it.py::test_training"
+SHORT = "--gpuperf-seconds=1"
+
 TERM = " + 0.01 * outputs.abs().mean()"
 
 
@@ -59,7 +62,7 @@ def test_a_term_that_is_dropped_from_the_loss_exits_with_2(
         "gpuperf: training 2 of at most 2: 1 test",
     ]
     lines = shown.out.splitlines()
-    assert lines[2] == "same training: 1 of 2"
+    assert lines[2].startswith("same training: 1 of 2; ")
     assert lines[3].startswith(
         "test_it.py::test_training: training differs: loss of step 1: "
     )
@@ -112,8 +115,26 @@ def test_a_script_trains_the_same_or_names_the_option_that_differs(
 
     shown = capsys.readouterr().out
     assert codes == [0, 2], shown
-    assert "same training: 1 of 1\n" in shown
+    assert "same training: 1 of 1; " in shown
     assert (
         "same training: 0 of 1\ntrain.py: training differs: lr of weight: 0.1 before, 0.2 after\n"
         in shown
     )
+
+
+def test_the_commit_that_drops_a_term_of_the_loss_is_found_by_its_test(
+    project_of_commits: GitProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    commits = []
+    for mark, term in enumerate((TERM, "", "")):
+        project_of_commits.tests(f"# {mark}\n{TESTS.format(term=term)}")
+        commits.append(project_of_commits.commit())
+
+    code = main(
+        ["bisect", "--device=pretend", commits[0], commits[2], TRAINING, "--", SHORT]
+    )
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert code == 0, said
+    assert "test_it.py::test_training: training differs: loss of step 1: " in said
+    assert f"the first commit that trains otherwise is {commits[1]} " in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,8 @@ from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.model.training import Training
+from pytest_gpuperf.model.training import TrainingAnswer
 
 
 __all__ = ["here"]  # a fixture
@@ -23,6 +26,11 @@ __all__ = ["here"]  # a fixture
 NEW = ("fastops==1.0", "slowops==5.0", "thirdops==3.0")
 
 WORSE = ExactChange(metric="syncs", before=0, after=3, turn=Turn.WORSE, gated=True)
+
+
+OTHER = Training(
+    answer=TrainingAnswer.DIFFERS, text="lr of weight: 0.1 before, 0.2 after"
+)
 
 
 class Everything:
@@ -74,6 +82,26 @@ def test_the_package_that_makes_it_worse_is_named_with_its_numbers(
     assert "fastops 0.9 -> 1.0: " not in said
 
 
+def test_the_package_that_changes_the_training_alone_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trained(both: tuple[Side, Side], *_: object) -> AbRun:
+        found = compared(both)
+        training = OTHER if found.is_worse else Training.agreed("all agree")
+        call = Comparison(test="train.py", training=training)
+        return replace(found, calls=(call,))
+
+    monkeypatch.setattr(ab, "compare_program", trained)
+
+    assert run("--which") == 2
+
+    said = " ".join(capsys.readouterr().out.split())
+    assert (
+        "note: slowops 4.0 -> 5.0: train.py: training differs: lr of weight: 0.1 before, "
+        "0.2 after note: "
+    ) in said
+
+
 def test_without_the_option_a_note_says_how_to_ask(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -81,8 +109,7 @@ def test_without_the_option_a_note_says_how_to_ask(
 
     said = " ".join(capsys.readouterr().out.split())
     assert (
-        "note: 3 packages differ: --which names the one that made it worse gpuperf: 1 "
-        "worse"
+        "note: 3 packages differ: --which names the one that did it gpuperf: 1 worse"
     ) in said
 
 
@@ -112,7 +139,7 @@ def test_ctrl_c_says_what_is_known_so_far(
     assert run("--which") == 130
 
     said = " ".join(capsys.readouterr().out.split())
-    assert "interrupted: what makes it worse is among fastops 0.9 -> 1.0, " in said
+    assert "interrupted: what did it is among fastops 0.9 -> 1.0, " in said
     assert said.endswith("gpuperf: 1 worse")
 
 

@@ -73,7 +73,7 @@ def test_the_first_release_that_waits_is_named_and_those_that_were_skipped(
     shown = capsys.readouterr()
     assert shown.err.startswith("gpuperf: 7 releases, 1.0 to 2.0\n")
     assert "after this folder with fastops 1.0 -> 1.5" in shown.out
-    assert "worse    syncs        1      3      +2     -     -  train.py" in shown.out
+    assert "worse    syncs        1      3      +2  train.py" in shown.out
     said = " ".join(shown.out.split())
     assert said.endswith(
         "note: skipped fastops==1.3: uv cannot install that: there is no such version "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from git_project import GitProject
 
 from pytest_gpuperf.cli import main
 
@@ -61,3 +62,27 @@ def test_a_red_test_explains_itself_without_the_old_code(
     capsys.readouterr()
     assert b"aten::clone" not in known
     assert b"aten::clone" in stored.read_bytes()
+
+
+PROGRAM = f"""{TEST.partition("def test_step")[0]}
+net, x = Net().to("cuda"), torch.ones(4, 8, device="cuda")
+for _ in range(2):
+    net(x).sum().backward()
+"""
+
+
+def test_a_script_says_which_lines_run_other_operations_than_before(
+    project_of_commits: GitProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    project_of_commits.write("train.py", PROGRAM)
+    project_of_commits.commit()
+    project_of_commits.write(
+        "train.py", PROGRAM.replace("layer(x)", "layer(x).clone()")
+    )
+
+    main(["ab", "HEAD", "--", "train.py"])
+
+    assert (
+        "train.py: lines that run other operations than before ops Net: +6 operations, "
+        "new aten::clone x 6 at train.py:11 in forward"
+    ) in " ".join(capsys.readouterr().out.split())

@@ -1,7 +1,7 @@
 """How contests of performance were cheated, and what each of them comes to here.
 
 Every cheat is refused with a reason, or its work is counted. None is better or green.
-``docs/evidence/cheats.md`` has their sources.
+``benchmarks/evidence/cheats.md`` has their sources.
 """
 
 from __future__ import annotations

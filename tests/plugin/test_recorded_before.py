@@ -55,6 +55,7 @@ def test_a_refresh_of_an_older_baseline_leaves_what_did_not_move(
 ) -> None:
     before = recorded.baseline.read_bytes()
 
-    recorded.refresh("-k", "steady or named or noisy", which="drifted")
+    done = recorded.refresh("-k", "steady or named or noisy", which="all")
 
+    assert done.ret == pytest.ExitCode.OK
     assert recorded.baseline.read_bytes() == before

@@ -220,10 +220,7 @@ class TestUnsettled:
         said = words(result)
         assert (
             f"not decided by A/B against HEAD ({base}): cannot collect its tests: "
-            "test_it.py: ImportError while importing test module "
-        ) in said
-        assert (
-            " ... ModuleNotFoundError: No module named 'nowhere' [GP708] accept "
+            "test_it.py: ModuleNotFoundError: No module named 'nowhere' [GP708] accept "
         ) in said
 
     def test_a_file_that_is_new(self, project: RefProject) -> None:

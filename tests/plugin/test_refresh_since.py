@@ -12,7 +12,7 @@ from git_project import GitProject
 from pytest_gpuperf.cli import main
 
 
-def test_what_is_proven_equal_or_better_is_stored_and_the_others_are_listed(
+def test_what_is_the_same_or_better_is_stored_and_the_others_are_listed(
     project_of_commits: GitProject, capfd: pytest.CaptureFixture[str]
 ) -> None:
     project = project_of_commits
@@ -28,14 +28,18 @@ def test_what_is_proven_equal_or_better_is_stored_and_the_others_are_listed(
         }
     )
 
-    assert main(["refresh", SCRIPTED, "--since=HEAD"]) == 1
+    moved = ["-o", "gpuperf_baselines=perf"]
+    assert main(["refresh", SCRIPTED, "--since=HEAD", "test_it.py", *moved]) == 1
 
     said = " ".join(capfd.readouterr().out.split())
     assert said.endswith(
-        "gpuperf: of 2 tests 1 proven equal or better; 1 for a person to decide "
-        "test_it.py::test_worse: worse: syncs 0 -> 1"
+        "gpuperf: of 2 tests 1 the same or better in training, counts, bytes and time; 1 "
+        "for a person to decide test_it.py::test_worse: worse: syncs 0 -> 1 "
+        f"accept gpuperf refresh --accept-drift {SCRIPTED} -o gpuperf_baselines=perf "
+        "test_it.py::test_worse"
     )
-    (stored,) = Path("baselines").glob("*.json")
+    assert not Path("baselines").exists()
+    (stored,) = Path("perf").glob("*.json")
     assert list(json.loads(stored.read_text())["tests"]) == ["test_it.py::test_same"]
 
 
@@ -47,3 +51,16 @@ def test_a_lock_file_that_is_no_file_is_a_commit_that_is_none(
     assert main(["refresh", SCRIPTED, "--since=none.txt"]) == 4
 
     assert "none.txt" in capsys.readouterr().err
+
+
+def test_json_tells_of_the_folder_that_an_option_of_pytest_names(
+    project_of_commits: GitProject, capfd: pytest.CaptureFixture[str]
+) -> None:
+    project_of_commits.tests("def test_same(gpuperf): gpuperf(int)\n")
+    project_of_commits.script(step_ms=10.0)
+
+    moved = "gpuperf_baselines=perf"
+    assert main(["refresh", SCRIPTED, "--json", "-o", moved, "test_it.py"]) == 0
+
+    (file,) = json.loads(capfd.readouterr().out)["files"]
+    assert file["baselines"] == "perf/scripted.json"

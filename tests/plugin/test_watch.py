@@ -64,6 +64,9 @@ def test_shared(shared):
 """
 
 
+GPU_IS_WRONG = "test_suite.py::test_gpu_is_wrong"
+
+
 @pytest.fixture
 def suite(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
@@ -89,7 +92,7 @@ def test_outcomes_stay_and_what_runs_only_there_is_said(
             "  test_suite.py::test_leak: 1 tensor, 4.000 KiB",
             "  --> package.py:10 in remember",
             "  kept by  package.CACHE[[]...]",
-            "2 tests ran only because of the simulated GPU; 1 of them failed there*",
+            "2 tests ran only because of the simulated GPU; 1 failed there*",
             "  test_suite.py::test_gpu_is_wrong: failed: *",
             "  test_suite.py::test_without_gpu: skipped: not with CUDA",
             "  test_suite.py::test_set_up_without_gpu: failed: *",
@@ -113,6 +116,32 @@ def test_gates_name_the_test_the_line_and_the_fix(suite: pytest.Pytester) -> Non
     )
 
 
+def test_github_marks_the_lines_that_fail(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    gates = "--gpuperf-watch=max-syncs:0,leak:0"
+    red = suite.runpytest_subprocess(gates)
+    soft = suite.runpytest_subprocess(
+        gates, "-o", "gpuperf_start=warn until 2999-01-01"
+    )
+
+    fix = "%0Afix: add it up on the GPU with .detach(), read it every N steps"
+    said = f"title=gpuperf%3A watch::test_suite.py::test_gpu: 1 wait, limit 0{fix}"
+    assert f"::error file=package.py,line=7,{said}" in red.outlines
+    assert [
+        line
+        for line in red.outlines
+        if line.startswith("::error file=package.py,line=10,")
+    ]
+    assert not [line for line in soft.outlines if line.startswith("::error ")]
+    assert [
+        line
+        for line in soft.outlines
+        if line.startswith("::warning file=package.py,line=7,")
+    ]
+
+
 def test_a_count_may_not_rise_above_what_is_stored(suite: pytest.Pytester) -> None:
     stored = suite.runpytest_subprocess("--gpuperf-watch", "--gpuperf-update=missing")
     counts = json.loads((suite.path / "baselines/watch/counts.json").read_text())
@@ -121,14 +150,82 @@ def test_a_count_may_not_rise_above_what_is_stored(suite: pytest.Pytester) -> No
     worse = suite.runpytest_subprocess("--gpuperf-watch")
 
     assert (stored.ret, again.ret, worse.ret) == (0, 0, 1)
+    assert counts.pop("tests")[:2] == ["test_suite.py::test_gpu", GPU_IS_WRONG]
     assert counts == {
-        "format": 1,
+        "format": 2,
         "leaks": {"test_suite.py::test_leak": {"tensors": 1}},
-        "lines": {"package.py accuracy: return right.item()": {"waits": 1}},
+        "lines": {
+            "package.py accuracy: return right.item()": {
+                "test_suite.py::test_gpu": {"waits": 1}
+            }
+        },
     }
     worse.stdout.fnmatch_lines(
-        ["  test_suite.py::test_gpu: 1 wait in one test, by a new line"]
+        [
+            "  test_suite.py::test_gpu: 1 wait in one test, by a new line",
+            "  accept   pytest --gpuperf-watch --gpuperf-update=all",
+            "*passed*1 count failed in*",
+        ]
     )
+
+
+def test_a_run_of_one_file_leaves_the_counts_of_the_others(
+    suite: pytest.Pytester,
+) -> None:
+    suite.makepyfile(
+        test_more="""
+        import torch
+        from package import accuracy
+
+        def test_more():
+            accuracy(torch.ones(3, device="cuda"))
+        """
+    )
+    place = suite.path / "baselines/watch/counts.json"
+    suite.runpytest_subprocess("--gpuperf-watch", "--gpuperf-update=missing")
+    before = place.read_text()
+
+    for kind in ("improved", "all", "missing"):
+        some = ("test_more.py", "--gpuperf-watch", f"--gpuperf-update={kind}")
+        assert suite.runpytest_subprocess(*some).ret == 0
+        assert place.read_text() == before
+    assert "test_more.py::test_more" in before
+
+
+def test_a_gate_that_has_nothing_to_judge_fails_in_ci_and_says_so_elsewhere(
+    suite: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = suite.runpytest_subprocess("--gpuperf-watch")
+    monkeypatch.setenv("CI", "true")
+    in_ci = suite.runpytest_subprocess("--gpuperf-watch")
+    key = "gpuperf_missing_baseline=warn"
+    told = suite.runpytest_subprocess("--gpuperf-watch", "-o", key)
+
+    assert (here.ret, in_ci.ret, told.ret) == (0, 1, 0)
+    for result in (here, in_ci, told):
+        text = " ".join(result.stdout.str().split())
+        assert "counts.json: there is no baseline, so nothing is judged" in text
+
+
+@pytest.mark.parametrize(
+    ("until", "ret", "said"),
+    [("2999-01-01", 0, "would have failed"), ("2020-01-01", 1, "failed")],
+)
+def test_until_a_soft_start_is_over_what_rose_is_a_warning(
+    suite: pytest.Pytester, until: str, ret: int, said: str
+) -> None:
+    start = f"gpuperf_start=warn until {until}"
+    result = suite.runpytest_subprocess("--gpuperf-watch=leak:0", "-o", start)
+
+    assert result.ret == ret
+    result.stdout.fnmatch_lines([f"1 count {said}*:", f"*passed*1 count {said}*"])
+
+
+def test_a_soft_start_without_a_day_is_a_usage_error(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("--gpuperf-watch", "-o", "gpuperf_start=warn")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*gpuperf_start*found 'warn'*"])
 
 
 def test_a_line_that_was_edited_keeps_its_count(suite: pytest.Pytester) -> None:
@@ -140,7 +237,7 @@ def test_a_line_that_was_edited_keeps_its_count(suite: pytest.Pytester) -> None:
     counts = json.loads((suite.path / "baselines/watch/counts.json").read_text())
 
     assert (edited.ret, stored.ret) == (0, 0)
-    assert counts["lines"] == {"package.py accuracy: return hits.item()": {"waits": 1}}
+    assert [*counts["lines"]] == ["package.py accuracy: return hits.item()"]
 
 
 def test_a_failure_without_the_simulated_gpu_fails_the_run(
@@ -161,7 +258,7 @@ def test_a_failure_without_the_simulated_gpu_fails_the_run(
             ["--gpuperf-watch=syncs:0"],
             (
                 "--gpuperf-watch: found 'syncs:0', expected max-syncs:N, leak:N or "
-                "both, such as max-syncs:0,leak:0 [GP101]"
+                "both, such as max-syncs:0,leak:0; put paths before it [GP101]"
             ),
         ),
         (
@@ -257,7 +354,7 @@ def test_memory_of_a_test_that_only_the_collector_frees_is_told_with_its_cycle(
 
     result = suite.runpytest_subprocess("--gpuperf-watch")
 
-    result.assert_outcomes(passed=4)
+    result.assert_outcomes(passed=5)
     told = [line for line in result.outlines if line.startswith("  test_suite.py::")]
     assert told == ["  test_suite.py::test_cycle: 1.000 MiB"]
     result.stdout.fnmatch_lines(
@@ -300,4 +397,8 @@ def test_error(tensor):
     with pytest.raises(ZeroDivisionError) as error:
         tensor.numel() / 0
     assert error
+
+def test_torch_imports_what_it_wraps(tensor):
+    here = tensor + 1
+    exec("import torch.fx; torch.fx.wrap('len')", {}, {"here": here})
 """

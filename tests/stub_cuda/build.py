@@ -74,7 +74,8 @@ MIRROR: Final = "libgpuperf_mirror.so"
 """Computes the values of CUDA tensors, where a compiler of C++ is at hand."""
 
 MIRROR_COMPILER: Final = [
-    *("g++", "-std=c++20", "-fPIC", "-O1", "-fvisibility=hidden", "-Wall", "-Wextra"),
+    *("g++", "-shared", "-std=c++20", "-fPIC", "-O1", "-fvisibility=hidden"),
+    *("-Wall", "-Wextra"),
     *("-Wno-unused-parameter", "-Wno-stringop-overflow"),
 ]
 
@@ -83,8 +84,16 @@ HEADER_PACKAGES: Final = re.compile(
     r"\s*\(?==([\w.]+)",
     re.MULTILINE,
 )
-TRITON: Final = re.compile(r"^Requires-Dist: (triton[^;\s]+)", re.MULTILINE)
-CUDNN: Final = re.compile(r"nvidia-cudnn\S*?==(\d+)\.(\d+)\.(\d+)")
+HEADERS: Final = ("cuda_runtime_api.h", "cupti.h", "crt/host_defines.h")
+"""One of each folder to include: the compiler's package has the last, before CUDA 13."""
+
+TRITON: Final = re.compile(r"^Requires-Dist: triton\s*\(?([^;)\s]+)", re.MULTILINE)
+CUDNN: Final = re.compile(r"nvidia-cudnn\S*?\s*\(?==(\d+)\.(\d+)\.(\d+)")
+"""Older torch has what it requires in brackets: ``triton (==3.2.0)``."""
+RECORD: Final = re.compile(
+    r"^\} (CUpti_Activity(Kernel|Memcpy|Memset|Synchronization|CudaEvent)\d*);",
+    re.MULTILINE,
+)
 CBID: Final = re.compile(r"CUPTI_RUNTIME_TRACE_CBID_(\w+?)(_v\d+)\s*=\s*(\d+)")
 DRIVER_CBID: Final = re.compile(r"CUPTI_DRIVER_TRACE_CBID_(cu\w+)()\s*=\s*(\d+)")
 
@@ -131,12 +140,16 @@ class Torch:
         for toolkit, package, version in HEADER_PACKAGES.findall(self.metadata):
             name = "cuda-toolkit[cudart,cupti,crt]" if toolkit else package
             found.append(f"{name}=={version}")
+            if "runtime" in package:
+                release = version.rpartition(".")[0]
+                compiler = package.replace("runtime", "nvcc")
+                found.append(f"{compiler}=={release}.*")
         return found
 
     def triton(self) -> str:
         """The Triton that it requires; empty for none."""
         found = TRITON.search(self.metadata)
-        return found[1] if found else ""
+        return f"triton{found[1]}" if found else ""
 
     def cudnn(self) -> tuple[str, ...]:
         found = CUDNN.search(self.metadata)
@@ -165,11 +178,13 @@ def fetch_headers(torch: Torch, out: Path) -> list[Path]:
             shutil.rmtree(folder, ignore_errors=True)
             msg = "the packages with CUDA's headers cannot be fetched"
             raise CannotBuildError(msg)
-    return sorted({found.parent for found in folder.rglob("cu*.h") if is_top(found)})
+    return sorted({found for name in HEADERS for found in having(folder, name)})
 
 
-def is_top(header: Path) -> bool:
-    return header.name in {"cuda_runtime_api.h", "cupti.h"}
+def having(folder: Path, name: str) -> Iterator[Path]:
+    """Folders below *folder* from which *name* is included."""
+    for header in folder.rglob(name):
+        yield Path(str(header).removesuffix(name))
 
 
 def header_text(include: list[Path], name: str) -> str:
@@ -186,7 +201,7 @@ def table_of_names(table: str, functions: list[tuple[str, str, str]]) -> str:
 
 
 def generate_headers(torch: Torch, include: list[Path], out: Path) -> None:
-    """Write CUPTI's numbers of functions, and the version of cuDNN."""
+    """Write CUPTI's numbers of functions, its newest records and the version of cuDNN."""
     functions = CBID.findall(header_text(include, "cupti_runtime_cbid.h"))
     newest = {
         name: number
@@ -201,6 +216,9 @@ def generate_headers(torch: Torch, include: list[Path], out: Path) -> None:
         table_of_names("cbid_names", functions)
         + table_of_names("driver_cbid_names", of_driver)
     )
+    records = RECORD.findall(header_text(include, "cupti_activity.h"))
+    typedefs = [f"typedef {record} newest_{kind};\n" for record, kind in records]
+    (out / "records.h").write_text("".join(["#include <cupti.h>\n", *typedefs]))
     parts = zip(("MAJOR", "MINOR", "PATCH"), torch.cudnn(), strict=True)
     (out / "versions.h").write_text(
         "".join(f"#define CUDNN_{part} {number}\n" for part, number in parts)
@@ -285,31 +303,33 @@ class Mirror:
         """Compile and link it; say so, or why there is none."""
         if shutil.which("g++") is None:
             return f"{MIRROR}: not built, there is no g++ on this machine"
-        sources = sorted((SOURCES / "mirror").glob("*.cpp"))
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            objects = list(pool.map(self.object_of, sources))
         made = self.work / MIRROR
-        failed = [path for path in objects if not path.is_file()]
-        if failed or not self.run(
-            "-shared", *map(str, objects), *self.linked(), made=made
-        ):
+        command = [*MIRROR_COMPILER, *self.options(), str(self.whole()), *self.linked()]
+        done = subprocess.run(
+            [*command, "-o", str(made)], stderr=subprocess.PIPE, text=True, check=False
+        )
+        print(done.stderr, file=sys.stderr, end="")  # noqa: T201, for who builds
+        if done.returncode:
             return f"{MIRROR}: not built, it does not fit torch {self.torch.version}"
         made.replace(self.libs / MIRROR)
         return f"{MIRROR}: values, where GPUPERF_STUB_VALUES=mirror asks for them"
 
-    def object_of(self, source: Path) -> Path:
-        made = self.work / f"{source.stem}.o"
-        made.unlink(missing_ok=True)
-        headers = self.torch.libraries.parent / "include"
-        folders = (headers, headers / "torch/csrc/api/include", *self.include)
-        self.run("-c", str(source), *(f"-I{folder}" for folder in folders), made=made)
-        return made
+    def whole(self) -> Path:
+        """All sources as one: to read torch's headers takes longer than all else."""
+        sources = sorted((SOURCES / "mirror").glob("*.cpp"))
+        whole = self.work / "mirror.cpp"
+        whole.write_text("".join(f'#include "{path}"\n' for path in sources), "utf-8")
+        return whole
 
-    def run(self, *arguments: str, made: Path) -> bool:
-        command = [*MIRROR_COMPILER, *arguments, "-o", str(made)]
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
-        print(done.stderr, file=sys.stderr, end="")  # noqa: T201, for who builds
-        return not done.returncode
+    def options(self) -> Iterator[str]:
+        headers = self.torch.libraries.parent / "include"
+        for folder in (headers, headers / "torch/csrc/api/include", *self.include):
+            yield f"-I{folder}"
+        # Before 2.7, torch has the strings of an older C++.
+        has_new_strings = (
+            b"B5cxx11" in (self.torch.libraries / "libc10.so").read_bytes()
+        )
+        yield f"-D_GLIBCXX_USE_CXX11_ABI={int(has_new_strings)}"
 
     def linked(self) -> list[str]:
         runtime = next(self.libs.glob("libcudart.so.*"))

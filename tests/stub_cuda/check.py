@@ -4,6 +4,7 @@
     python tests/stub_cuda/check.py --agreement OUT
     python tests/stub_cuda/check.py --examples OUT
     python tests/stub_cuda/check.py --each-torch OUT
+    python tests/stub_cuda/check.py --waits OUT
 
 Installs the CUDA build of torch and its Triton beside this interpreter where they can be
 had, builds the stubs into OUT, and runs ``tests/laws``, examples (``cuda_examples.py``) and
@@ -13,17 +14,17 @@ clock, which a busy machine does not disturb; the results are in ``OUT/results``
 operation of torch instead, and writes the answer to ``benchmarks/evidence``; with ``--examples``
 it runs each folder of the examples instead, in half an hour. With ``--each-torch``, which
 is a part of `make matrix`, it runs a slice of the tests without a GPU on each minor version
-of torch. TORCH in the environment asks for another version than that of constraints.txt. Exit status: 1 if a part failed that must pass, else 0, also where the
-torch, a compiler or the headers cannot be had, with a sentence.
+of torch. With ``--waits`` it asks each of them which operations wait (``benchmarks/waits.py``),
+for minutes each. TORCH in the environment asks for another version than that of
+constraints.txt, or for one of all. Exit status: 1 if a part failed that must pass, else 0, also
+where the torch, a compiler or the headers cannot be had, with a sentence.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
-import re
 import resource
 import shutil
 import subprocess
@@ -31,17 +32,18 @@ import sys
 import tarfile
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import cuda_examples
 from build import CannotBuildError
-from build import Torch
-from build import build
 from build import build_deviceless
-from build import package_folder
-from build import require_tools
+from torches import MINOR_TORCHES
+from torches import NEWEST_TORCHES
+from torches import install_torch
+from torches import pinned_torch
+from torches import prepare
+from torches import wanted_torch
 
 
 ROOT: Final = Path(__file__).parents[2]
@@ -50,9 +52,6 @@ PART_SECONDS: Final = 1000
 FOLDER_SECONDS: Final = 3000
 """For a folder of examples where all of them are run: others may use the machine too."""
 
-FETCH_SECONDS: Final = 400
-"""For the wheel, of about half a gigabyte."""
-
 SHOWN_LINES: Final = 5
 
 MOST_MEMORY: Final = 8 * 2**30
@@ -60,19 +59,13 @@ MOST_MEMORY: Final = 8 * 2**30
 
 EVIDENCE: Final = ROOT / "benchmarks" / "evidence"
 OPERATIONS: Final = "benchmarks/agreement_operations.py"
+WAITS: Final = "benchmarks/waits.py"
 
 LAWS: Final = "laws"
 RUN_EXAMPLES: Final = "examples"
 PARTS: Final = ("tests-gpu", "waits", "bytes")
 """What is run of ``benchmarks/gpu.sh``: the others read times, or repeat these."""
 
-
-MINOR_TORCHES: Final = (
-    *("2.6.0", "2.7.0", "2.8.0", "2.9.0", "2.10.0"),
-    *("2.11.0", "2.12.0", "2.14.0", "2.15.0"),
-)
-"""Of each supported minor version the first: its users were warned first. All other tests
-run on the pinned one."""
 
 SLICE: Final = (
     "tests/plugin/test_warnings_as_errors.py",
@@ -84,79 +77,6 @@ GATED_SLICE: Final = (
     "--gpuperf-device=pretend",
 )
 """Warnings are errors in all of them, as in the whole project."""
-
-
-def pinned_torch() -> str:
-    pinned = re.search(
-        r"^torch==(\S+)$", (ROOT / "constraints.txt").read_text("utf-8"), re.MULTILINE
-    )
-    return pinned[1] if pinned else ""
-
-
-def wanted_torch() -> str:
-    """The version that the environment asks for, or else the one that is pinned."""
-    return os.environ.get("TORCH") or pinned_torch()
-
-
-CAPPED: Final = "ResolutionImpossible"
-"""What pip prints of one package without what it requires, if a constraint excludes it."""
-
-
-def has_cuda_build(version: str) -> bool:
-    importlib.invalidate_caches()
-    try:
-        return Torch.of_this_interpreter().version == version
-    except CannotBuildError:
-        return False
-
-
-def install_torch(version: str) -> None:
-    """Install the build of PyPI, which is for CUDA, and none of CUDA's libraries.
-
-    ``===`` compares letters, so that no local version such as ``+cpu`` is taken.
-    """
-    if has_cuda_build(version):
-        return
-    said = pip_install("--force-reinstall", f"torch==={version}")
-    if has_cuda_build(version):
-        return
-    if CAPPED in said:
-        msg = (
-            f"pip's configuration has a constraint that excludes torch {version}; lift it, "
-            "or go past it with PIP_CONFIG_FILE=/dev/null in front of the command"
-        )
-        raise CannotBuildError(msg)
-    msg = f"the CUDA build of torch {version} cannot be fetched"
-    raise CannotBuildError(msg)
-
-
-def install_triton() -> None:
-    """Install the Triton that this torch requires; without it, its tests skip themselves."""
-    required = Torch.of_this_interpreter().triton()
-    if not required:
-        return
-    pip_install(required)
-    importlib.invalidate_caches()
-    if package_folder("triton") is None:
-        print(f"{required} cannot be fetched: nothing is compiled for the GPU")  # noqa: T201
-
-
-def pip_install(*what: str) -> str:
-    """Run pip, show what it says and return that."""
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
-    with suppress(subprocess.TimeoutExpired):
-        done = subprocess.run(
-            [*pip, *what],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-            timeout=FETCH_SECONDS,
-        )
-        print(done.stdout, end="")  # noqa: T201
-        return done.stdout
-    return ""
 
 
 def run_each_torch(out: Path) -> int:
@@ -174,6 +94,31 @@ def run_each_torch(out: Path) -> int:
             found[name] = run_pytest(name, out, options, is_virtual=False)
     print(*(f"not run: {why}" for why in missing), sep="\n")  # noqa: T201
     return show(found, out / "results", f"run on {len(found) // 2} versions of torch:")
+
+
+def ask_what_waits(out: Path) -> int:
+    """Ask each minor version which operations wait; say which of them could not be had."""
+    wanted = os.environ.get("TORCH")
+    found, missing = {}, []
+    for version in (wanted,) if wanted else NEWEST_TORCHES:
+        folder = out / f"torch-{version}"
+        try:
+            prepare(version, folder)
+        except CannotBuildError as error:
+            missing.append(str(error))
+            continue
+        found[f"torch-{version}"] = subprocess.run(
+            [sys.executable, "-W", "ignore", WAITS],
+            cwd=ROOT,
+            env=environment(folder) | ANSWERING,
+            check=False,
+        ).returncode
+    print(*(f"not run: {why}" for why in missing), sep="\n")  # noqa: T201
+    return show(found, out)
+
+
+ANSWERING: Final = {"GPUPERF_STUB_CLOCK": "off", "GPUPERF_STUB_VALUES": "mirror"}
+"""No kernel need take time, and what is read back decides how often a program waits."""
 
 
 def environment(out: Path) -> dict[str, str]:
@@ -350,15 +295,19 @@ def main() -> int:
         action="store_true",
         help="a slice on each minor version of torch, and nothing else",
     )
+    parser.add_argument(
+        "--waits",
+        action="store_true",
+        help="which operations wait, by version of torch, and nothing else",
+    )
     options = parser.parse_args()
     out = options.out.resolve()
     if options.each_torch:
         return run_each_torch(out)
+    if options.waits:
+        return ask_what_waits(out)
     try:
-        require_tools()  # before half a gigabyte is fetched
-        install_torch(wanted_torch())
-        install_triton()
-        build(out)
+        prepare(wanted_torch(), out)
     except CannotBuildError as error:
         print(f"not run on real torch over stub CUDA: {error}")  # noqa: T201
         return 0

@@ -108,7 +108,7 @@ class HostDevice(MeasuringDevice):
 
     def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
         """Ask torch."""
-        from ..compile_caches import compiling_in
+        from ..compile import compiling_in
 
         return compiling_in(caches)
 

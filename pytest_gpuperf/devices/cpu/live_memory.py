@@ -354,12 +354,8 @@ def garbage_of_step(
     return Garbage(nbytes=nbytes, held=held, cycle=found[0])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Event:
-    """Which operation did something, and where."""
-
-    op: str
-    site: Site
+_Event = tuple[str, Site]
+"""Which operation did something, and where."""
 
 
 class _CourseRecord:
@@ -386,7 +382,7 @@ class _CourseRecord:
         if self._sizes.get(number) == nbytes:
             return
         self._sizes[number] = nbytes
-        site = birth.site if birth else None
+        site = birth[1] if birth else None
         phase = site.phase if site else None
         self._changes.append(Change(number, nbytes, role_by_birth(site), phase))
 
@@ -443,7 +439,7 @@ class PeakLookout(LiveBytes):
         alive = [*self._alive, *(self._idle.values() if self._scope.is_whole else ())]
         if self.peak_moment != self._expected or not alive:
             return None
-        op, site = (self._peak.op, self._peak.site) if self._peak else ("", None)
+        op, site = self._peak or ("", None)
         idle = self._unused if self._scope.is_whole else {}
         for key, size in idle.items():
             self._course.was_there(key, size, self._claimed_before.get(key))
@@ -472,7 +468,7 @@ class PeakLookout(LiveBytes):
     def _see(self, values: Any) -> None:
         super()._see(values)
         if self._moment == self._expected:
-            self._peak = _Event(op=self._op, site=self._site())
+            self._peak = (self._op, self._site())
             self._look()
 
     def _look(self) -> None:
@@ -501,10 +497,10 @@ class PeakLookout(LiveBytes):
     def _meet(self, storage: Any) -> None:
         """Remember what made *storage*; what was made elsewhere is an input."""
         super()._meet(storage)
-        event = _Event(op=self._op, site=self._site())
+        op, site = self._op, self._site()
         if not self._is_result:
-            event = _Event(op="", site=replace(event.site, phase=Phase.DATA))
-        self._births[key_of(storage)] = event
+            op, site = "", replace(site, phase=Phase.DATA)
+        self._births[key_of(storage)] = (op, site)
 
     def _site(self) -> Site:
         """Return the running line; in autograd's thread, the line that waits for it."""
@@ -555,7 +551,7 @@ class _Births(PeakLookout):
         self._made = [
             (self._watched[key], self._used.get(key, 0), event)
             for key, event in self._births.items()
-            if event.op and key in self._watched
+            if event[0] and key in self._watched
         ]
         super().forget()
 
@@ -578,9 +574,9 @@ class _Births(PeakLookout):
 
 
 def _held(made: Iterable[tuple[int, _Event]], kind: FindingKind) -> tuple[Finding, ...]:
-    return held_by_place(((size, e.op, e.site) for size, e in made), kind)
+    return held_by_place(((size, op, site) for size, (op, site) in made), kind)
 
 
 def _alive(nbytes: int, role: StorageRole | None, birth: _Event | None) -> LiveBlock:
-    op, site = ("", None) if birth is None else (birth.op, birth.site)
+    op, site = birth or ("", None)
     return LiveBlock(nbytes=nbytes, role=role or role_by_birth(site), op=op, site=site)

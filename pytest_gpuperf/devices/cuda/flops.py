@@ -10,11 +10,11 @@ from typing import Any
 from typing import Final
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from ..base import AtPeak
 from ..base import Step
+from ..dispatch import Watching
 from ..dispatch import eager
 from ..dispatch import redispatch
 
@@ -45,16 +45,11 @@ def flops_of_step(
     return dict(counting.flops)
 
 
-class _Counting(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+class _Counting(Watching):
     def __init__(self, tf32: Mapping[str, bool]) -> None:
         super().__init__()
         self.flops: Counter[str] = Counter()
         self._tf32 = tf32
-
-    @classmethod
-    def _should_skip_dynamo(cls) -> bool:
-        """Keep torch from loading dynamo, for seconds, to keep this mode out of it."""
-        return False
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -121,18 +116,19 @@ def at_peak(flops: Mapping[str, int], name: str, given: Mapping[str, float]) -> 
     Peaks in TFLOP/s that are *given* come before those of the table.
     """
     if not any(flops.values()):
-        return AtPeak(why="torch's formulas count no operation of this step")
+        return None, "torch's formulas count no operation of this step"
     peaks = {**PEAK_TFLOPS.get(name, {}), **given}
     unknown = sorted(precision for precision in flops if precision not in peaks)
     if unknown:
         key = ", ".join(f"{precision}=..." for precision in unknown)
-        return AtPeak(
-            why=f"no peak of {name} in {' and '.join(unknown)} is known: set the ini key "
+        why = (
+            f"no peak of {name} in {' and '.join(unknown)} is known: set the ini key "
             f"gpuperf_peak_tflops = {key}, in dense TFLOP/s"
         )
+        return None, why
     seconds = {p: count / (peaks[p] * 1e12) for p, count in flops.items()}
     parts = (
         f"{count / 1e9:.4g} GFLOP in {p} at {peaks[p]:g} TFLOP/s"
         for p, count in flops.items()
     )
-    return AtPeak(ms=1e3 * sum(seconds.values()), why=" and ".join(parts))
+    return 1e3 * sum(seconds.values()), " and ".join(parts)

@@ -206,14 +206,16 @@ class CachingAllocator:
         pool = self._free[wanted <= SMALL_BYTES]
         return _place(pool, wanted) < len(pool)
 
-    def empty_cache(self) -> None:
-        """Give back the segments of which nothing is in use."""
+    def empty_cache(self) -> bool:
+        """Give back the segments of which nothing is in use; return if there were any."""
+        before = self.segments.now
         for is_small, pool in self._free.items():
             for block in pool:
                 if block.is_whole:
                     self.reserved.fall(block.nbytes)
                     self.segments.fall(1)
             self._free[is_small] = [block for block in pool if not block.is_whole]
+        return self.segments.now < before
 
     def reset_peaks(self) -> None:
         """Let all peaks start at what is now."""

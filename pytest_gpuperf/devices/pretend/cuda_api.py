@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from ...errors import StepError
 from ...model.finding import FindingKind
 from ..source_lines import torch_path
 from . import streams
+from .allocator import settings_against_reserved
 from .device_names import CUDA
 from .device_names import cuda_tensor_types
 from .device_names import index_of
@@ -37,66 +39,43 @@ from .specification import PROPERTIES
 # Answers of ``torch.cuda`` about memory, taken from the simulated allocator.
 
 
-def memory_stats(device: Any = None) -> dict[str, int]:
-    """``torch.cuda.memory_stats``: all pools together, and 0 for each of them."""
-    index_of(device)
-    return defaultdict(int, _device().statistics())
+def _about(answer: Callable[[], Any]) -> Callable[..., Any]:
+    """Make a function of a *device* that returns *answer*, if that is one."""
+
+    def answered(device: Any = None) -> Any:
+        index_of(device)
+        return answer()
+
+    return answered
 
 
-def memory_allocated(device: Any = None) -> int:
-    """``torch.cuda.memory_allocated``; 0 while nobody watches memory."""
-    index_of(device)
-    return _device().allocator.allocated.now
+def _device() -> DeviceMemory:
+    """Return the memory of the device; an empty one while nobody watches it."""
+    return DeviceMemory() if PRETEND_MEMORY.live is None else PRETEND_MEMORY.live.device
 
 
-def max_memory_allocated(device: Any = None) -> int:
-    """``torch.cuda.max_memory_allocated``; 0 while nobody watches memory."""
-    index_of(device)
-    return _device().allocator.allocated.peak
-
-
-def memory_reserved(device: Any = None) -> int:
-    """``torch.cuda.memory_reserved``; 0 while nobody watches memory."""
-    index_of(device)
-    return _device().allocator.reserved.now
-
-
-def max_memory_reserved(device: Any = None) -> int:
-    """``torch.cuda.max_memory_reserved``; 0 while nobody watches memory."""
-    index_of(device)
-    return _device().allocator.reserved.peak
-
-
-def reset_peak(device: Any = None) -> None:
-    """``torch.cuda.reset_peak_memory_stats``, which no prediction depends on."""
-    index_of(device)
+def _reset_peak() -> None:
     if PRETEND_MEMORY.live is not None:
         PRETEND_MEMORY.live.reset_peak()
 
 
-def reset_accumulated(device: Any = None) -> None:
-    """``torch.cuda.reset_accumulated_memory_stats``."""
-    index_of(device)
-    _device().reset_sums()
-
-
 def empty_cache() -> None:
     """``torch.cuda.empty_cache``: what is cached goes back to the device."""
+    live = PRETEND_MEMORY.live
+    frees = live is not None and live.empty_cache()
+    is_known = frees and settings_against_reserved(os.environ) is None
     WATCH.wait(
-        FindingKind.MAYBE,
+        FindingKind.SYNC if is_known else FindingKind.MAYBE,
         "torch.cuda.empty_cache",
-        "cudaFree waits for the device, if blocks are cached, and the next step "
-        "takes them from the driver again",
+        f"cudaFree waits for the device{'' if is_known else ', if blocks are cached'}, "
+        "and the next step takes them from the driver again",
     )
-    if PRETEND_MEMORY.live is not None:
-        PRETEND_MEMORY.live.empty_cache()
 
 
-def memory_info(device: Any = None) -> tuple[int, int]:
+def _memory_info() -> tuple[int, int]:
     """``torch.cuda.mem_get_info``: all of it is free but what is reserved."""
-    index_of(device)
     total = PRETEND_MEMORY.room.total_bytes
-    return max(0, total - memory_reserved()), total
+    return max(0, total - _device().allocator.reserved.now), total
 
 
 def set_fraction(fraction: float, device: Any = None) -> None:
@@ -108,31 +87,26 @@ def set_fraction(fraction: float, device: Any = None) -> None:
     PRETEND_MEMORY.let_take(fraction)
 
 
-def fraction(device: Any = None) -> float:
-    """``torch.cuda.get_per_process_memory_fraction``."""
-    index_of(device)
-    return PRETEND_MEMORY.share
-
-
-def _device() -> DeviceMemory:
-    return DeviceMemory() if PRETEND_MEMORY.live is None else PRETEND_MEMORY.live.device
-
+_now_reserved = _about(lambda: _device().allocator.reserved.now)
+_most_reserved = _about(lambda: _device().allocator.reserved.peak)
+_forget_peak = _about(_reset_peak)
 
 MEMORY_ANSWERS = {
     "empty_cache": empty_cache,
-    "get_per_process_memory_fraction": fraction,
-    "max_memory_allocated": max_memory_allocated,
-    "max_memory_cached": max_memory_reserved,
-    "max_memory_reserved": max_memory_reserved,
-    "mem_get_info": memory_info,
-    "memory_allocated": memory_allocated,
-    "memory_cached": memory_reserved,
-    "memory_reserved": memory_reserved,
-    "memory_stats": memory_stats,
-    "reset_accumulated_memory_stats": reset_accumulated,
-    "reset_max_memory_allocated": reset_peak,
-    "reset_max_memory_cached": reset_peak,
-    "reset_peak_memory_stats": reset_peak,
+    "get_per_process_memory_fraction": _about(lambda: PRETEND_MEMORY.share),
+    "max_memory_allocated": _about(lambda: _device().allocator.allocated.peak),
+    "max_memory_cached": _most_reserved,
+    "max_memory_reserved": _most_reserved,
+    "mem_get_info": _about(_memory_info),
+    "memory_allocated": _about(lambda: _device().allocator.allocated.now),
+    "memory_cached": _now_reserved,
+    "memory_reserved": _now_reserved,
+    # All pools together, and 0 for each of them.
+    "memory_stats": _about(lambda: defaultdict(int, _device().statistics())),
+    "reset_accumulated_memory_stats": _about(lambda: _device().reset_sums()),
+    "reset_max_memory_allocated": _forget_peak,
+    "reset_max_memory_cached": _forget_peak,
+    "reset_peak_memory_stats": _forget_peak,
     "set_per_process_memory_fraction": set_fraction,
 }
 
@@ -255,40 +229,17 @@ def profiler_patches() -> Iterator[Patch]:
     yield Patch(autograd_profiler.emit_nvtx, "__exit__", _end_marks)
 
 
-def synchronize(device: Any = None) -> None:
-    """``torch.cuda.synchronize``."""
-    index_of(device)
-    WATCH.sync("torch.cuda.synchronize", "waits for the device")
+def _synchronize(name: str) -> Callable[..., Any]:
+    return _about(
+        lambda: WATCH.sync(f"torch.{name}.synchronize", "waits for the device")
+    )
 
 
-def synchronize_accelerator(device: Any = None) -> None:
-    """``torch.accelerator.synchronize``."""
-    index_of(device)
-    WATCH.sync("torch.accelerator.synchronize", "waits for the device")
+current_stream = _about(streams.default_stream)
+"""The one stream there is."""
 
-
-def current_stream(device: Any = None) -> streams.Stream:
-    """The one stream there is."""
-    index_of(device)
-    return streams.default_stream()
-
-
-def properties(device: Any = None) -> SimpleNamespace:
-    """``torch.cuda.get_device_properties``."""
-    index_of(device)
-    return PROPERTIES
-
-
-def device_name(device: Any = None) -> str:
-    """``torch.cuda.get_device_name``."""
-    index_of(device)
-    return PRETEND_NAME
-
-
-def capability(device: Any = None) -> tuple[int, int]:
-    """``torch.cuda.get_device_capability``."""
-    index_of(device)
-    return CAPABILITY
+capability = _about(lambda: CAPABILITY)
+"""``torch.cuda.get_device_capability``."""
 
 
 def set_device(device: Any) -> None:
@@ -327,11 +278,11 @@ def answers() -> dict[str, Any]:
         "_initialized": True,
         "_lazy_init": lazy_init,
         "_cudart": CUDART,
-        "synchronize": synchronize,
+        "synchronize": _synchronize("cuda"),
         "current_stream": current_stream,
         "default_stream": current_stream,
-        "get_device_properties": properties,
-        "get_device_name": device_name,
+        "get_device_properties": _about(lambda: PROPERTIES),
+        "get_device_name": _about(lambda: PRETEND_NAME),
         "get_device_capability": capability,
         "get_arch_list": _always(["sm_90"]),
         "get_sync_debug_mode": _always(0),
@@ -340,7 +291,7 @@ def answers() -> dict[str, Any]:
         "get_rng_state_all": lambda: [rng_state()],
         "set_rng_state": set_rng_state,
         "set_rng_state_all": set_rng_states,
-        "memory_stats_as_nested_dict": _counts,
+        "memory_stats_as_nested_dict": lambda *_, **__: defaultdict(int),
         "memory_snapshot": _always([]),
         "_snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
         "list_gpu_processes": _always("the simulated GPU runs no processes"),
@@ -400,7 +351,7 @@ def _accelerator(mine: dict[str, Any]) -> Iterator[Patch]:
         "set_device_idx": set_device,
         "set_device_index": set_device,
         "set_stream": _always(None),
-        "synchronize": synchronize_accelerator,
+        "synchronize": _synchronize("accelerator"),
     }
     memory = {n: v for n, v in mine.items() if "memory" in n}
     for name, value in {**memory, **same, **own}.items():
@@ -415,7 +366,3 @@ def _always(answer: Any) -> Callable[..., Any]:
         return answer
 
     return answered
-
-
-def _counts(*_: object, **__: object) -> dict[str, int]:
-    return defaultdict(int)

@@ -47,7 +47,7 @@ from .operation import NOTHING_MORE
 from .operation import OpCall
 from .operation import Temporaries
 from .recorder import WATCH
-from .sync_rule import SyncRule
+from .sync_conditions import SyncRule
 from .sync_rules import INDEXING
 from .tensor import SHOWN
 from .tensor import Ghost
@@ -554,10 +554,10 @@ def _see(tensor: Any, place: int) -> None:
     """Let an output be born, with what its kernel takes around it and after it."""
     if (live := PRETEND_MEMORY.live) is None or tensor is None:
         return
-    extra = live.at_outputs.get(place, NOTHING_MORE)
-    with taken(*extra.around):
+    around, after = live.at_outputs.get(place, NOTHING_MORE)
+    with taken(*around):
         live.see(tensor)
-    with taken(*extra.after):
+    with taken(*after):
         pass
 
 

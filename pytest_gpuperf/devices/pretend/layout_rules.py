@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from .sync_conditions import SyncRule
 from .sync_conditions import along_sparse
 from .sync_conditions import grows_beyond_itself
 from .sync_conditions import has_several
@@ -19,7 +20,6 @@ from .sync_conditions import sums_some
 from .sync_conditions import sums_uncoalesced
 from .sync_conditions import uncoalesced
 from .sync_conditions import without
-from .sync_rule import SyncRule
 
 
 LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (

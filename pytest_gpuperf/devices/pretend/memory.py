@@ -74,10 +74,10 @@ class DeviceMemory:
         """Take back the block of *number*."""
         self.allocator.free(number)
 
-    def empty_cache(self, *, retry: bool) -> None:
-        """Give cached segments back to the device."""
+    def empty_cache(self, *, retry: bool) -> bool:
+        """Give cached segments back to the device; return if there were any."""
         self.retries += retry
-        self.allocator.empty_cache()
+        return self.allocator.empty_cache()
 
     def reset_sums(self) -> None:
         """Count from now on what comes and goes."""
@@ -196,7 +196,8 @@ class LiveMemory:
     ``max_memory_allocated`` would say: sizes rounded as the allocator rounds them.
     ``site`` returns the running line, or is ``None`` if sites are not recorded.
     ``device`` gives the storages, as long as it has *room*. ``several_streams`` says
-    that more than one stream took memory, ``at_outputs`` what the kernel that runs takes
+    that more than one stream took memory, ``is_emptied`` that the code has emptied the
+    cache, ``at_outputs`` what the kernel that runs takes
     beside its outputs.
     """
 
@@ -210,6 +211,7 @@ class LiveMemory:
         self.now_bytes = 0
         self.peak_bytes = 0
         self.several_streams = False
+        self.is_emptied = False
         self.unjudged: dict[tuple[str, str], None] = {}
         self.before_birth: Callable[[], None] | None = None
         self.on_birth: Callable[[int], None] | None = None
@@ -316,10 +318,14 @@ class LiveMemory:
         self.peak_bytes = self.now_bytes
         self.device.allocator.reset_peaks()
 
-    def empty_cache(self, *, retry: bool = False) -> None:
-        """``torch.cuda.empty_cache``, or what the allocator does before it gives up."""
-        self.device.empty_cache(retry=retry)
+    def empty_cache(self, *, retry: bool = False) -> bool:
+        """``torch.cuda.empty_cache``, or what the allocator does before it gives up.
+
+        Returns whether something was cached.
+        """
+        self.is_emptied = self.is_emptied or not retry
         self.events.append(MemoryEvent(0, 0, self.op, retry=retry))
+        return self.device.empty_cache(retry=retry)
 
     def _born(self, nbytes: int, *, workspace: bool = False) -> int:
         """Raise ``torch.OutOfMemoryError`` if the device is too small."""

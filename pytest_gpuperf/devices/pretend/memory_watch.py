@@ -35,7 +35,6 @@ from ..memory_picture import Picture
 from ..memory_picture import held_by_place
 from .allocator import rounded
 from .backward_rules import ENGINE_ALONE
-from .loop_memory import LoopMemory
 from .memory import PRETEND_MEMORY
 from .memory import LiveMemory
 from .memory import MemoryEvent
@@ -47,6 +46,7 @@ from .memory import watched
 from .program_steps import ProgramSteps
 from .recorder import WATCH
 from .step_picture import Lookout
+from .step_picture import LoopMemory
 from .step_picture import site_here
 from .tensor import Ghost
 
@@ -86,6 +86,15 @@ class MemoryAudit:
         """
         with unrecorded():
             self.recorded_step(partial(_drop_result, run))
+
+    def located_step(self, run: Callable[[], object], root: str) -> None:
+        """Do as ``step``, and record the lines that take memory.
+
+        Lines below the directory *root* are the project's.
+        """
+        self.live.site = partial(site_here, root)
+        self.step(run)
+        self.live.site = None
 
     def recorded_step(self, run: Callable[[], T]) -> T:
         """Run one step as any other, and return what it returns."""
@@ -153,9 +162,7 @@ class MemoryAudit:
         Lines below the directory *root* are the project's.
         """
         first = len(self.live.events)
-        self.live.site = partial(site_here, root)
-        self.step(next(steps))
-        self.live.site = None
+        self.located_step(next(steps), root)
         last = len(self.live.events)
         self.step(next(steps))
         alive = alive_at(self.live.events, len(self.live.events) - 1)

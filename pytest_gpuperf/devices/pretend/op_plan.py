@@ -35,7 +35,7 @@ from .modules import COMPOSED_FOR_CUDA
 from .recurrent import CUDNN_FLOPS
 from .recurrent import CUDNN_KERNELS
 from .recurrent import RECURRENT_LAYERS
-from .sync_rule import SyncRule
+from .sync_conditions import SyncRule
 from .sync_rules import INDEXING
 from .sync_rules import SYNC_RULES
 from .sync_rules import rules_by_op

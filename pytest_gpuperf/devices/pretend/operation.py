@@ -65,9 +65,14 @@ class OpCall:
         """Count the index tensors on the device that are masks, or are none."""
         return sum(self._on_device(i) for i in self._indices(masks=masks))
 
-    def host_indices(self, *, masks: bool) -> int:
-        """Count the index tensors on the host that are masks, or are none."""
-        return sum(not self._on_device(i) for i in self._indices(masks=masks))
+    def host_indices(self) -> int:
+        """Count the index tensors on the host that are no masks."""
+        return sum(not self._on_device(i) for i in self._indices(masks=False))
+
+    def dimensions_of_host_masks(self) -> int:
+        """Count what masks on the host become: places in each of their dimensions."""
+        masks = self._indices(masks=True)
+        return sum(int(mask.dim()) for mask in masks if not self._on_device(mask))
 
     def is_any_on_device(self) -> bool:
         """Whether any tensor is on the device."""
@@ -81,15 +86,10 @@ class OpCall:
 # What an operation takes from the allocator besides its outputs.
 
 
-@dataclass(frozen=True, slots=True)
-class AtOutput:
-    """Bytes that are taken around the birth of one output, or right after it."""
+AtOutput = tuple[Sequence[int], Sequence[int]]
+"""Bytes that are taken around the birth of one output, and right after it."""
 
-    around: Sequence[int] = ()
-    after: Sequence[int] = ()
-
-
-NOTHING_MORE: Final = AtOutput()
+NOTHING_MORE: Final[AtOutput] = ((), ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,8 +44,8 @@ class ProgramSteps:
     def __init__(self, root: str, begin: Begin) -> None:
         self._begin = begin
         self._optimizers = OptimizerSteps()
-        self._backwards = BackwardSteps(root)
-        self._batches = BatchSteps()
+        self._backwards = MostCounted()
+        self._batches = MostCounted()
         self._root = root
         self._graphs = CapturedGraphs(root)
         self._undo = ExitStack()
@@ -82,10 +82,7 @@ class ProgramSteps:
     def _replayed(self, graph: object) -> None:
         does = self._graphs.marks.get(graph)
         if does is StepMark.BACKWARD and not self._graphs.steps_of(does):
-            self._optimizers, self._backwards = (
-                OptimizerSteps(),
-                BackwardSteps(self._root),
-            )
+            self._optimizers, self._backwards = OptimizerSteps(), MostCounted()
         is_new = self._graphs.count(graph)
         trains = self._optimizers.steps or self._backwards.steps
         if does is StepMark.BACKWARD:
@@ -107,13 +104,13 @@ class ProgramSteps:
         if self._optimizers.steps or self._graphs.steps_of(StepMark.OPTIMIZER):
             return
         before = self._backwards.steps
-        self._backwards.count()
+        self._backwards.count(_place(self._root))
         if self._backwards.steps > before:
             self._begin(StepMark.BACKWARD, self._backwards.steps)
 
     def _batch_taken(self, dataset: object) -> None:
         before = self._batches.steps
-        self._batches.count(dataset)
+        self._batches.count(id(dataset))
         # The first batch begins the first step, and the second one ends it.
         trains = self._optimizers.steps or self._backwards.steps
         is_marked = trains or self._graphs.are_replayed
@@ -228,20 +225,23 @@ class CapturedGraphs:
         yield Patch(base, "replay", noticed)
 
 
-class BackwardSteps:
-    """Counts the backwards of the line that begins most; two lines of a loop make one step."""
+class MostCounted:
+    """Counts by what made a step: the one with most tells how many there were.
 
-    def __init__(self, root: str) -> None:
-        self._root = root
-        self._counts: Counter[Place | None] = Counter()
+    Of backwards it is the line, as two lines of a loop make one step; of batches the
+    dataset: its passes add up.
+    """
 
-    def count(self) -> None:
-        """Count a backward of the line of the project that runs now."""
-        self._counts[_place(self._root)] += 1
+    def __init__(self) -> None:
+        self._counts: Counter[object] = Counter()
+
+    def count(self, made_by: object) -> None:
+        """Count one of what it was *made_by*."""
+        self._counts[made_by] += 1
 
     @property
     def steps(self) -> int:
-        """Backwards so far."""
+        """Steps so far."""
         return max(self._counts.values(), default=0)
 
 
@@ -259,22 +259,6 @@ def _noticed_backwards(notice: Callable[[], object]) -> Iterator[Patch]:
             notice()
 
     yield Patch(base, "backward", gone_back)
-
-
-class BatchSteps:
-    """Counts the batches of the loader that gives most; its passes add up."""
-
-    def __init__(self) -> None:
-        self._counts: dict[int, int] = {}
-
-    def count(self, dataset: object) -> None:
-        """Count a batch of *dataset*."""
-        self._counts[id(dataset)] = self._counts.get(id(dataset), 0) + 1
-
-    @property
-    def steps(self) -> int:
-        """Batches so far."""
-        return max(self._counts.values(), default=0)
 
 
 def _noticed_batches(notice: Callable[[object], object]) -> Iterator[Patch]:

@@ -23,14 +23,15 @@ import torch
 
 from .kernels import HALVES
 from .memory import PRETEND_MEMORY
+from .memory import seen
+from .memory import taken
 from .operation import OpCall
-from .recurrent_memory import RecurrentMemory
-from .recurrent_memory import reserve_bytes
+from .operation import copies_of
+from .operation import nbytes_of
 from .recurrent_steps import OwnLayer
 from .recurrent_weights import MODES
 from .recurrent_weights import buffer_of
 from .recurrent_weights import flat_layout
-from .recurrent_weights import is_whole
 from .recurrent_weights import views_of
 
 
@@ -110,8 +111,8 @@ def cudnn_rnn(*args: Any) -> tuple[Any, ...]:
     results = [_by_step(output, layer), *last]
     buffer = call["weight_buf"]
     if buffer is None:
-        layout = flat_layout(call["weight"], call["weight_stride0"])
-        buffer = tensor.new_zeros(layout.total)
+        _, total = flat_layout(call["weight"], call["weight_stride0"])
+        buffer = tensor.new_zeros(total)
     RecurrentMemory(call).forward(results, buffer, reserve)
     nothing = [tensor.new_empty(0)] * (STATES - len(last))
     return *results, *nothing, reserve, buffer
@@ -176,10 +177,10 @@ def _made(gradient: Any, like: Any) -> Any:
 
 def _in_one_piece(call: OpCall, gradients: Sequence[Any]) -> list[Any]:
     """Let *gradients* be parts of one tensor, as the weights are; those with biases."""
-    layout = flat_layout(gradients, call["weight_stride0"])
-    if not is_whole(layout, gradients):
+    places, total = flat_layout(gradients, call["weight_stride0"])
+    if total != sum(int(gradient.numel()) for gradient in gradients):
         return [each.contiguous() for each in gradients]
-    parts = views_of(gradients[0].new_zeros(layout.total), layout, gradients)
+    parts = views_of(gradients[0].new_zeros(total), places, gradients)
     for part, gradient in zip(parts, gradients, strict=True):
         part.copy_(gradient)
     return parts
@@ -431,3 +432,85 @@ RECURRENT_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     for variant, kernel in (("input", _padded), ("data", _packed))
 }
 """Kernels for the ghosts' device, by overload."""
+
+
+# What cuDNN's recurrent layers take, in the order of ``cudnn/RNN.cpp``.
+#
+# torch asks cuDNN how much that needs for itself, and NVIDIA publishes no formula. What
+# backward cannot do without is assumed: in training the gates and the state of each step
+# are kept, and while a kernel runs there are the states once more.
+
+GATES: Final = (1, 1, 4, 3)
+"""By cuDNN's number of the layer."""
+
+
+def states_bytes(call: OpCall) -> int:
+    """Bytes of the states of each row, step and layer; a packed one counts as padded."""
+    tensor, lengths = call["input"], call["batch_sizes"]
+    steps = len(lengths) * lengths[0] if lengths else tensor.shape[:-1].numel()
+    layers = call["num_layers"] * (1 + call["bidirectional"])
+    return int(steps * layers * call["hidden_size"] * tensor.element_size())
+
+
+def reserve_bytes(call: OpCall) -> int:
+    """Bytes that are kept for backward."""
+    return (GATES[call["mode"]] + 1) * states_bytes(call) if call["train"] else 0
+
+
+@dataclass(frozen=True, slots=True)
+class RecurrentMemory:
+    """What one of the two operations takes, from its arguments."""
+
+    call: OpCall
+
+    def forward(self, results: Sequence[Any], buffer: Any, reserve: Any) -> None:
+        """Let outputs, states, weights in one piece and what is kept for backward be born."""
+        with taken(*copies_of(self._by_step("input"))):
+            seen(*results, buffer)
+            with taken(states_bytes(self.call)):
+                seen(reserve)
+
+    def backward(self, gradients: Sequence[Any], of_weights: Sequence[Any]) -> None:
+        """Let the gradients be born, those of the weights after the others."""
+        call = self.call
+        with taken(*self._missing()):
+            given = [call["grad_hy"], call["grad_cy"]]
+            tensors = [self._by_step("input"), self._by_step("grad_output")]
+            with taken(*copies_of(*tensors)):
+                seen(gradients[0])
+                with taken(*copies_of(*given)):
+                    seen(*gradients[1:])
+                    with taken(states_bytes(call)):
+                        pass
+            if of_weights:
+                self._weights(of_weights)
+
+    def _weights(self, gradients: Sequence[Any]) -> None:
+        call = self.call
+        flat = 0 if _share_memory(gradients) else nbytes_of(call["weight_buf"])
+        with taken(*copies_of(self._by_step("input"))), taken(flat):
+            seen(None if flat else gradients[0])
+            with taken(states_bytes(call)):
+                seen(*gradients)
+
+    def _missing(self) -> Iterator[int]:
+        """Zeros in place of gradients that nobody gave."""
+        for grad, like in (
+            ("grad_output", "output"),
+            ("grad_hy", "hx"),
+            ("grad_cy", "cx"),
+        ):
+            if self.call[grad] is None and self.call[like] is not None:
+                yield nbytes_of(self.call[like])
+
+    def _by_step(self, name: str) -> Any:
+        """Return the tensor *name* with the steps before the rows."""
+        tensor, call = self.call[name], self.call
+        if tensor is None or not call["batch_first"] or call["batch_sizes"]:
+            return tensor
+        return tensor.transpose(0, 1)
+
+
+def _share_memory(tensors: Sequence[Any]) -> bool:
+    first = tensors[0].untyped_storage()._cdata  # noqa: SLF001, as in ``memory``
+    return all(t.untyped_storage()._cdata == first for t in tensors)  # noqa: SLF001

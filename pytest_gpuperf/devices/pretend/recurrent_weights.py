@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
@@ -23,17 +22,10 @@ from .patches import patched
 from .patches import when_loaded
 
 
-@dataclass(frozen=True, slots=True)
-class FlatLayout:
-    """How many numbers lie before each weight, and how many there are in all."""
+def flat_layout(weights: Sequence[Any], per_layer: int) -> tuple[list[int], int]:
+    """Return how many numbers lie before each weight, and how many there are in all.
 
-    places: tuple[int, ...]
-    total: int
-
-
-def flat_layout(weights: Sequence[Any], per_layer: int) -> FlatLayout:
-    """All matrices layer by layer, and behind them the biases, also where there are none.
-
+    All matrices come layer by layer, and behind them the biases, also where there are none.
     There are *per_layer* weights in each direction of a layer.
     """
     places, total = [0] * len(weights), 0
@@ -44,20 +36,15 @@ def flat_layout(weights: Sequence[Any], per_layer: int) -> FlatLayout:
         total += weights[place].numel()
     if not biases:
         total += sum(2 * weight.size(0) for weight in weights[::per_layer])
-    return FlatLayout(tuple(places), total)
+    return places, total
 
 
-def is_whole(layout: FlatLayout, weights: Sequence[Any]) -> bool:
-    """Whether all *weights* have biases, and their piece has nothing else."""
-    return layout.total == sum(int(weight.numel()) for weight in weights)
-
-
-def views_of(buffer: Any, layout: FlatLayout, weights: Sequence[Any]) -> list[Any]:
+def views_of(buffer: Any, places: Sequence[int], weights: Sequence[Any]) -> list[Any]:
     """Return the parts of *buffer*, as tensors of their own for autograd."""
     storage = buffer.untyped_storage()
     return [
         buffer.new_empty(0).set_(storage, place, weight.shape, _dense(weight.shape))
-        for place, weight in zip(layout.places, weights, strict=True)
+        for place, weight in zip(places, weights, strict=True)
     ]
 
 
@@ -69,9 +56,9 @@ def copied(
     weights: Sequence[Any], per_layer: int, dtype: torch.dtype
 ) -> tuple[Any, list[Any]]:
     """Return a new piece with a copy of *weights*, and its parts."""
-    layout = flat_layout(weights, per_layer)
-    buffer = torch.zeros(layout.total, dtype=dtype, device=weights[0].device)
-    parts = views_of(buffer, layout, weights)
+    places, total = flat_layout(weights, per_layer)
+    buffer = torch.zeros(total, dtype=dtype, device=weights[0].device)
+    parts = views_of(buffer, places, weights)
     for part, weight in zip(parts, weights, strict=True):
         part.copy_(weight)
     return buffer, parts
@@ -88,17 +75,17 @@ def flatten(weights: Sequence[Any], per_layer: int, *_: object) -> Any:
 
 def buffer_of(weights: Sequence[Any], per_layer: int) -> Any:
     """Return the piece in which *weights* lie, ``None`` if they do not (``try_get_weight_buf``)."""
-    layout = flat_layout(weights, per_layer)
+    places, total = flat_layout(weights, per_layer)
     insides = [weight.inside for weight in weights]
     first = insides[0].untyped_storage()
-    for place, inside in zip(layout.places, insides, strict=True):
+    for place, inside in zip(places, insides, strict=True):
         storage = inside.untyped_storage()._cdata  # noqa: SLF001, as in ``memory``
         if storage != first._cdata or inside.storage_offset() != place:  # noqa: SLF001
             return None
-    if first.nbytes() < layout.total * insides[0].element_size():
+    if first.nbytes() < total * insides[0].element_size():
         return None
     storage = weights[0].untyped_storage()
-    return weights[0].new_empty(0).set_(storage, 0, (layout.total,), (1,))
+    return weights[0].new_empty(0).set_(storage, 0, (total,), (1,))
 
 
 FLATTENING: Final[Mapping[str, Callable[..., Any]]] = {

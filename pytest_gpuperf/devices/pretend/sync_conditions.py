@@ -1,14 +1,17 @@
-"""Conditions of the sync rules: each returns how often its rule applies to a call."""
+"""A sync rule, and the conditions: each returns how often its rule applies to a call."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
 import torch
 
+from ...model.finding import FindingKind
 from .operation import OpCall
 
 
@@ -172,11 +175,6 @@ def without(name: str) -> Condition:
     return lambda call: int(call.is_any_on_device() and call[name] is None)
 
 
-def without_dim(call: OpCall) -> int:
-    """Over all elements, not along one dimension."""
-    return int(call.is_any_on_device() and call["dim"] is None)
-
-
 def size_unknown(call: OpCall) -> int:
     """``repeat_interleave`` of device repeats without ``output_size``."""
     return int(call.on_device("repeats") and call["output_size"] is None)
@@ -218,15 +216,15 @@ def device_masks(call: OpCall) -> int:
 
 
 def host_masks(call: OpCall) -> int:
-    """Once for each mask on the host."""
-    return call.host_indices(masks=True) if _on_device_self(call) else 0
+    """Once for each dimension of a mask on the host."""
+    return call.dimensions_of_host_masks() if _on_device_self(call) else 0
 
 
 def host_positions(call: OpCall) -> int:
     """Once for each index tensor on the host that is no mask."""
     if not _on_device_self(call) or _masks(call):
         return 0
-    return call.host_indices(masks=False)
+    return call.host_indices()
 
 
 def host_number(call: OpCall) -> int:
@@ -352,3 +350,89 @@ def _elements(tensor: Any) -> bool:
 def _inside(tensor: Any) -> Any:
     """Return the tensor inside: to ask the ghost would count as an operation."""
     return tensor.inside
+
+
+# The polynomials by which torch computes ``matrix_exp``: their degree follows the norm.
+#
+# The bounds of the norms and the coefficients are those of ``mexp`` in torch's
+# LinearAlgebra.cpp, after P. Bader, S. Blanes and F. Casas, "Computing the Matrix
+# Exponential with an Optimized Taylor Polynomial Approximation", Mathematics 7 (2019)
+# 1174.
+
+HIGHEST_DEGREE: Final = 18
+"""Beyond the last bound the matrix is scaled, and the result squared; also that of a batch."""
+
+DEGREES: Final = (1, 2, 4, 8, 12)
+SINGLE_BOUNDS: Final = (1.1921e-07, 5.9789e-04, 5.1166e-02, 5.8005e-01, 1.4617)
+DOUBLE_BOUNDS: Final = (2.2204e-16, 2.5810e-08, 3.3972e-04, 4.9912e-02, 2.9962e-01)
+
+COEFFICIENTS: Final[Mapping[int, tuple[int, ...]]] = {
+    4: (3, 4),
+    8: (2, 4, 2, 5),
+    12: (16,),
+    18: (25,),
+}
+"""Numbers that are copied to the GPU, one copy each, by degree."""
+
+
+def of_degree(degree: int) -> Condition:
+    """The polynomial has this degree."""
+    return lambda call: int(_degree(call) == degree)
+
+
+def one_of_highest_degree(call: OpCall) -> int:
+    """A single matrix of a large norm."""
+    return one_matrix(call) and int(_degree(call) == HIGHEST_DEGREE)
+
+
+def numbers(count: int) -> Condition:
+    """Bytes of so many elements, or of their absolute values."""
+    return lambda call: count * int(next(call.tensors()).element_size())
+
+
+def two_places(_: OpCall) -> int:
+    """Bytes of two indices."""
+    return 2 * int(torch.int64.itemsize)
+
+
+def _degree(call: OpCall) -> int:
+    """The degree, or 0 if nothing is computed or the values are not known."""
+    if several_matrices(call):
+        return HIGHEST_DEGREE
+    matrix = next(call.tensors())
+    if not one_matrix(call) or matrix.inside.is_meta:
+        return 0
+    norm = _norm(matrix.inside)
+    is_double = matrix.dtype in {torch.float64, torch.complex128}
+    bounds = DOUBLE_BOUNDS if is_double else SINGLE_BOUNDS
+    fitting = (d for d, most in zip(DEGREES, bounds, strict=True) if norm <= most)
+    return next(fitting, HIGHEST_DEGREE)
+
+
+def _norm(inside: Any) -> float:
+    """The largest sum of absolute values of a column."""
+    return float(inside.detach().abs().sum(-2).max())
+
+
+# One claim: which operations wait, when, how often and by what evidence.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncRule:
+    """Each of ``ops`` waits ``count`` times as often as ``when`` says.
+
+    It is true from torch ``since`` on and below ``until``, if that is given. ``source``
+    is where the claim comes from. ``copied`` says how many bytes each of them copies to
+    the device from pageable memory, if any, and ``read_back`` how many to such memory.
+    """
+
+    ops: tuple[str, ...]
+    when: Condition
+    reason: str
+    source: str
+    count: int = 1
+    kind: FindingKind = FindingKind.SYNC
+    since: tuple[int, int] = (2, 6)
+    until: tuple[int, int] | None = None
+    copied: Condition | None = None
+    read_back: Condition | None = None

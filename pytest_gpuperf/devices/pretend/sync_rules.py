@@ -17,12 +17,9 @@ import torch
 from ...model.finding import FindingKind
 from .layout_rules import LAYOUT_RULES
 from .layout_rules import SPARSE_RULES
-from .matrix_degrees import COEFFICIENTS
-from .matrix_degrees import HIGHEST_DEGREE
-from .matrix_degrees import numbers
-from .matrix_degrees import of_degree
-from .matrix_degrees import one_of_highest_degree
-from .matrix_degrees import two_places
+from .sync_conditions import COEFFICIENTS
+from .sync_conditions import HIGHEST_DEGREE
+from .sync_conditions import SyncRule
 from .sync_conditions import code_bytes
 from .sync_conditions import compares_elements
 from .sync_conditions import deviations_checked
@@ -42,11 +39,14 @@ from .sync_conditions import long_slices
 from .sync_conditions import named
 from .sync_conditions import not_empty
 from .sync_conditions import number_bytes
+from .sync_conditions import numbers
+from .sync_conditions import of_degree
 from .sync_conditions import of_elements
 from .sync_conditions import of_slices
 from .sync_conditions import on_device
 from .sync_conditions import one_byte
 from .sync_conditions import one_matrix
+from .sync_conditions import one_of_highest_degree
 from .sync_conditions import place_bytes
 from .sync_conditions import put_bytes
 from .sync_conditions import range_unknown
@@ -54,9 +54,8 @@ from .sync_conditions import signed
 from .sync_conditions import size_unknown
 from .sync_conditions import sorts_the_test_set
 from .sync_conditions import test_set_is_large
+from .sync_conditions import two_places
 from .sync_conditions import whole_numbers
-from .sync_conditions import without_dim
-from .sync_rule import SyncRule
 
 
 INDEXING: Final = (
@@ -114,8 +113,8 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=INDEXING,
         when=host_masks,
-        reason="a mask on the CPU is copied to the GPU",
-        source="pull request 156384, which ended it",
+        reason="the places of a mask on the CPU are copied to the GPU",
+        source="pull request 156384, which ended it; counted in a run of torch 2.8 over stub CUDA",
         until=(2, 9),
     ),
     SyncRule(
@@ -169,8 +168,10 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("isin",),
         when=sorts_the_test_set,
         reason="the last element of a mask is set to a number on the CPU",
-        source="isin_sorting, TensorCompare.cpp; set_item, TensorIndexing.h",
+        source="isin_sorting, TensorCompare.cpp; set_item, TensorIndexing.h; a fill "
+        "since pull request 188330",
         copied=one_byte,
+        until=(2, 15),
     ),
     SyncRule(
         ops=("searchsorted",),
@@ -197,13 +198,6 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         when=on_device,
         reason="the outcome of the comparison is read",
         source="TensorCompare.cpp, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("nanmedian",),
-        when=without_dim,
-        reason="the number of NaN is read",
-        source="Sorting.cpp before 2.13, which indexes on the device",
-        until=(2, 13),
     ),
     SyncRule(
         ops=("mode",),

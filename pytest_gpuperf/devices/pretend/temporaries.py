@@ -21,7 +21,6 @@ from .guesses import lengths_of
 from .kernels import format_of
 from .kernels import is_last
 from .operation import NO_TEMPORARIES
-from .operation import AtOutput
 from .operation import OpCall
 from .operation import Rule
 from .operation import Temporaries
@@ -367,7 +366,7 @@ def _convolution_backward(call: OpCall) -> Temporaries:
     """The gradient of the input is made before its copies, that of the weight after them."""
     grad, tensor, weight = call["grad_output"], call["input"], call["weight"]
     wants = call["output_mask"]
-    bias = AtOutput(after=_of_bias(grad) if wants[2] else ())
+    bias = ((), _of_bias(grad) if wants[2] else ())
     if _is_by_channel(call):
         before = copies_of(grad, tensor)
         return Temporaries(before, [copies_of(weight)], {2: bias})
@@ -376,7 +375,7 @@ def _convolution_backward(call: OpCall) -> Temporaries:
     once = [] if before else [grad]
     of_input = _in_format(chosen, weight, *once) if wants[0] else []
     of_weight = _in_format(chosen, *once, tensor) if wants[1] else []
-    outputs = {0: AtOutput(after=of_input), 1: AtOutput(around=of_weight), 2: bias}
+    outputs = {0: ((), of_input), 1: (of_weight, ()), 2: bias}
     return Temporaries(before, outputs=outputs)
 
 

@@ -29,6 +29,7 @@ from .errors import NeedsGpuError
 from .memory import PRETEND_MEMORY
 from .patches import Patch
 from .recorder import WATCH
+from .sync_rules import release_of
 from .tensor_values import BACKING
 from .tensor_values import GhostStorage
 
@@ -112,6 +113,9 @@ _plain_setitem = torch._C.TensorBase.__setitem__  # noqa: SLF001
 _host_number = torch.scalar_tensor
 
 NUMBERS: Final = (int, float, bool, complex)
+
+NUMBERS_COME_FROM_HOST: Final = release_of(torch.__version__) < (2, 15)
+"""Before pull requests 188267, 188330 and 195787, which set them with a fill."""
 
 ADDRESS_FACTOR: Final = 2**15
 """Factor between addresses of storages on the host and those on the device: within 63 bits."""
@@ -271,9 +275,9 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         return refresh(self)
 
     def __setitem__(self, index: Any, value: Any) -> None:
-        """Set; a number comes as a host tensor, as torch does it for CUDA."""
+        """Set; a number comes as a host tensor, as older torch does it for CUDA."""
         __tracebackhide__ = True
-        if isinstance(value, NUMBERS):
+        if NUMBERS_COME_FROM_HOST and isinstance(value, NUMBERS):
             value = _host_number(value, dtype=self.dtype)
         _plain_setitem(self, index, value)
 

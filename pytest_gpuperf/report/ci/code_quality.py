@@ -52,12 +52,13 @@ def _issue(remark: Remark, sources: Sources, invocation: Invocation) -> dict[str
     outcome = remark.outcome or Outcome.NOT_JUDGED
     check = f"gpuperf/{outcome.value.replace(' ', '-')}"
     identity = f"{check}\0{remark.test}\0{remark.metric}"
-    said = f"{sentence(remark)} in {remark.test}"
+    said = ": ".join(filter(None, (remark.softened, sentence(remark))))
+    said = f"{said} in {remark.test}"
     tips = (advice(remark, sources.is_ours), stored_by(remark, invocation))
     return {
         "description": ": ".join(filter(None, (said, *tips))),
         "check_name": check,
         "fingerprint": sha256(identity.encode("utf-8", "replace")).hexdigest(),
-        "severity": SEVERITIES[outcome],
+        "severity": "minor" if remark.softened else SEVERITIES[outcome],
         "location": {"path": sources.path(file), "lines": {"begin": line}},
     }

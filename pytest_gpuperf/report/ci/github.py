@@ -11,12 +11,15 @@ from itertools import islice
 from typing import Final
 from urllib.parse import quote
 
+from ...judge.watch import Objection
+from ...model.finding import Finding
 from ...model.results import Results
 from ...model.verdict import Outcome
 from ...visible import visible_line
 from ..command import DEFAULT_INVOCATION
 from ..command import Invocation
 from ..numbers import join_fitting
+from ..remedies import remedy_of
 from .worst_findings import Remark
 from .worst_findings import Sources
 from .worst_findings import advice
@@ -64,24 +67,79 @@ def _mark(remark: Remark, sources: Sources) -> Hashable:
     """Return what is the same for tests that one line of the project fails alike."""
     if not has_cause(remark, sources.is_ours):
         return remark.test, remark.metric
-    return remark.fails, remark.word, place(remark, sources.is_ours)
+    level = remark.fails, remark.softened
+    return level, remark.word, place(remark, sources.is_ours)
 
 
 def _annotation(
     alike: Sequence[Remark], sources: Sources, invocation: Invocation
 ) -> str:
     worst = alike[0]
-    file, line = place(worst, sources.is_ours)
-    # The level says why the check is red, so a missing baseline that fails is an error.
-    level = "error" if worst.fails else "warning"
-    title = f"gpuperf: {worst.word}"
     tips = (advice(worst, sources.is_ours), stored_by(worst, invocation))
     tests = list(dict.fromkeys(remark.test for remark in alike))
-    lines = (sentence(worst), *tips, join_fitting(tests, MOST_NAMED))
+    return _command(
+        *place(worst, sources.is_ours),
+        sources,
+        (sentence(worst), *tips, join_fitting(tests, MOST_NAMED)),
+        # It says why the check is red, so a missing baseline that fails is an error.
+        is_error=worst.fails and not worst.softened,
+        title=(worst.softened, worst.word),
+    )
+
+
+def watch_commands(
+    objections: Iterable[Objection], sources: Sources, softened: str = ""
+) -> tuple[str, ...]:
+    """Return the commands that mark the lines that fail a watched suite.
+
+    *softened* says why that is only a warning, if it is.
+    """
+    marked = (
+        (objection, finding)
+        for objection in objections
+        for finding in (*[ln.first for ln in objection.lines], *objection.left)
+        or (None,)
+    )
+    return tuple(
+        _watched(objection, finding, sources, softened)
+        for objection, finding in islice(marked, MOST_ANNOTATIONS)
+    )
+
+
+def _watched(
+    objection: Objection, finding: Finding | None, sources: Sources, softened: str
+) -> str:
+    at = finding.location if finding else None
+    remedy = remedy_of(finding) if finding else None
+    is_ours = at is not None and sources.is_ours(at.file)
+    return _command(
+        *((at.file, at.line) if at and is_ours else ("", 0)),
+        sources,
+        (
+            f"{objection.test}: {objection.what}",
+            "" if at is None or is_ours else f"at {at}",
+            f"fix: {remedy.do}" if remedy else "",
+        ),
+        is_error=not softened,
+        title=(softened, "watch"),
+    )
+
+
+def _command(  # noqa: PLR0913  the parts of a command
+    file: str,
+    line: int,
+    sources: Sources,
+    lines: Sequence[str],
+    *,
+    is_error: bool,
+    title: Sequence[str],
+) -> str:
+    name = ": ".join(filter(None, ("gpuperf", *title)))
     message = "\n".join(map(visible_line, filter(None, lines)))[:LONGEST_ANNOTATION]
     # GitHub reads a path from the repository's root on, not from pytest's rootdir.
     where = f"file={_property(sources.path(file))},line={line}," if file else ""
-    return f"::{level} {where}title={_property(title)}::{_content(message)}"
+    level = "error" if is_error else "warning"
+    return f"::{level} {where}title={_property(name)}::{_content(message)}"
 
 
 def _content(text: str) -> str:
@@ -104,6 +162,7 @@ def outputs(results: Results, pending: str) -> str:
     failed = sum(record.ending.fails for record in results.tests.values())
     values = {
         **{o.value.replace(" ", "_"): counts[o.value] for o in Outcome},
+        "warned": counts["warned"],
         "failed": failed,
         "measured": len(results.tests),
         "pending": pending,

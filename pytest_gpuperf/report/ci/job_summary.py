@@ -218,12 +218,12 @@ ByTest = Mapping[str, Sequence[Remark]]
 
 
 def _parted(found: Sequence[Remark]) -> tuple[ByTest, ByTest]:
-    """Return what is said of failing tests, and of the others, in the order of *found*."""
+    """Return what is said of tests that fail or would have, and of the others."""
     failing: dict[str, list[Remark]] = {}
     others: dict[str, list[Remark]] = {}
     for remark in found:
-        failed = remark.record.ending.fails
-        (failing if failed else others).setdefault(remark.node, []).append(remark)
+        accused = remark.record.ending.accuses
+        (failing if accused else others).setdefault(remark.node, []).append(remark)
     return failing, others
 
 
@@ -279,7 +279,7 @@ def _what(test: str, said: Sequence[Remark]) -> str:
     """Say in one cell what came of the *test*, of the worst of its metrics first."""
     first, record = said[0], said[0].record
     if first.call is None or not first.is_telling or first.verdict is None:
-        ended = "" if record.ending.fails else f"{record.ending.value}: "
+        ended = "" if record.ending.accuses else f"{record.ending.value}: "
         return ended + code(record.headline) if record.headline else _word(record)
     calls = {remark.test: remark.call for remark in said if remark.call}
     parts = [
@@ -287,15 +287,17 @@ def _what(test: str, said: Sequence[Remark]) -> str:
         for name, call in calls.items()
         for text in movements(call)
     ]
-    return f"{_prefix(record)}{_joined(parts)}"
+    return f"{_prefix(first)}{_joined(parts)}"
 
 
-def _prefix(record: Record) -> str:
-    outcome = record.outcome
+def _prefix(remark: Remark) -> str:
+    record, outcome = remark.record, remark.record.outcome
+    if record.ending is Ending.XFAILED and outcome is not None:
+        return "expected to fail: "
+    if remark.softened:
+        return f"{escaped(remark.softened)}: "
     if outcome is None or (outcome.fails and record.ending.fails):
         return ""
-    if record.ending is Ending.XFAILED:
-        return "expected to fail: "
     return f"{TITLE_WORDS[outcome]}: "
 
 

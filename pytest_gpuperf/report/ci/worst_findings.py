@@ -117,8 +117,8 @@ class Remark(NamedTuple):
 
     @property
     def fails(self) -> bool:
-        """Whether it is a reason why the test failed."""
-        if not self.record.ending.fails:
+        """Whether it is a reason why the test failed, or would have."""
+        if not self.record.ending.accuses:
             return False
         # A setting may fail a test without a failing metric; then its worst outcome is
         # the reason.
@@ -126,6 +126,11 @@ class Remark(NamedTuple):
         if outcome is None or worst is None or not worst.fails:
             return outcome is worst
         return outcome.fails
+
+    @property
+    def softened(self) -> str:
+        """Why the failure is only a warning; empty if it is none."""
+        return str((self.call or {}).get("softened", ""))
 
     @property
     def metric(self) -> str:
@@ -185,11 +190,11 @@ def _of(test: str, record: Record) -> Iterator[Remark]:
             yield next(r for r in found if r.outcome is worst)
 
 
-def _badness(remark: Remark) -> tuple[bool, int, float, str]:
+def _badness(remark: Remark) -> tuple[bool, bool, int, float, str]:
     """Metrics that failed a test come before tests that failed by themselves."""
     outcome = remark.outcome if remark.is_telling else None
     rank = _RANKS[outcome] if outcome else len(_RANKS)
-    return not remark.fails, rank, -remark.change, remark.test
+    return not remark.fails, bool(remark.softened), rank, -remark.change, remark.test
 
 
 def sentence(remark: Remark) -> str:

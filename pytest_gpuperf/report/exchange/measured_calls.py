@@ -101,6 +101,9 @@ def _values(call: Mapping[str, Any]) -> dict[str, float]:
 
 METRIC_PREFIX: Final = "gpuperf."
 
+WARNED_PROPERTY: Final = f"{METRIC_PREFIX}warned"
+"""The text of a failure that is a warning for now."""
+
 
 def properties_of(test: str, verdicts: Sequence[str]) -> list[tuple[str, object]]:
     """Return name and value of all that *verdicts*, JSON texts, say of *test*.

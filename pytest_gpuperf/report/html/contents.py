@@ -60,7 +60,7 @@ PASSING: Final = frozenset({Outcome.IMPROVED, Outcome.PASS, Outcome.NOT_JUDGED})
 
 
 WORST_FIRST_ENDINGS: Final = (
-    *(Ending.DIED.value, Ending.FAILED.value),
+    *(Ending.DIED.value, Ending.FAILED.value, Ending.WARNED.value),
     *(PEOPLE[o] for o in (Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED)),
     *(Ending.XFAILED.value, Ending.PASSED.value),
     *(PEOPLE[Outcome.NOT_JUDGED], Ending.SKIPPED.value),
@@ -83,6 +83,8 @@ class Section:
         ending = self.record.ending
         if self.verdict is None or ending is Ending.DIED:
             return ending.value
+        if self.verdict.softened:
+            return Ending.WARNED.value
         return Ending.FAILED.value if self.failed else PEOPLE[self.verdict.outcome]
 
     @property
@@ -90,6 +92,8 @@ class Section:
         """Whether its test failed because of it, as far as that is known."""
         if self.verdict is None:
             return self.record.ending.fails
+        if self.verdict.softened:
+            return False
         outcome = self.verdict.outcome
         is_worst = outcome is self.record.outcome and self.record.ending.fails
         return outcome.fails or is_worst

@@ -30,6 +30,7 @@ from ..screen.findings import causes_of
 from ..screen.findings import explained
 from ..screen.findings import place_of
 from ..screen.findings import short
+from ..screen.operations import blame_texts
 from .contents import AROUND
 from .contents import Section
 from .contents import SourceLines
@@ -85,6 +86,7 @@ def answer(section: Section, lines: SourceLines) -> Markup:
             for place in places[:MOST_PLACES_SHOWN]
         ],
         left=len(places) - MOST_PLACES_SHOWN,
+        operations=blame_texts(section.verdict.operations if section.verdict else ()),
         why=[(title(v.metric), v.because) for v, _ in heads if v.because],
         fixes=_fixes(failing, places, diagnosis),
     )

@@ -16,12 +16,10 @@ from typing import Final
 
 from ...errors import ErrorId
 from ...errors import UsageError
-from ...judge.changepoints import shifts
+from ...judge.changepoints import level_changes
 from ...model.history import Point
 from ...model.history import Shift
 from ...model.metric import Metric
-from ...model.metric import MetricKind
-from ...model.metrics import STEP_MS
 from ...model.verdict import Outcome
 from ..headline import title
 from ..numbers import SIGNIFICANT_DIGITS
@@ -69,9 +67,6 @@ LEAST_TRIMMED: Final = 8
 
 MOST_CHANGES: Final = 4
 """Changes of level that are marked, the newest."""
-
-UNGATED_CHANGE: Final = {MetricKind.NOISY: STEP_MS.tolerance, MetricKind.EXACT: 0.0}
-"""Changes, as ratios, that are not worth a mark where no tolerance says so."""
 
 COMMIT_TICKS: Final = 3
 """Steps between the commits that are named below a picture."""
@@ -127,15 +122,7 @@ class Curve:
     @property
     def changes(self) -> Sequence[Shift]:
         """Where its level changed, the newest last."""
-        metric = self.metric
-        least = metric.tolerance if metric.gated else UNGATED_CHANGE[metric.kind]
-        found = shifts(
-            self.values,
-            exact=metric.kind is MetricKind.EXACT,
-            least=least,
-            floor=metric.floor,
-        )
-        return found[-MOST_CHANGES:]
+        return level_changes(self.metric, self.values)[-MOST_CHANGES:]
 
 
 def newest(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
 from itertools import accumulate
 from itertools import groupby
 from typing import Final
 
+from ...model.baseline import StepSummary
 from ...model.finding import Bottleneck
 from ...model.finding import Diagnosis
 from ...model.finding import Finding
@@ -37,34 +36,27 @@ from .pictures import upright
 
 # Where the time of a step goes: one bar.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
-    """What the baseline says of a step: percents of its time, its length, and bytes."""
-
-    spent_pct: Mapping[str, int] = field(default_factory=dict)
-    step_ms: float | None = None
-    peak_bytes: Mapping[str, int] = field(default_factory=dict)
-
-
-UNKNOWN_STEP: Final = Stored()
+UNKNOWN_STEP: Final = StepSummary()
+"""Of a step that no baseline sums up."""
 
 
 def time_figure(
     diagnosis: Diagnosis | None,
     step_ms: float | None = None,
-    stored: Stored = UNKNOWN_STEP,
+    stored: StepSummary = UNKNOWN_STEP,
+    stored_ms: float | None = None,
 ) -> Iterator[Markup]:
     """Draw a stacked bar of what a step is spent on, below that of the baseline.
 
-    Nothing if no clock could tell. Both are in milliseconds if both are known.
+    Nothing if no clock could tell. Both are in milliseconds if both are known: *step_ms*
+    and *stored_ms* in all.
     """
     parts = diagnosis.parts if diagnosis else ()
     now = {p.bottleneck.value: p.percent for p in parts if p.percent}
     if not now:
         return
-    timed = step_ms is not None and (stored.step_ms is not None or not stored.spent_pct)
-    before = _sizes(stored.spent_pct, stored.step_ms if timed else None)
+    timed = step_ms is not None and (stored_ms is not None or not stored.spent_pct)
+    before = _sizes(stored.spent_pct, stored_ms if timed else None)
     after = _sizes(now, step_ms if timed else None)
     texts = {
         name: f"{TIME_NAMES[name]} {_spent(name, now, before, after, timed=timed)}"
@@ -212,7 +204,7 @@ KIB: Final = 2**10
 
 
 def memory_figures(
-    findings: Sequence[Finding], stored: Stored = UNKNOWN_STEP
+    findings: Sequence[Finding], stored: StepSummary = UNKNOWN_STEP
 ) -> Iterator[Markup]:
     """Draw memory over the step, and at its peak, where that is known."""
     for finding in findings:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...model.baseline import Entry
-from ...model.baseline import StepSummary
 from ...model.environment import Hardware
 from ...model.history import Point
 from ...model.metric import Metric
@@ -40,7 +39,7 @@ from .history import history_figure
 from .history import newest
 from .markup import Markup
 from .markup import rendered
-from .one_step import Stored
+from .one_step import UNKNOWN_STEP
 from .one_step import lanes_figure
 from .one_step import memory_figures
 from .one_step import time_figure
@@ -128,13 +127,10 @@ def _step_figures(
     timed = _by_metric(verdict.verdicts).get(STEP_MS.name, [])
     now = next((v.now for v in timed), None)
     before = next((v.baseline for v in timed if v.baseline is not None), None)
-    step = entry.step if entry and entry.step else StepSummary()
-    stored = Stored(
-        spent_pct=step.spent_pct, step_ms=before, peak_bytes=step.peak_bytes
-    )
+    stored = entry.step if entry and entry.step else UNKNOWN_STEP
     memory = memory_figures(verdict.findings, stored)
     time = (
-        *time_figure(diagnosis, now, stored),
+        *time_figure(diagnosis, now, stored, before),
         *lanes_figure(diagnosis.timeline if diagnosis else None),
     )
     yield from (*memory, *time) if about.unit is Unit.BYTES else (*time, *memory)

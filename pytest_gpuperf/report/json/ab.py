@@ -10,12 +10,11 @@ from typing import Final
 
 from ...model.ab import AbResult
 from ...model.ab import AbRun
-from ...model.ab import Answer
 from ...model.ab import Comparison
 from ...model.ab import ExactChange
-from ...model.ab import Turn
 from ...model.codec import encode
 from ...model.finding import Finding
+from ...model.metrics import SPEEDUP
 from ...model.metrics import STEP_MS
 from ...model.operations import LineChange
 from ...model.training import Training
@@ -46,21 +45,28 @@ def _test(call: Comparison) -> dict[str, Any]:
     return {
         "test": call.test,
         "verdict": call.outcome.value,
-        "why": call.uncompared or call.no_time or (call.time.why if call.time else ""),
+        "why": call.uncompared or _of_time(call),
+        "not_judged": {
+            STEP_MS.name if name == SPEEDUP.name else name: why
+            for name, why in call.unmeasured.items()
+        },
         "training": _training(call.training) if call.training else None,
         "time": _time(call.time) if call.time else None,
         "exact": [_exact(change) for change in call.exact],
-        "findings": [*map(_finding, _causes(call))],
+        "findings": [
+            _finding(found)
+            for found in call.findings
+            if set(found.metrics).intersection(call.worse_metrics)
+        ],
         "operations": [*map(_operations, call.operations)],
     }
 
 
-def _causes(call: Comparison) -> list[Finding]:
-    """Return what explains a metric that got worse."""
-    worse = {c.metric for c in call.exact if c.gated and c.turn is Turn.WORSE}
-    if call.time is not None and call.time.answer is Answer.SLOWER:
-        worse.add(STEP_MS.name)
-    return [found for found in call.findings if worse.intersection(found.metrics)]
+def _of_time(call: Comparison) -> str:
+    """Say that time was not judged, or what it says: verdicts without it are of counts."""
+    if call.no_time:
+        return f"time was not judged: {call.no_time}"
+    return call.time.why if call.time else ""
 
 
 def _time(time: AbResult) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
     notes = notes if audit.touched_gpu else (NOTHING_RAN, *notes)
     return {
         "judged": audit.touched_gpu,
-        "findings": [_finding(finding) for finding in audit.findings],
+        "findings": [_finding(finding, audit.steps) for finding in audit.findings],
         "not_judged": [_unjudged(unjudged) for unjudged in audit.not_judged],
         "as_eager": [_unjudged(unjudged) for unjudged in audit.as_eager],
         "notes": list(notes),
@@ -70,7 +70,7 @@ def _garbage(garbage: Garbage | None) -> dict[str, Any] | None:
     return {"bytes_per_step": garbage.nbytes, "cycle": garbage.cycle, "lines": lines}
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def _finding(finding: Finding, steps: int) -> dict[str, Any]:
     remedy = remedy_of(finding)
     return {
         "kind": finding.kind.value,
@@ -80,7 +80,8 @@ def _finding(finding: Finding) -> dict[str, Any]:
         "torch": _place(finding.torch),
         "count": finding.per_step,
         "in_steps": finding.in_steps,
-        "once": finding.once,
+        # After the last step too; of a single step nobody knows what repeats.
+        "once": finding.in_steps == 1 < steps,
         "fix": remedy.do if remedy else None,
     }
 

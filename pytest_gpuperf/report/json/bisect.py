@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from collections.abc import Sequence
 from typing import Any
 from typing import Final
+from typing import NamedTuple
 
 from ...model.ab import AbRun
 from .ab import ab_document
@@ -18,20 +18,32 @@ BISECT_SCHEMA: Final = 1
 """Version of the format."""
 
 
+class FirstBad(NamedTuple):
+    """The first one with its comparison, or all that it may be; those skipped with why."""
+
+    versions: tuple[str, ...] = ()
+    skipped: Mapping[str, str] = {}
+    comparison: AbRun | None = None
+
+
 def bisect_document(
-    what: str,
-    ends: tuple[str, str],
-    found: Sequence[str],
-    skipped: Mapping[str, str],
-    comparison: AbRun | None,
+    what: str, ends: tuple[str, str], worse: FirstBad | None, training: FirstBad | None
 ) -> dict[str, Any]:
-    """Return what a search between *ends* *found*, as ``json.dumps`` takes it."""
+    """Return the first between *ends* that is worse, and that trains otherwise."""
     return {
         "schema": BISECT_SCHEMA,
         "what": what,
         "good": ends[0],
         "bad": ends[1],
-        "first_bad": list(found),
+        **_first(worse or FirstBad()),
+        "training": _first(training) if training else None,
+    }
+
+
+def _first(found: FirstBad) -> dict[str, Any]:
+    versions, skipped, comparison = found
+    return {
+        "first_bad": list(versions),
         "skipped": [{"version": v, "why": why} for v, why in skipped.items()],
         "comparison": ab_document(comparison) if comparison else None,
     }

@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from math import inf
+from pathlib import Path
 from typing import Any
 from typing import Final
 from typing import NoReturn
@@ -22,6 +24,7 @@ from ...model.ab import inverse
 from ...model.codec import decode
 from ...model.codec import encode
 from ...model.results import Head
+from ...model.results import Merged
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending
@@ -93,11 +96,12 @@ def _tests(tests: Mapping[str, Record]) -> str:
     """Give each test a line."""
     if not tests:
         return "{}"
-    rows = [f"    {_text(test)}: {_text(_row(r))}" for test, r in tests.items()]
+    rows = [f"    {_text(test)}: {_text(row_of(r))}" for test, r in tests.items()]
     return "{\n" + ",\n".join(rows) + "\n  }"
 
 
-def _row(record: Record) -> dict[str, Any]:
+def row_of(record: Record) -> dict[str, Any]:
+    """Return what ``json.dumps`` takes of a test."""
     row: dict[str, Any] = {"ending": record.ending.value}
     if record.outcome:
         row["outcome"] = record.outcome.value
@@ -233,3 +237,31 @@ def _upgraded(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _refuse(source: str, found: str) -> NoReturn:
     refuse(source, found, EXPECTED_RESULTS)
+
+
+# Several runs as one, for other programs: ``gpuperf merge --json``, by the schema in
+# ``merge_schema.json``.
+
+MERGED_SCHEMA: Final = 1
+"""Version of the format."""
+
+
+def merged_document(merged: Merged, pending: Sequence[Path]) -> dict[str, Any]:
+    """Return *merged*, and where it was written, as ``json.dumps`` takes it."""
+    return {
+        "schema": MERGED_SCHEMA,
+        "status": merged.exit_status,
+        "shards": merged.shards,
+        "pending": [*map(str, pending)],
+        "missing": list(merged.missing),
+        "lost": list(merged.lost),
+        "objections": list(merged.objections),
+        "notes": list(merged.notes),
+        "tests": {
+            key: {
+                test: {**row_of(record), "source": source}
+                for test, (record, source) in tests.items()
+            }
+            for key, tests in merged.tests.items()
+        },
+    }

@@ -31,7 +31,6 @@ from ..remedies import Remedy
 from ..remedies import garbage_remedy
 from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT
-from ..wrapping import broken
 from ..wrapping import labelled
 from ..wrapping import text_width
 from ..wrapping import wrapped
@@ -96,7 +95,7 @@ def audit_lines(
         *(
             line
             for note in with_counts(notes)
-            for line in broken(note, first="note: ", rest=" " * 6)
+            for line in wrapped(note, first="note: ", rest=" " * 6)
         ),
         *_summary(audit, command),
     )
@@ -164,7 +163,7 @@ def _marked(audit: StepAudit, view: AuditView) -> Iterator[str]:
     """Say what a step is, if it is not an optimizer's."""
     text = audit.mark.sentence if audit.mark else ""
     if text:
-        yield from broken(f"{text} {view.where(audit.loop)}" if audit.loop else text)
+        yield from wrapped(f"{text} {view.where(audit.loop)}" if audit.loop else text)
 
 
 # Waits by the line of the program that led to them, and what caused them.

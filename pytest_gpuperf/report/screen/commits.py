@@ -15,6 +15,7 @@ from ...model.ab import Answer
 from ...model.ab import Comparison
 from ...model.ab import ExactChange
 from ...model.ab import Turn
+from ...model.metrics import SPEEDUP
 from ...model.metrics import STEP_MS
 from ...model.training import TrainingAnswer
 from ..headline import answer_word
@@ -64,7 +65,7 @@ def comparison_lines(comparison: AbRun) -> tuple[str, ...]:
     """Return everything about *comparison* for a terminal, the sum in the last line."""
     return (
         *chain.from_iterable(map(wrapped, _heading(comparison))),
-        *align([COMMITS_HEADER, *_rows(comparison)], left=COMMITS_LEFT_COLUMNS),
+        *align(_table(comparison), left=COMMITS_LEFT_COLUMNS),
         *_explanations(comparison),
         *chain.from_iterable(
             wrapped(note, first="note: ") for note in comparison.notes
@@ -76,13 +77,15 @@ def comparison_lines(comparison: AbRun) -> tuple[str, ...]:
 def markdown_lines(comparison: AbRun) -> tuple[str, ...]:
     """Return the same as Markdown, for a comment on a pull request."""
     details = [f"    {line}" for line in _explanations(comparison)]
+    header, *rows = _table(comparison)
+    numbers = ["---:"] * (len(header) - len(COMMITS_LEFT_COLUMNS) - 1)
     return (
         f"**{_sum(comparison)}**",
         *chain.from_iterable(("", text) for text in _heading(comparison)),
         "",
-        _markdown_row(COMMITS_HEADER),
-        _markdown_row([":---", ":---", *["---:"] * 5, ":---"]),
-        *(_markdown_row(_escaped(row)) for row in _rows(comparison)),
+        _markdown_row(header),
+        _markdown_row([":---", ":---", *numbers, ":---"]),
+        *(_markdown_row(_escaped(row)) for row in rows),
         *(["", *details] if details else []),
         *(line for note in comparison.notes for line in ("", f"Note: {note}")),
     )
@@ -101,7 +104,9 @@ def _training(comparison: AbRun) -> Iterator[str]:
     asked = [call for call in comparison.calls if call.training]
     if asked:
         same = comparison.trained(TrainingAnswer.SAME)
-        yield f"same training: {len(same)} of {len(asked)}"
+        texts = {call.training.text for call in same if call.training}
+        agrees = f"; {texts.pop()}" if len(texts) == 1 else ""
+        yield f"same training: {len(same)} of {len(asked)}{agrees}"
     for answer, said in TRAINING_WORDS.items():
         for call in comparison.trained(answer):
             yield f"{call.test}: {said}: {call.training.text if call.training else ''}"
@@ -115,9 +120,23 @@ def _pairs(calls: Sequence[Comparison]) -> str:
     return f"; {several} pair{'' if several == '1' else 's'} a test"
 
 
+def _table(comparison: AbRun) -> list[tuple[str, ...]]:
+    """Return the header and the rows, without a column that has no value."""
+    rows = [*_rows(comparison)]
+    always = {*COMMITS_LEFT_COLUMNS, len(COMMITS_HEADER) - 1}
+    shown = [
+        column
+        for column in range(len(COMMITS_HEADER))
+        if column in always or any(row[column] != NO_VALUE for row in rows)
+    ]
+    return [tuple(row[n] for n in shown) for row in (COMMITS_HEADER, *rows)]
+
+
 def _rows(comparison: AbRun) -> Iterator[tuple[str, ...]]:
-    for call in sorted(comparison.calls, key=_severity):
-        if call.time is not None:
+    for call in _all_calls(comparison):
+        if call.uncompared:
+            yield (call.outcome.value, *[NO_VALUE] * 6, call.test)
+        elif call.time is not None:
             yield _time_row(call.time, call.test)
         elif call.lost:
             yield ("undecided", STEP_MS.name, *[NO_VALUE] * 5, call.test)
@@ -125,13 +144,13 @@ def _rows(comparison: AbRun) -> Iterator[tuple[str, ...]]:
             yield ("same", "exact", *[NO_VALUE] * 5, call.test)
         for change in call.exact:
             yield _exact_row(change, call.test)
-    for found in comparison.uncompared:
-        yield (found.outcome.value, *[NO_VALUE] * 6, found.test)
 
 
-def _severity(call: Comparison) -> int:
-    """Sort key: what needs attention comes first; the rest keeps its order."""
-    return list(AbOutcome).index(call.outcome)
+def _all_calls(comparison: AbRun) -> list[Comparison]:
+    """Return what was compared and what was not, what needs attention first."""
+    order = list(AbOutcome)
+    found = (*comparison.calls, *comparison.uncompared)
+    return sorted(found, key=lambda call: order.index(call.outcome))
 
 
 def _time_row(time: AbResult, test: str) -> tuple[str, ...]:
@@ -162,12 +181,16 @@ def _exact_row(change: ExactChange, test: str) -> tuple[str, ...]:
 
 def _explanations(comparison: AbRun) -> Iterator[str]:
     timed = any(call.time for call in comparison.calls)
-    for call in sorted(comparison.calls, key=_severity):
+    for call in _all_calls(comparison):
+        if call.uncompared:
+            yield from _reason(call)
+            continue
         if timed and call.no_time:
             yield from wrapped(f"{call.test}: no time to compare: {call.no_time}")
+        for metric, why in call.unmeasured.items():
+            if metric != SPEEDUP.name:
+                yield from wrapped(f"{call.test}: {metric} not judged: {why}")
         yield from _explanation(call)
-    for found in comparison.uncompared:
-        yield from _reason(found)
 
 
 def _explanation(call: Comparison) -> Iterator[str]:
@@ -178,12 +201,10 @@ def _explanation(call: Comparison) -> Iterator[str]:
     for change in call.exact:
         if change.turn is Turn.VARIES:
             yield f"{call.test}: {change.metric} differs from run to run"
-    worse = [c.metric for c in call.exact if c.gated and c.turn is Turn.WORSE]
-    slower = time is not None and time.answer is Answer.SLOWER
-    failing = {*worse, *([STEP_MS.name] if slower else [])}
-    lines = finding_lines(call.findings, failing, MOST_FINDING_LINES)
+    lines = finding_lines(call.findings, {*call.worse_metrics}, MOST_FINDING_LINES)
+    worse = [title(change.metric) for change in call.worse_counts]
     if worse and lines:
-        yield from wrapped(f"{call.test}: more {', '.join(map(title, worse))}")
+        yield from wrapped(f"{call.test}: more {', '.join(worse)}")
     yield from lines
     if call.operations:
         yield from wrapped(f"{call.test}: lines that run other operations than before")

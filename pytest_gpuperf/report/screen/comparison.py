@@ -24,7 +24,6 @@ from ..numbers import format_apart
 from ..numbers import format_change
 from ..numbers import format_value
 from ..table import align
-from ..wrapping import broken
 from ..wrapping import wrapped
 from .summary import ROLES
 from .summary import SUMMARY_INDENT
@@ -195,7 +194,7 @@ def _role(verdict: TestVerdict) -> LineRole:
 def _remarks(verdict: TestVerdict) -> Iterator[str]:
     yield from remark(verdict)
     for text in _said(verdict.sides or Comparison(), verdict):
-        yield from broken(text, first=SUMMARY_INDENT, rest=SUMMARY_INDENT)
+        yield from wrapped(text, first=SUMMARY_INDENT, rest=SUMMARY_INDENT)
 
 
 def _said(sides: Comparison, verdict: TestVerdict) -> Iterator[str]:

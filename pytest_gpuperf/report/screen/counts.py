@@ -1,4 +1,4 @@
-"""The line that counts every outcome, of one run or of several."""
+"""The line that counts every outcome, and other lines about the whole run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from dataclasses import dataclass
 from dataclasses import field
 from typing import Final
 
+from ...judge.wording import would_have_failed
 from ...model.baseline import Refresh
 from ...model.environment import Hardware
 from ...model.metrics import STEP_MS
 from ...model.results import NOTHING_SEEN
 from ...model.results import Unseen
+from ...model.run import Ending
+from ...model.run import Report
+from ...model.soft_start import Quarantine
 from ...model.units import counted
 from ...model.verdict import Outcome
 from ...model.verdict import SuiteVerdict
 from ...model.verdict import TestVerdict
+from ...settings import Settings
 from ..command import Invocation
 from ..command import referred_command
 from ..command import refresh_command
@@ -50,10 +55,12 @@ class OutcomeCounts:
     """Calls by outcome and those only compared, metrics of judged calls by outcome.
 
     ``endings`` counts how the tests ended that gave nothing to judge, ``not_stored``
-    the calls by a metric that their baselines lack.
+    the calls by a metric that their baselines lack, ``softened`` those which would have
+    failed, by the reason why they did not.
     """
 
     calls: Counter[Outcome] = field(default_factory=Counter)
+    softened: Counter[str] = field(default_factory=Counter)
     compared: int = 0
     metrics: Counter[Outcome] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
@@ -64,6 +71,8 @@ class OutcomeCounts:
         """The role of a line that says all this."""
         if self.endings["failed"]:
             return LineRole.BAD
+        if self.softened and not any(o.fails for o in self.calls):
+            return LineRole.WARN
         roles = [
             ROLES[outcome] for outcome in WORST_FIRST_OUTCOMES if self.calls[outcome]
         ]
@@ -122,11 +131,12 @@ def _hidden(unseen: Unseen) -> Iterator[str]:
 
 
 def _counted(verdicts: Sequence[TestVerdict], unjudged: Sequence[str]) -> OutcomeCounts:
-    calls = Counter(v.outcome for v in verdicts if v.verdicts or v.sides is None)
+    calls = [v for v in verdicts if v.verdicts or v.sides is None]
     judged = [v for v in verdicts if v.outcome is not Outcome.NOT_JUDGED]
     return OutcomeCounts(
-        calls=calls,
-        compared=len(verdicts) - calls.total(),
+        calls=Counter(v.outcome for v in calls if not v.softened),
+        softened=Counter(v.softened for v in calls if v.softened),
+        compared=len(verdicts) - len(calls),
         metrics=Counter(v.outcome for test in judged for v in test.verdicts),
         endings=Counter(unjudged),
         not_stored=Counter(
@@ -138,7 +148,7 @@ def _counted(verdicts: Sequence[TestVerdict], unjudged: Sequence[str]) -> Outcom
 def count_lines(counts: OutcomeCounts, where: str) -> Iterator[str]:
     """Yield what there is to say of one hardware, *where* in the first part."""
     shown = [f"{counts.compared} compared"] if counts.compared else []
-    outcomes = ", ".join([*_outcomes(counts.calls), *shown])
+    outcomes = ", ".join([*_outcomes(counts), *shown])
     yield f"{outcomes or 'no verdict'} on {where}"
     yield from _without_verdict(counts.endings)
     yield from _ungated(counts.metrics)
@@ -153,7 +163,8 @@ def named(tests: Sequence[str], what: str) -> Iterator[str]:
         yield f"{len(tests)} {what}: {join_fitting(tests, MOST_NAMES)}"
 
 
-def _outcomes(calls: Mapping[Outcome, int]) -> Iterator[str]:
+def _outcomes(counts: OutcomeCounts) -> Iterator[str]:
+    calls = counts.calls
     failed = {o: n for o, n in calls.items() if o.fails and n}
     if failed:
         kinds = ", ".join(
@@ -162,6 +173,8 @@ def _outcomes(calls: Mapping[Outcome, int]) -> Iterator[str]:
             if o in failed
         )
         yield f"{sum(failed.values())} failed ({kinds})"
+    for why, number in sorted(counts.softened.items()):
+        yield f"{number} {why}"
     for outcome in WORST_FIRST_OUTCOMES:
         if calls.get(outcome) and not outcome.fails:
             yield f"{calls[outcome]} {COUNTED_WORDS[outcome]}"
@@ -186,17 +199,23 @@ def _ungated(metrics: Mapping[Outcome, int]) -> Iterable[str]:
 # Lines about the whole run, printed once.
 
 
-def moved_line(moved: Sequence[TestVerdict], invocation: Invocation) -> Line:
-    """One verdict for the run: exact metrics moved together with torch's version."""
+def moved_line(
+    moved: Sequence[TestVerdict], invocation: Invocation, soft_day: str = ""
+) -> Line:
+    """One verdict for the run: exact metrics moved together with torch's version.
+
+    It is a warning until the *soft_day*, if there is one.
+    """
     then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
     command = refresh_command(Refresh.ALL, invocation, accept_drift=True)
     tests = counted(len(moved), "test")
+    fails = would_have_failed(soft_day) or "fails"
     return Line(
         text=(
-            f"gpuperf: the run fails: torch {then} -> {now} moved exact "
+            f"gpuperf: the run {fails}: torch {then} -> {now} moved exact "
             f"metrics of {tests}; check them, then accept with: {command}"
         ),
-        role=LineRole.BAD,
+        role=LineRole.WARN if soft_day else LineRole.BAD,
     )
 
 
@@ -281,3 +300,39 @@ def skipped_line(files: Sequence[str]) -> Line:
 def suite_line(suite: SuiteVerdict) -> Line:
     """One verdict for the run: the times of its tests moved together."""
     return Line(text=f"gpuperf: {suite.because}", role=LineRole.WARN)
+
+
+# The lines about a soft start that is over, and about tests in quarantine.
+
+
+def soft_lines(
+    quarantines: Mapping[str, Quarantine],
+    reports: Mapping[str, Report],
+    settings: Settings,
+) -> Iterator[Line]:
+    """Name what can go, and the *quarantines* of the tests that *reports* are of."""
+    if settings.soft_until and not settings.soft_day:
+        text = (
+            f"gpuperf: the soft start ended on {settings.soft_until}, and failures fail: "
+            "remove gpuperf_start"
+        )
+        yield Line(text=text, role=LineRole.WARN)
+    alike: dict[str, list[str]] = {}
+    for test, report in reports.items():
+        if test in quarantines:
+            said = _said(quarantines[test], report, settings.today)
+            alike.setdefault(said, []).append(test)
+    for said, tests in alike.items():
+        for text in named(tests, said):
+            yield Line(text=f"gpuperf: {text}", role=LineRole.WARN)
+
+
+def _said(quarantine: Quarantine, report: Report, today: str) -> str:
+    passes = report.ending is Ending.PASSED and not report.warning
+    until, reason = quarantine.until, quarantine.reason
+    if today > until:
+        word = "passing" if passes else report.ending.value
+        return f"{word}, the quarantine ended on {until} ({reason}), remove the mark"
+    if passes:
+        return f"quarantined until {until} ({reason}), passes now: remove the mark"
+    return f"quarantined until {until} ({reason})"

@@ -14,7 +14,6 @@ from ...model.verdict import Evidence
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
-from ..wrapping import broken
 from ..wrapping import wrapped
 from .bottleneck import heading
 from .bottleneck import sentences
@@ -72,7 +71,7 @@ def _explained(test: TestVerdict) -> Iterator[str]:
 
 
 def _indented(sentence: str) -> tuple[str, ...]:
-    return broken(sentence, first=EXPLANATION_INDENT, rest=2 * EXPLANATION_INDENT)
+    return wrapped(sentence, first=EXPLANATION_INDENT, rest=2 * EXPLANATION_INDENT)
 
 
 def _diagnosis_lines(diagnosis: Diagnosis | None) -> Iterator[str]:

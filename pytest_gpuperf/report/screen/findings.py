@@ -267,15 +267,24 @@ def source_lines(
     yield from wrapped(text, first=EMPTY_GUTTER, rest=EMPTY_GUTTER)
 
 
+CUT: Final = "..."
+
+
 def _shown_source(
     source: str, spot: tuple[int, int], room: int
 ) -> tuple[str, int, int]:
     """Return the line, cut to *room* columns, and where and how long its cause is."""
     start, length = spot
-    # A cut in front keeps the cause in sight.
-    cut = max(0, min(start, start + length + 1 - room)) if len(source) > room else 0
+    # A cut in front keeps the cause in sight, and what says that more comes behind it.
+    end = start + length + len(CUT)
+    cut = max(0, min(start, end - room)) if len(source) > room else 0
+    start -= cut
     shown = visible(source[cut:][:room])
-    return shown, start - cut, max(1, min(length, len(shown) - (start - cut)))
+    if cut and start >= len(CUT):
+        shown = CUT + shown[len(CUT) :]
+    if len(source) - cut > room and start + length <= room - len(CUT):
+        shown = shown[: -len(CUT)] + CUT
+    return shown, start, max(1, min(length, len(shown) - start))
 
 
 def place_of(finding: Finding) -> str:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
+from ...model.history import Course
 from ...model.history import LeftOut
+from ...model.history import LevelChange
 from ...model.history import Point
 from ...model.history import Series
-from ...model.history import Shift
 from ...model.units import counted
 from ...model.verdict import Outcome
 from ..numbers import format_apart
@@ -36,25 +36,6 @@ DAY: Final = 10
 
 NAMED: Final = 3
 """Files that are named where several are left out."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
-    """A series with its newest points, of *count* that there are."""
-
-    series: Series
-    points: tuple[Point, ...]
-    count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LevelChange:
-    """A change of the level of a series, between the runs *last* and *first*."""
-
-    series: Series
-    shift: Shift
-    last: Point
-    first: Point
 
 
 def course_lines(course: Course, marks: str, listed: int) -> tuple[str, ...]:

@@ -131,7 +131,7 @@ def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -
 
 def _uncollected(forecast: Forecast) -> Iterator[str]:
     if forecast.uncollected_bytes > forecast.allocated_bytes:
-        yield (
+        yield from wrapped(
             f"without a garbage collection, {forecast.steps} steps need "
             f"{_size(forecast.uncollected_bytes)}"
         )
@@ -150,7 +150,7 @@ def _purposes(title: str, forecast: Forecast, *, set_up: bool) -> tuple[str, ...
 def _places(forecast: Forecast, view: MemoryView) -> Iterator[str]:
     """Show the line of the peak, then the lines with memory in use there."""
     merged: dict[object, list[Finding]] = {}
-    for finding in sorted(forecast.findings, key=badness):
+    for finding in sorted(forecast.findings, key=_peak_first):
         merged.setdefault(_line(finding), []).append(_seen(view, finding))
     shown = list(merged.values())
     most = len(shown) if view.verbose else MOST_HOLDERS
@@ -158,6 +158,10 @@ def _places(forecast: Forecast, view: MemoryView) -> Iterator[str]:
         yield from _place(group, view)
     left = len(shown) - most
     yield from labelled("", f"and {left} more, with -v" if left > 0 else "")
+
+
+def _peak_first(finding: Finding) -> tuple[object, ...]:
+    return finding.kind is not FindingKind.PEAK, badness(finding)
 
 
 def _line(finding: Finding) -> object:

@@ -27,8 +27,8 @@ from .summary import summary_lines
 MOST_ROWS: Final = 1000
 """Calls that have a row in the table of one hardware, the worst."""
 
-Pattern = tuple[bool, tuple[str, ...]]
-"""Whether a call compared two steps, and the outcomes of its metrics."""
+Pattern = tuple[bool, tuple[str, ...], str]
+"""Whether a call compared two steps, the outcomes of its metrics, and what softens them."""
 
 Call = tuple[Mapping[str, Any], str]
 """A call as JSON, and its file."""
@@ -61,15 +61,13 @@ def _by_pattern(tests: Mapping[str, FoundRecord]) -> dict[Pattern, list[Call]]:
     for record, source in tests.values():
         for call in record.verdicts:
             words = tuple([judged["outcome"] for judged in call["verdicts"]])
-            alike = patterns.get(("sides" in call, words))
-            if alike is None:
-                alike = patterns["sides" in call, words] = []
-            alike.append((call, source))
+            pattern = "sides" in call, words, str(call.get("softened", ""))
+            patterns.setdefault(pattern, []).append((call, source))
     return patterns
 
 
 def _outcome(pattern: Pattern) -> Outcome:
-    is_comparison, words = pattern
+    is_comparison, words, _ = pattern
     if is_comparison and not words:
         return Outcome.PASS
     return worst_of(_OUTCOMES[word] for word in words) or Outcome.NOT_JUDGED
@@ -126,16 +124,23 @@ def _counts(
 ) -> OutcomeCounts:
     counts = OutcomeCounts()
     for pattern, calls in patterns.items():
-        is_comparison, words = pattern
+        is_comparison, words, softened = pattern
         outcome = _outcome(pattern)
         # A comparison without a budget has no verdict; it is counted as compared.
-        if words or not is_comparison:
+        if softened:
+            counts.softened[softened] += len(calls)
+        elif words or not is_comparison:
             counts.calls[outcome] += len(calls)
         if outcome is not Outcome.NOT_JUDGED:
             for word in words:
                 counts.metrics[_OUTCOMES[word]] += len(calls)
-    compared = sum(map(len, patterns.values())) - counts.calls.total()
+    judged = counts.calls.total() + counts.softened.total()
+    compared = sum(map(len, patterns.values())) - judged
     endings = Counter(r.ending.value for r, _ in tests if not r.verdicts)
     return OutcomeCounts(
-        calls=counts.calls, compared=compared, metrics=counts.metrics, endings=endings
+        calls=counts.calls,
+        softened=counts.softened,
+        compared=compared,
+        metrics=counts.metrics,
+        endings=endings,
     )

@@ -19,6 +19,9 @@ from ..wrapping import labelled
 LINES_OF_BLAME: Final = 3
 """Lines that a terminal shows of a test."""
 
+LINES_OF_PAGE: Final = 12
+"""The same of a page."""
+
 OPS_WIDTH: Final = 60
 """Columns for the names of operations."""
 
@@ -26,14 +29,20 @@ OPS_WIDTH: Final = 60
 def blame_lines(changes: Sequence[LineChange]) -> tuple[str, ...]:
     """Name the first of *changes*, which a failure or a comparison shows, and count all."""
     labels = chain(["ops"], *[[""]] * LINES_OF_BLAME)
-    shown = [*map(blame_in_words, changes[:LINES_OF_BLAME])]
-    left = len(changes) - len(shown)
-    if left:
-        shown[-1] += f"; and {counted(left, 'more line')}"
+    shown = blame_texts(changes, LINES_OF_BLAME)
     return tuple(chain.from_iterable(map(labelled, labels, shown)))
 
 
-def blame_in_words(change: LineChange) -> str:
+def blame_texts(changes: Sequence[LineChange], most: int = LINES_OF_PAGE) -> list[str]:
+    """Name *most* of *changes* at most, a sentence each, and count the others."""
+    shown = [*map(_in_words, changes[:most])]
+    left = len(changes) - len(shown)
+    if left:
+        shown[-1] += f"; and {counted(left, 'more line')}"
+    return shown
+
+
+def _in_words(change: LineChange) -> str:
     """Say what a line runs more or less, in which module and where."""
     if CALLED in change.ops:
         more = counted(change.added, "operation")

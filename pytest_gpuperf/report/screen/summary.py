@@ -30,7 +30,7 @@ from ..numbers import format_value
 from ..numbers import metric_named
 from ..numbers import rates_in_words
 from ..table import align
-from ..wrapping import broken
+from ..wrapping import wrapped
 from .findings import maybe_remark
 
 
@@ -119,7 +119,8 @@ def summary_lines(
     header, *rows = align(cells, left=frozenset({5}))
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
-        lines.append(Line(text=row, role=ROLES[verdict.outcome]))
+        role = LineRole.WARN if verdict.softened else ROLES[verdict.outcome]
+        lines.append(Line(text=row, role=role))
         lines += as_lines(remark(verdict, failures_above=failures_above))
     return (*lines, *as_lines(unjudged_lines(ordered)))
 
@@ -147,10 +148,12 @@ def _cells(verdict: TestVerdict) -> tuple[str, ...]:
 
 def in_a_word(verdict: TestVerdict) -> str:
     """Name what failed, as the headline does, or the outcome."""
-    outcome = verdict.outcome
+    outcome, warned = verdict.outcome, "warned: " if verdict.softened else ""
     if not outcome.fails:
-        return PEOPLE[outcome]
-    return what_happened(next(v for v in verdict.verdicts if v.outcome is outcome))
+        return warned + PEOPLE[outcome]
+    return warned + what_happened(
+        next(v for v in verdict.verdicts if v.outcome is outcome)
+    )
 
 
 def _peak_bytes(verdict: TestVerdict) -> float | None:
@@ -188,7 +191,7 @@ def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, 
     maybe = maybe_remark(verdict.findings)
     rates = rates_in_words(verdict.rates)
     said = (*explained[:1], *named, rates, *verdict.remarks, maybe)
-    return broken(
+    return wrapped(
         "; ".join(filter(None, said)), first=SUMMARY_INDENT, rest=SUMMARY_INDENT
     )
 
@@ -207,7 +210,7 @@ def unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
     return tuple(
         line
         for (because, tests), names in alike.items()
-        for line in broken(
+        for line in wrapped(
             f"not judged: {', '.join(names)} of {tests} "
             f"test{'s' if tests > 1 else ''}, {because}",
             rest=SUMMARY_INDENT,

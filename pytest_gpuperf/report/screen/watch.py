@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
 
@@ -18,6 +17,7 @@ from ...judge.watch import WatchedTest
 from ...judge.watch import suite_lines
 from ...judge.watch import tally
 from ...judge.watch import waits_in
+from ...judge.wording import would_have_failed
 from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
@@ -29,6 +29,7 @@ from ..table import align
 from ..wrapping import REASON_INDENT
 from ..wrapping import labelled
 from ..wrapping import text_width
+from ..wrapping import uncut
 from ..wrapping import wrapped
 
 
@@ -39,7 +40,7 @@ GPU_TEXTS: Final = {
 
 ENDED: Final = {
     DeviceKind.PRETEND: "on the simulated GPU",
-    DeviceKind.CUDA: "while they were watched",
+    DeviceKind.CUDA: "while being watched",
 }
 
 MOST_PEAKS: Final = 5
@@ -52,13 +53,15 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
     objections: Sequence[Objection],
     *,
     kind: DeviceKind,
-    stored: Mapping[str, Counts] | None = None,
+    stored: Counts | None = None,
     notes: Sequence[str] = (),
     most: int | None = 10,
+    soft_day: str = "",
 ) -> tuple[str, ...]:
     """Return the answer in a line, then the worst lines, leaks and peaks.
 
-    *most* limits each table; ``None`` shows all. *notes* come last.
+    *most* limits each table; ``None`` shows all. *notes* come last. Until *soft_day*,
+    if there is one, no objection fails the run.
     """
     return (
         *_answer(records, kind),
@@ -68,7 +71,7 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
         *_peaks(records, MOST_PEAKS if most else None),
         *_own_lines(records),
         *_endings(records, kind, most),
-        *_verdict(objections, stored),
+        *_verdict(objections, stored, soft_day),
         *notes,
     )
 
@@ -220,14 +223,14 @@ def _endings(
         yield ""
         yield from wrapped(
             f"{counted(gained, 'test')} ran only because of the simulated GPU"
-            + (f"; {failed} of them failed there, and fail no run:" if failed else "")
+            + (f"; {failed} failed there, which fails no run:" if failed else "")
         )
         yield from _differing((r for r in records if r.gained), most)
     if found["differs"]:
         yield ""
         yield from wrapped(
             f"{counted(found['differs'], 'test')} ended otherwise {ENDED[kind]}; "
-            "reported is how they end without it:"
+            "the result without it is the one reported:"
         )
         yield from _differing((r for r in records if not r.gained), most)
     if found["unjudged"]:
@@ -245,11 +248,15 @@ def _differing(records: Iterable[WatchedTest], most: int | None) -> Iterator[str
 
 
 def _verdict(
-    objections: Sequence[Objection], stored: Mapping[str, Counts] | None
+    objections: Sequence[Objection],
+    stored: Counts | None,
+    soft_day: str,
 ) -> Iterator[str]:
-    if objections:
+    if objections or stored is not None:
         yield ""
-        yield f"{counted(len(objections), 'count')} failed:"
+    if objections:
+        failed = would_have_failed(soft_day) or "failed"
+        yield f"{counted(len(objections), 'count')} {failed}:"
         for objection in objections:
             yield from wrapped(f"{objection.test}: {objection.what}", first="  ")
             for line in objection.lines[:MOST_BLAMED]:
@@ -257,10 +264,11 @@ def _verdict(
                 yield from _source(line)
             if objection.left:
                 yield from _first(objection.left)
+        if stored is not None:
+            yield from uncut("accept", "pytest --gpuperf-watch --gpuperf-update=all")
     elif stored is not None:
         lines = counted(len(stored[STORED_LINES]), "line")
         leaks = counted(len(stored[STORED_LEAKS]), "leaking test")
-        yield ""
         yield f"nothing rose above the baseline of {lines} and {leaks}"
 
 

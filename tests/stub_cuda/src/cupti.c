@@ -1,8 +1,8 @@
 /* libcupti: the activity API as Kineto uses it, fed by the stub of the runtime. */
 #define _GNU_SOURCE
 #include "cbid_names.h"
+#include "records.h"
 #include "stub.h"
-#include <cupti.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -98,7 +98,7 @@ static void add_driver_call(const struct stub_record *seen) {
   add_call_of(CUPTI_ACTIVITY_KIND_DRIVER, seen);
 }
 static void add_kernel(const struct stub_record *seen) {
-  NEW(CUpti_ActivityKernel10, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, kernel)
+  NEW(newest_Kernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL, kernel)
   kernel->gridX = (int)seen->grid[0];
   kernel->gridY = (int)seen->grid[1];
   kernel->gridZ = (int)seen->grid[2];
@@ -112,7 +112,7 @@ static void add_kernel(const struct stub_record *seen) {
   PLACED(kernel)
 }
 static void add_copy(const struct stub_record *seen) {
-  NEW(CUpti_ActivityMemcpy6, CUPTI_ACTIVITY_KIND_MEMCPY, copy)
+  NEW(newest_Memcpy, CUPTI_ACTIVITY_KIND_MEMCPY, copy)
   copy->copyKind = (uint8_t)seen->copy_kind;
   copy->srcKind = (uint8_t)seen->from;
   copy->dstKind = (uint8_t)seen->to;
@@ -122,14 +122,14 @@ static void add_copy(const struct stub_record *seen) {
   PLACED(copy)
 }
 static void add_fill(const struct stub_record *seen) {
-  NEW(CUpti_ActivityMemset4, CUPTI_ACTIVITY_KIND_MEMSET, fill)
+  NEW(newest_Memset, CUPTI_ACTIVITY_KIND_MEMSET, fill)
   fill->bytes = seen->bytes;
   fill->memoryKind = (uint16_t)seen->to;
   TIMED(fill)
   PLACED(fill)
 }
 static void add_sync(const struct stub_record *seen) {
-  NEW(CUpti_ActivitySynchronization2, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, sync)
+  NEW(newest_Synchronization, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION, sync)
   sync->type = (CUpti_ActivitySynchronizationType)seen->sync_kind;
   sync->contextId = 1;
   sync->streamId = seen->stream;
@@ -137,10 +137,14 @@ static void add_sync(const struct stub_record *seen) {
   TIMED(sync)
 }
 static void add_event(const struct stub_record *seen) {
-  NEW(CUpti_ActivityCudaEvent2, CUPTI_ACTIVITY_KIND_CUDA_EVENT, event)
+  NEW(newest_CudaEvent, CUPTI_ACTIVITY_KIND_CUDA_EVENT, event)
   event->correlationId = seen->of_call;
   event->eventId = seen->event;
-  PLACED(event)
+#if CUDA_VERSION >= 12080
+  event->deviceId = seen->device;
+#endif
+  event->contextId = 1;
+  event->streamId = seen->stream;
 }
 
 static const struct {
@@ -285,15 +289,15 @@ static size_t size_of(CUpti_ActivityKind kind) {
   case CUPTI_ACTIVITY_KIND_DRIVER:
     return sizeof(CUpti_ActivityAPI);
   case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL:
-    return sizeof(CUpti_ActivityKernel10);
+    return sizeof(newest_Kernel);
   case CUPTI_ACTIVITY_KIND_MEMCPY:
-    return sizeof(CUpti_ActivityMemcpy6);
+    return sizeof(newest_Memcpy);
   case CUPTI_ACTIVITY_KIND_MEMSET:
-    return sizeof(CUpti_ActivityMemset4);
+    return sizeof(newest_Memset);
   case CUPTI_ACTIVITY_KIND_SYNCHRONIZATION:
-    return sizeof(CUpti_ActivitySynchronization2);
+    return sizeof(newest_Synchronization);
   case CUPTI_ACTIVITY_KIND_CUDA_EVENT:
-    return sizeof(CUpti_ActivityCudaEvent2);
+    return sizeof(newest_CudaEvent);
   default:
     return sizeof(CUpti_ActivityExternalCorrelation);
   }

@@ -41,11 +41,17 @@ EXPORT cudaError_t cudaStreamIsCapturing(cudaStream_t stream,
   return cudaSuccess;
 }
 
+#if CUDART_VERSION < 13000 /* there, the edges have another function */
+#define WITH_EDGES
+#else
+#define WITH_EDGES const cudaGraphEdgeData **edges,
+#endif
+
 EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
                                             enum cudaStreamCaptureStatus *status,
                                             unsigned long long *id, cudaGraph_t *graph,
                                             const cudaGraphNode_t **nodes,
-                                            const cudaGraphEdgeData **edges, size_t *count) {
+                                            WITH_EDGES size_t *count) {
   struct CUstream_st *at = stream_of(stream);
   *status = status_of(at);
   if (id)
@@ -54,8 +60,10 @@ EXPORT cudaError_t cudaStreamGetCaptureInfo(cudaStream_t stream,
     *graph = at->capturing;
   if (nodes)
     *nodes = NULL;
+#if CUDART_VERSION >= 13000
   if (edges)
     *edges = NULL;
+#endif
   if (count)
     *count = 0;
   return cudaSuccess;

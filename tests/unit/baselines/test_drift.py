@@ -21,7 +21,7 @@ from pytest_gpuperf.baselines.drift import anchored
 from pytest_gpuperf.baselines.drift import drifts
 from pytest_gpuperf.baselines.drift import kept
 from pytest_gpuperf.baselines.refresh import typical_values
-from pytest_gpuperf.judge.statistics import Prior
+from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Kept
@@ -93,7 +93,7 @@ class TestKept:
         wide = Leeway(
             kind=DeviceKind.CUDA,
             tolerance=Tolerance(),
-            prior=Prior(sigma=0.02, nu=50.0),
+            prior=Spread(sigma=0.02, nu=50.0),
         )
         old, new = entry(QUIET), entry(times(10.1))
 

@@ -25,6 +25,7 @@ from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.plugin.options import OPTIONS
 
 
 def store(folder: Path, hardware: Hardware, **entries: Entry) -> Path:
@@ -47,7 +48,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     commands: list[list[str]] = []
 
     def run(
-        command: Sequence[str], *, check: bool
+        command: Sequence[str], *, check: bool, stdout: int | None = None
     ) -> subprocess.CompletedProcess[bytes]:
         assert check is False
         commands.append(list(command))
@@ -55,6 +56,42 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     monkeypatch.setattr(subprocess, "run", run)
     return commands
+
+
+class TestHelp:
+    def test_a_command_is_explained_as_it_does_itself(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        said = []
+        for typed in (["help", "diff"], ["diff", "--help"]):
+            with pytest.raises(SystemExit):
+                main(typed)
+            said.append(capsys.readouterr().out)
+
+        assert said[0] == said[1]
+        assert said[0].startswith("usage: gpuperf diff")
+
+    def test_all_options_and_ini_keys_are_listed(
+        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("COLUMNS", "80")
+
+        assert main(["help", "options"]) == 0
+
+        said = capsys.readouterr().out
+        lines = [line.strip() for line in said.splitlines()]
+        for option in OPTIONS:
+            first = option.flag if option.on_command_line else option.name
+            assert any(line.partition("=")[0].strip() == first for line in lines)
+            assert option.help in " ".join(lines)
+        assert max(map(len, said.splitlines())) <= 80
+
+    def test_what_is_no_command_is_refused(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert main(["help", "audti"]) == 4
+
+        assert "did you mean `gpuperf audit`?" in capsys.readouterr().err
 
 
 class TestRefresh:
@@ -105,7 +142,7 @@ class TestRefresh:
                 ["t.py::a", "--kind", "improved"],
                 ["--gpuperf-update=improved", "t.py::a"],
             ),
-            (["--kind=drifted", "-n2"], ["--gpuperf-update=drifted", "-n2"]),
+            (["--kind=improved", "-n2"], ["--gpuperf-update=improved", "-n2"]),
             (
                 ["-k", "a or b", "--device", "cpu", "t.py"],
                 [
@@ -198,7 +235,7 @@ class TestRefresh:
         assert code == 4
         assert started == []
         assert capsys.readouterr().err == (
-            "gpuperf: argument --kind: expected one of missing, improved, drifted, all, evidence, "
+            "gpuperf: argument --kind: expected one of missing, improved, all, evidence, "
             "found 'some'; see `gpuperf refresh --help` [GP102]\n"
         )
 
@@ -238,7 +275,7 @@ class TestRefresh:
             "usage: gpuperf refresh [options] [pytest arguments...]"
         )
         assert (
-            "baselines to replace: missing, improved, drifted, all, evidence "
+            "baselines to replace: missing, improved, all, evidence "
             "(default: all if node ids are named or drift is accepted, else missing)"
         ) in text
 

@@ -240,7 +240,7 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
     assert [f["count"] for f in found] == [1, 1, 1]
     assert sorted(errors.splitlines()) == [
         "from a shell",
-        "gpuperf: 3 syncs are more than --max-syncs=0",
+        "gpuperf: 3 waits: more than --max-syncs=0",
         "late 1.0",
         "main 1.0",
         "thread 1.0",
@@ -251,7 +251,7 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
 @pytest.mark.parametrize(
     ("device", "most", "code", "errors"),
     [
-        ("cuda", 1, 1, "gpuperf: 2 syncs are more than --max-syncs=1\n"),
+        ("cuda", 1, 1, "gpuperf: 2 waits: more than --max-syncs=1\n"),
         (
             "cpu",
             0,
@@ -271,6 +271,25 @@ def test_a_script_fails_over_the_limit_or_where_nothing_was_judged(
 
     assert main(["audit", "train.py", f"--max-syncs={most}"]) == code
     assert capfd.readouterr().err == errors
+
+
+@with_torch
+def test_scripts_are_audited_in_turn_and_the_worst_exit_status_is_kept(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    waiting = (
+        "import sys, torch\nprint(sys.argv)\ntorch.ones(2, device='cuda').tolist()\n"
+    )
+    write("one.py", waiting)
+    write("two.py", waiting.replace(".tolist()", ""))
+
+    code = main(["audit", "--max-syncs=0", "one.py", "two.py", "one.py", "--", "--x"])
+
+    shown = capfd.readouterr()
+    heads = [line for line in shown.out.splitlines() if line.startswith(("==", "["))]
+    assert code == 1
+    assert heads == ["== one.py", "['one.py', '--x']", "== two.py", "['two.py', '--x']"]
+    assert shown.err == "gpuperf: 1 wait: more than --max-syncs=0\n"
 
 
 IMPORTS = """\
@@ -505,6 +524,28 @@ def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
             ),
         ),
         (
+            ["train.py", "none.py"],
+            (
+                "none.py: cannot be read (No such file or directory); expected a Python "
+                "script [GP110]"
+            ),
+        ),
+        (
+            ["train.py", "wrong.py", "--json"],
+            "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script [GP110]",
+        ),
+        (
+            ["train.py", "again.py", "--sarif=it"],
+            (
+                "--json and --sarif describe one script, found 2 scripts; expected one; "
+                "see `gpuperf audit --help` [GP102]"
+            ),
+        ),
+        (
+            ["-m", "train", "train.py", "again.py"],
+            "expected either a script or -m MODULE; see `gpuperf audit --help` [GP102]",
+        ),
+        (
             ["train.py", "--root=nowhere"],
             "--root=nowhere: there is no such folder; expected that of your code [GP112]",
         ),
@@ -514,6 +555,7 @@ def test_a_wrong_command_line_is_one_sentence(
     arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write("train.py", "")
+    write("again.py", "")
     write("wrong.py", "import torch\nfor in range(3):\n")
     write("folder/__main__.py", "")
 
@@ -683,7 +725,7 @@ def test_what_each_step_does_stands_before_what_was_done_once(
             LOOP,
             "0.5",
             1,
-            "gpuperf: 1 syncs per step are more than --max-syncs-per-step=0.5\n",
+            "gpuperf: 1 wait per step: more than --max-syncs-per-step=0.5\n",
         ),
         (
             "import torch\ntorch.ones(2, device='cuda').tolist()\n",

@@ -367,7 +367,7 @@ def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_told_without_val
         (
             ["--steps=0"],
             (
-                "argument --steps: expected a whole number of steps from 1 on, found '0'; see "
+                "argument --steps: expected a whole number from 1 on, found '0'; see "
                 "`gpuperf memory --help` [GP102]"
             ),
         ),

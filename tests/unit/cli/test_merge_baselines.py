@@ -12,7 +12,6 @@ from builders import H200
 from builders import holding
 
 import pytest_gpuperf
-from pytest_gpuperf.baselines.format import Joined
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.format import join
 from pytest_gpuperf.baselines.format import loads
@@ -26,7 +25,9 @@ H100 = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H100")
 FILE = "baselines/cuda-nvidia-h200.json"
 
 
-def joined(ancestor: Baselines, ours: Baselines, theirs: Baselines) -> Joined:
+def joined(
+    ancestor: Baselines, ours: Baselines, theirs: Baselines
+) -> tuple[Baselines, tuple[str, ...]]:
     return join(ancestor.entries, ours, theirs.entries)
 
 
@@ -35,15 +36,16 @@ def test_each_side_brings_what_it_alone_changed_added_or_removed() -> None:
     ours = holding(a=2, b=1, lost=1, same=1, mine=7)
     theirs = holding(a=1, b=3, gone=1, same=1, other=8)
 
-    assert joined(ancestor, ours, theirs) == Joined(
-        baselines=holding(a=2, b=3, mine=7, other=8, same=1)
+    assert joined(ancestor, ours, theirs) == (
+        holding(a=2, b=3, mine=7, other=8, same=1),
+        (),
     )
 
 
 def test_what_both_changed_alike_is_no_conflict() -> None:
     both = holding(a=2, new=5)
 
-    assert joined(holding(a=1, gone=1), both, both) == Joined(baselines=both)
+    assert joined(holding(a=1, gone=1), both, both) == (both, ())
 
 
 @pytest.mark.parametrize(
@@ -59,7 +61,7 @@ def test_what_both_changed_alike_is_no_conflict() -> None:
 def test_of_what_both_changed_ours_is_kept_and_named(
     ancestor: Baselines, ours: Baselines, theirs: Baselines, merged: Baselines
 ) -> None:
-    assert joined(ancestor, ours, theirs) == Joined(baselines=merged, conflicts=("a",))
+    assert joined(ancestor, ours, theirs) == (merged, ("a",))
 
 
 def write(name: str, baselines: Baselines) -> None:

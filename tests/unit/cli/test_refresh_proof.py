@@ -14,6 +14,7 @@ from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.report.command import Invocation
 
 
 def change(turn: Turn, before: int, after: int) -> ExactChange:
@@ -54,8 +55,13 @@ def test_what_is_the_same_or_better_in_all_its_calls_is_proven() -> None:
         "t.py::new": "not compared: after only",
         "t.py::bad": "broken: failed after: no",
     }
-    assert next(proof.lines()) == (
-        "gpuperf: of 6 tests 2 proven equal or better; 4 for a person to decide"
+    said = " ".join(" ".join(proof.lines(Invocation(options=("-x",)))).split())
+    assert said.startswith(
+        "gpuperf: of 6 tests 2 the same or better in training, counts and bytes; time was "
+        "not judged; 4 for a person to decide"
+    )
+    assert said.endswith(
+        "accept gpuperf refresh --accept-drift -x t.py::two t.py::unclear t.py::new t.py::bad"
     )
 
 

@@ -84,7 +84,10 @@ def test_the_sides_take_turns_and_the_first_changes() -> None:
 
     assert runs.order == ["b0:t", "a0:t", "a1:t", "b1:t", "b2:t", "a2:t"]
     assert [call.pairs for call in found.judged(last=True)] == [3]
-    assert runs.said == [f"pair {n} of at most 8: 1 test" for n in (1, 2, 3)]
+    assert runs.said == [
+        *(f"pair {n} of at most 8: 1 test" for n in (1, 2, 3)),
+        "compared in 3 pairs",
+    ]
 
 
 def test_all_tests_take_turns_and_only_undecided_ones_go_on() -> None:
@@ -235,6 +238,7 @@ def test_what_one_process_has_timed_needs_one_pair_and_the_rest_as_many_as_ever(
         "both in one process: 2 tests",
         "pair 2 of at most 8: 1 test",
         "pair 3 of at most 8: 1 test",
+        "compared in 3 pairs",
     ]
 
 
@@ -248,4 +252,4 @@ def test_a_test_that_broke_is_not_brought_together() -> None:
         together=lambda both: pytest.fail(both.after.test),
     )
 
-    assert runs.said == ["pair 1 of at most 8: 1 test"]
+    assert runs.said == ["pair 1 of at most 8: 1 test", "compared in 1 pair"]

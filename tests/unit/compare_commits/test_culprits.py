@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,8 @@ from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
 from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.model.training import Training
+from pytest_gpuperf.model.training import TrainingAnswer
 
 
 OLD = dict.fromkeys("abcdefgh", "1")
@@ -120,9 +123,56 @@ def test_ctrl_c_leaves_what_is_known() -> None:
         culprits.search()
 
     assert culprits.left() == (
-        "interrupted: what makes it worse is among a 1 -> 2, b 1 -> 2, c 1 -> 2, d 1 -> 2"
+        "interrupted: what did it is among a 1 -> 2, b 1 -> 2, c 1 -> 2, d 1 -> 2"
     )
     assert list(culprits.lines()) == ["1 comparison of parts of the changes"]
+
+
+class Trained(Played):
+    """Trains otherwise where the rules say so, and *untold* keeps that from being known."""
+
+    def __init__(self, rules: Mapping[str, int], untold: str = "") -> None:
+        super().__init__(rules)
+        self.untold = untold
+
+    def of(self, new: set[str]) -> AbRun:
+        found = super().of(new)
+        untold = new != set(NEW) and not new.isdisjoint(self.untold)
+        other = TrainingAnswer.NOT_COMPARED if untold else TrainingAnswer.DIFFERS
+        return replace(found, calls=tuple(self.told(c, other) for c in found.calls))
+
+    def told(self, call: Comparison, other: TrainingAnswer) -> Comparison:
+        is_told = other is TrainingAnswer.DIFFERS
+        answer = TrainingAnswer.SAME if is_told and not call.exact else other
+        text = f"{call.exact[0].after if call.exact else 0} apart"
+        exact = call.exact if call.test.endswith("a") else ()
+        return replace(call, exact=exact, training=Training(answer=answer, text=text))
+
+
+def test_two_packages_of_which_one_waits_and_one_trains_otherwise_are_both_named() -> (
+    None
+):
+    said = lines(Trained({"c:b": 2, "f:a": 1}))
+
+    assert sorted(said[:-1]) == [
+        "c 1 -> 2: t.py::b: training differs: 2 apart",
+        "f 1 -> 2: t.py::a: training differs: 1 apart; t.py::a: syncs 0 -> 1",
+    ]
+
+
+def test_a_pair_that_trains_otherwise_only_together_is_named_so() -> None:
+    first, *_ = lines(Trained({"bg:b": 1}))
+
+    assert (
+        first == "b 1 -> 2, g 1 -> 2, only together: t.py::b: training differs: 1 apart"
+    )
+
+
+def test_a_training_that_cannot_be_compared_is_no_proof_that_it_is_the_same() -> None:
+    first, *rest = lines(Trained({"c:b": 1}, untold="d"))
+
+    assert first == "c 1 -> 2: t.py::b: training differs: 1 apart"
+    assert "the other changes cannot be judged without these" in rest
 
 
 def test_a_package_that_is_gone_is_not_installed_with_its_change() -> None:

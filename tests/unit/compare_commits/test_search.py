@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from collections.abc import Collection
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,7 +13,16 @@ import pytest
 from pytest_gpuperf.compare_commits.search import Changes
 from pytest_gpuperf.compare_commits.search import Mark
 from pytest_gpuperf.compare_commits.search import first_bad
+from pytest_gpuperf.compare_commits.search import marked
 from pytest_gpuperf.compare_commits.search import smallest_bad
+from pytest_gpuperf.compare_commits.search import worse_of
+from pytest_gpuperf.model.ab import AbResult
+from pytest_gpuperf.model.ab import AbRun
+from pytest_gpuperf.model.ab import Comparison
+from pytest_gpuperf.model.ab import ExactChange
+from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.model.training import Training
+from pytest_gpuperf.model.training import TrainingAnswer
 
 
 def line(count: int) -> dict[str, tuple[str, ...]]:
@@ -122,3 +132,64 @@ def test_whatever_is_named_is_bad_and_none_of_it_can_be_left_out() -> None:
         assert all(
             judge(found - {name}) is not Mark.BAD for name in found if len(found) > 1
         )
+
+
+# What a comparison says of what is sought.
+
+WAITS = ExactChange(metric="syncs", before=0, after=1, turn=Turn.WORSE, gated=True)
+SOUGHT = [("t.py::a", "syncs")]
+OTHER = Training(answer=TrainingAnswer.DIFFERS, text="1 apart")
+
+
+def run_of(*calls: Comparison, uncompared: tuple[Comparison, ...] = ()) -> AbRun:
+    return AbRun(
+        before="o",
+        after="n",
+        device="d",
+        engine="e",
+        calls=calls,
+        uncompared=uncompared,
+    )
+
+
+@pytest.mark.parametrize(
+    ("call", "mark", "why"),
+    [
+        (Comparison(test="t.py::a", exact=(WAITS,)), Mark.BAD, ""),
+        (
+            Comparison(test="t.py::a", exact=(replace(WAITS, metric="ops"),)),
+            Mark.GOOD,
+            "",
+        ),
+        (Comparison(test="t.py::a", training=OTHER), Mark.GOOD, ""),
+        (Comparison(test="t.py::a", time=AbResult.unknown("noise")), Mark.GOOD, ""),
+        (
+            Comparison(test="t.py::a", exact=(replace(WAITS, turn=Turn.VARIES),)),
+            Mark.SKIP,
+            "undecided",
+        ),
+        (Comparison(test="t.py::b"), Mark.SKIP, "it was not compared"),
+    ],
+)
+def test_a_version_is_judged_by_what_is_sought_alone(
+    call: Comparison, mark: Mark, why: str
+) -> None:
+    assert marked(run_of(call), SOUGHT) == (mark, why)
+
+
+def test_a_test_that_was_not_compared_says_why() -> None:
+    gone = Comparison(test="t.py::a", uncompared="before only")
+
+    assert marked(run_of(uncompared=(gone,)), [("t.py::a#x", "syncs")]) == (
+        Mark.SKIP,
+        "before only",
+    )
+
+
+def test_a_test_that_fails_no_more_is_judged_by_any_of_its_calls() -> None:
+    broken = Comparison(test="t.py::a", uncompared="failed after", broken=True)
+
+    sought = worse_of(run_of(uncompared=(broken,)))
+
+    assert sought == {("t.py::a", "the test"): "fails"}
+    assert marked(run_of(Comparison(test="t.py::a#x")), sought) == (Mark.GOOD, "")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,12 +14,15 @@ torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.compare_steps.training_record import record_steps  # noqa: E402
 from pytest_gpuperf.compare_steps.training_record import recording_program  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.judge.training import judge_training  # noqa: E402
+from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.measure.step import subject_of  # noqa: E402
 from pytest_gpuperf.model.codec import decode  # noqa: E402
 from pytest_gpuperf.model.codec import encode  # noqa: E402
 from pytest_gpuperf.model.training import TrainingAnswer  # noqa: E402
 from pytest_gpuperf.model.training import TrainingRecord  # noqa: E402
+from pytest_gpuperf.worker.training_pass import TrainingPass  # noqa: E402
 
 
 def training(*, scaled: bool = False, autocast: bool = False) -> Callable[[], Any]:
@@ -124,3 +129,55 @@ def test_a_program_that_only_goes_back_is_one_step() -> None:
 
     (step,) = record().steps
     assert [loss.sums for loss in step.losses] == [(2.0,)]
+
+
+def multiplying(kind: str, device: str) -> Subject:
+    layer = torch.nn.Conv2d(1, 2, 3) if kind == "convolution" else torch.nn.Linear(4, 2)
+    layer.to(device)
+
+    def step() -> None:
+        layer(torch.ones(1, 1, 4, 4, device=device)).sum().backward()
+
+    return subject_of(step)
+
+
+@pytest.fixture
+def rounding() -> Iterator[None]:
+    """Let products round on a GPU as those of convolutions do."""
+    matmul = torch.backends.cuda.matmul
+    before, matmul.allow_tf32 = matmul.allow_tf32, True
+    yield
+    matmul.allow_tf32 = before
+
+
+@pytest.mark.usefixtures("rounding")
+@pytest.mark.parametrize("kind", ["convolution", "product"])
+def test_what_a_simulated_gpu_multiplies_is_compared_as_closely_as_on_a_cpu(
+    kind: str,
+) -> None:
+    with pretend_gpu():
+        real, _ = record_steps(multiplying(kind, "cuda"))
+        simulated, _ = record_steps(multiplying(kind, "cuda"), simulated=True)
+    cpu, _ = record_steps(multiplying(kind, "cpu"))
+
+    assert real.precision == "tensorfloat32"  # where a GPU is real, it may round
+    assert simulated.precision == cpu.precision == "float32"
+
+
+@pytest.mark.parametrize(
+    ("emulating", "precision"),
+    [(None, "tensorfloat32"), (SimpleNamespace(gave_up_values=""), "float32")],
+    ids=["a GPU", "a simulated one"],
+)
+def test_the_device_of_a_run_says_whether_it_is_simulated(
+    emulating: object, precision: str
+) -> None:
+    call: Any = SimpleNamespace(item=SimpleNamespace(nodeid="t.py::test"), name=None)
+    device: Any = SimpleNamespace(emulating=emulating)
+    passed = TrainingPass(device)
+
+    with pretend_gpu():
+        passed.measure(call, multiplying("convolution", "cuda"))
+
+    (record,) = passed.records.values()
+    assert record.precision == precision

@@ -11,10 +11,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pytest_gpuperf.devices.compile_caches import INDUCTOR
-from pytest_gpuperf.devices.compile_caches import TRITON
-from pytest_gpuperf.devices.compile_caches import compiled_s
-from pytest_gpuperf.devices.compile_caches import compiling_in
+from pytest_gpuperf.devices.compile import INDUCTOR
+from pytest_gpuperf.devices.compile import TRITON
+from pytest_gpuperf.devices.compile import compiled_s
+from pytest_gpuperf.devices.compile import compiling_in
 
 
 def test_each_entry_into_the_compiler_counts_in_old_and_new_releases(

@@ -21,7 +21,6 @@ from pytest_gpuperf.devices.cpu.device import CpuDevice  # noqa: E402
 from pytest_gpuperf.devices.garbage import held_collector  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.measure.memory import Memory  # noqa: E402
 from pytest_gpuperf.measure.memory import measure_memory  # noqa: E402
 from pytest_gpuperf.measure.plan import Deadline  # noqa: E402
 from pytest_gpuperf.measure.plan import Found  # noqa: E402
@@ -372,10 +371,11 @@ def test_frozen_objects_change_nothing() -> None:
 # The same on a device that runs the steps.
 
 
-def on_cpu(step: Step) -> Memory:
+def on_cpu(step: Step) -> Found:
     device = CpuDevice(root=f"{HERE.parent}{os.sep}")
     until = Deadline.after(1000, device.now_ns)
-    return measure_memory(device, Subject(step=step), 1.0, until)
+    found, _ = measure_memory(device, Subject(step=step), 1.0, until)
+    return found
 
 
 def of_host(step: Step) -> Step:

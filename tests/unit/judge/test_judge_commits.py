@@ -178,15 +178,37 @@ def test_memory_may_grow_by_its_floor_and_no_more() -> None:
     assert counted([100 * MIB], [101 * MIB + 1], metric) != ()
 
 
-@pytest.mark.parametrize(
-    "metric", ["device_syncs", "kernels", "graph_breaks", "recompiles"]
-)
+@pytest.mark.parametrize("metric", ["device_syncs", "kernels", "recompiles"])
 def test_a_count_that_no_baseline_gates_is_told_and_fails_nothing(metric: str) -> None:
     change = judge_call([(run(**{metric: 5}), run(**{metric: 6}))] * 2, WHOLE)
 
     assert [(c.metric, c.gated) for c in change.exact] == [(metric, False)]
     assert not change.is_worse
     assert change.settled
+
+
+def test_a_new_graph_break_is_worse_and_names_its_line_whatever_the_time_says() -> None:
+    pair = (run(graph_breaks=0), run(graph_breaks=1))
+
+    one, two = (judge_call([pair] * n, WHOLE) for n in (1, 2))
+
+    assert (one.settled, two.settled) == (False, True)
+    assert [(c.metric, c.turn, c.gated) for c in two.exact] == [
+        ("graph_breaks", Turn.WORSE, True)
+    ]
+    assert two.is_worse
+    assert judge_call([pair[::-1]] * 2, WHOLE).is_better
+
+
+def test_what_the_compiler_did_is_said_not_to_be_judged_where_there_is_no_number() -> (
+    None
+):
+    eager = replace(run(syncs=1), unmeasured={"graph_breaks": "eager", "other": "no"})
+
+    found = judge_call([(run(syncs=1), eager)], WHOLE)
+
+    assert found.unmeasured["graph_breaks"] == "eager"
+    assert "other" not in found.unmeasured
 
 
 def test_a_size_that_varies_takes_eight_pairs_to_be_called_worse() -> None:

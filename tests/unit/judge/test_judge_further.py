@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from builders import PRETEND
 from builders import a_measurement
@@ -15,7 +17,9 @@ from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.calls import varies_by_run
+from pytest_gpuperf.judge.process_pairs import judge_call
 from pytest_gpuperf.judge.verdict import judge
+from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
@@ -119,6 +123,55 @@ def test_fewer_waits_in_some_steps_are_an_improvement() -> None:
 
     assert metric == "occasional_syncs"
     assert headline.startswith("IMPROVED waits in some steps: 0")
+
+
+def changes(
+    before: Measurement, now: Measurement, pairs: int = 2
+) -> list[tuple[str, float, float, Turn]]:
+    """Return what a comparison of two versions says of some steps."""
+    found = judge_call([(before, now)] * pairs, Tolerance()).exact
+    return [
+        (change.metric, change.before, change.after, change.turn)
+        for change in found
+        if "occasional" in change.metric
+    ]
+
+
+@pytest.mark.parametrize("metric", ["syncs", "pageable_copies"])
+def test_a_comparison_of_two_versions_sees_what_only_some_steps_do(metric: str) -> None:
+    before, now = looked(100, metric=metric), looked(100, *SEVENTH, metric=metric)
+    judged = judge_call([(before, now)] * 2, Tolerance())
+    name = f"occasional_{metric.removeprefix('pageable_')}"
+
+    assert judged.is_worse
+    assert judged.settled
+    assert changes(before, now) == [(name, 0, 14, Turn.WORSE)]
+    assert changes(now, before) == [(name, 14, 0, Turn.BETTER)]
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        pytest.param(looked(100, *SEVENTH), looked(100, *SEVENTH), id="the same"),
+        pytest.param(looked(30), looked(100, 31, 62, 93), id="a look that was cut"),
+        pytest.param(looked(100, usual=1), looked(100, *SEVENTH), id="rarer"),
+        pytest.param(
+            replace(looked(100), further=None), looked(100, *SEVENTH), id="no look"
+        ),
+    ],
+)
+def test_a_comparison_blames_nobody_for_steps_that_one_side_did_not_look_at(
+    before: Measurement, now: Measurement
+) -> None:
+    assert changes(before, now) == []
+
+
+def test_waits_that_a_comparison_sees_in_one_pair_of_two_vary() -> None:
+    before, now = looked(100), looked(100, *SEVENTH)
+    judged = judge_call([(before, now), (before, before)], Tolerance())
+
+    assert not judged.is_worse
+    assert [change.turn for change in judged.exact] == [Turn.VARIES]
 
 
 def test_a_look_is_stored_with_its_number_cut_to_a_digit() -> None:

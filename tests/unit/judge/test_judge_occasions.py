@@ -22,7 +22,6 @@ from pytest_gpuperf.judge.statistics import MOST_POOLED_NU
 from pytest_gpuperf.judge.statistics import MOST_SHIFT
 from pytest_gpuperf.judge.statistics import SHIFT_RISK
 from pytest_gpuperf.judge.statistics import OccasionShift
-from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.statistics import pooled_shift
 from pytest_gpuperf.judge.stored_times import judge_stored
@@ -328,7 +327,7 @@ def test_one_wild_run_makes_no_shift() -> None:
 def test_tests_that_shift_together_are_worth_no_more_than_one() -> None:
     found = pooled_shift([(1e-4, 2.0)] * 40)
 
-    assert found == Prior(sigma=pytest.approx(0.01), nu=pytest.approx(2.0))
+    assert found == Spread(sigma=pytest.approx(0.01), nu=pytest.approx(2.0))
 
 
 def test_one_test_of_many_occasions_does_not_lend_its_freedom_to_others() -> None:
@@ -365,7 +364,7 @@ def test_a_test_of_one_occasion_is_judged_by_those_of_the_others() -> None:
 
 
 def test_a_test_that_shifts_more_than_its_suite_is_judged_by_itself() -> None:
-    own = OccasionShift.of([[0.03], [-0.03], [0.0]], Prior(sigma=0.001, nu=6.0), 0.007)
+    own = OccasionShift.of([[0.03], [-0.03], [0.0]], Spread(sigma=0.001, nu=6.0), 0.007)
 
     assert own.sigma == pytest.approx(0.03)
 

@@ -15,7 +15,7 @@ from pytest_gpuperf.judge.calls import settle_together
 from pytest_gpuperf.judge.calls import suite_context_of
 from pytest_gpuperf.judge.context import ADDED
 from pytest_gpuperf.judge.context import burst
-from pytest_gpuperf.judge.statistics import Prior
+from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall
@@ -24,7 +24,7 @@ from pytest_gpuperf.model.verdict import Verdict
 
 
 SIGMA = 0.014
-STEADY = Prior(sigma=SIGMA, nu=50.0)
+STEADY = Spread(sigma=SIGMA, nu=50.0)
 TESTS = 40
 LATER = 12
 """Tests that were measured again while the machine was slow."""

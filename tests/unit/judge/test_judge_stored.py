@@ -25,7 +25,7 @@ from pytest_gpuperf.judge.context import Discount
 from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.context import discounts
-from pytest_gpuperf.judge.statistics import Prior
+from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.stored_times import log_shift
 from pytest_gpuperf.judge.stored_times import log_variance
@@ -746,7 +746,7 @@ def test_the_evidence_says_all_numbers() -> None:
 
 
 def test_the_limit_is_what_both_tests_ask_of_the_mean() -> None:
-    sure = SuiteContext(prior=Prior(sigma=0.002, nu=500))
+    sure = SuiteContext(prior=Spread(sigma=0.002, nu=500))
 
     ranked = judged([10.0] * 6 + [10.5] * 2, clean(10.0), suite_context=sure)
     proven = judged(STEADY, clean(*[10.3] * 8))
@@ -785,7 +785,7 @@ def test_more_tests_judged_together_see_less() -> None:
 
 def test_a_prior_lets_few_stored_runs_pass() -> None:
     stored = [9.9, 10.0, 10.1]
-    prior = Prior(sigma=0.005, nu=50)
+    prior = Spread(sigma=0.005, nu=50)
 
     without = judged(stored, clean(10.0))
     with_prior = judged(stored, clean(10.0), suite_context=SuiteContext(prior=prior))
@@ -842,7 +842,7 @@ def expected(
     fresh: np.ndarray,
     slower: np.ndarray,
     faster: np.ndarray,
-    prior: Prior | None,
+    prior: Spread | None,
 ) -> Expected:
     base = np.log(stored)
     r, m = len(base), len(fresh)
@@ -867,8 +867,8 @@ def expected(
     return Expected(outcome=outcome, p_regressed=p_slow, p_improved=p_fast)
 
 
-@pytest.mark.parametrize("prior", [None, Prior(sigma=0.006, nu=8.5)])
-def test_the_verdict_is_that_of_an_independent_reference(prior: Prior | None) -> None:
+@pytest.mark.parametrize("prior", [None, Spread(sigma=0.006, nu=8.5)])
+def test_the_verdict_is_that_of_an_independent_reference(prior: Spread | None) -> None:
     rng = np.random.default_rng(3)
     seen = set()
     for _ in range(400):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.statistics import Prior
+from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.time_budget import judge_time_budget
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
@@ -231,7 +231,7 @@ def test_a_prior_makes_few_stored_runs_speak() -> None:
         clean(11.93),
         12.0,
         entry_runs=[a_run()],
-        prior=Prior(sigma=0.002, nu=20),
+        prior=Spread(sigma=0.002, nu=20),
     )
 
     assert verdict.outcome is PASS

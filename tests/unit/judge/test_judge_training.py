@@ -124,6 +124,25 @@ def test_a_gradient_that_is_only_rounding_may_be_any() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("precision", "found"),
+    [("bfloat16", TrainingAnswer.SAME), ("float32", TrainingAnswer.DIFFERS)],
+)
+def test_a_small_gradient_of_a_coarse_type_is_compared_with_all_of_them(
+    precision: str, found: TrainingAnswer
+) -> None:
+    bias = TrainedTensor(name="bias", value=many(), gradient=many())
+    before, after = (
+        replace(
+            with_tensor(WEIGHT, replace(bias, gradient=many(*[each] * 16, norm=norm))),
+            precision=precision,
+        )
+        for each, norm in ((0.24, 0.24), (0.2544, 0.2544))
+    )
+
+    assert answer(before, after)[0] is found
+
+
 @pytest.mark.parametrize("is_both", [True, False])
 def test_nan_differs_unless_both_have_it(is_both: bool) -> None:  # noqa: FBT001
     broken = with_step(replace(STEP, returned=NAN))

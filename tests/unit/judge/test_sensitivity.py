@@ -24,7 +24,6 @@ from pytest_gpuperf.judge.sensitivity import acuity
 from pytest_gpuperf.judge.sensitivity import passes_calm
 from pytest_gpuperf.judge.sensitivity import smallest_blamed
 from pytest_gpuperf.judge.sensitivity import suite_acuity
-from pytest_gpuperf.judge.statistics import Prior
 from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.stored_times import reference_of
@@ -45,7 +44,7 @@ tolerances = st.floats(0.0, 0.3)
 suite_contexts = st.builds(
     SuiteContext,
     prior=st.none()
-    | st.builds(Prior, sigma=st.floats(0.003, 0.05), nu=st.floats(1.0, 50.0)),
+    | st.builds(Spread, sigma=st.floats(0.003, 0.05), nu=st.floats(1.0, 50.0)),
     tests=st.integers(1, 500),
 )
 

@@ -148,6 +148,64 @@ def measured(
     return found.measurement
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_what_a_step_keeps_for_later_ones_is_held_by_the_line_that_made_it(
+    device: PretendDevice, steps: int
+) -> None:
+    kept: list[torch.Tensor] = []
+
+    def step() -> None:
+        made = torch.ones(MIB, device="cuda")
+        kept.append(made)
+        del kept[:-steps], made
+        torch.ones(MIB, device="cuda").add(1).add(1)
+
+    found = measured(device, step)
+
+    held = [f for f in found.findings if f.kind is FindingKind.MEMORY]
+    line = step.__code__.co_firstlineno + 1
+    sizes = {f.location.line: f.held_bytes for f in held if f.location}
+    assert sizes[line] == min(steps, 2) * 4 * MIB
+    assert found.exact["predicted_peak_allocated_bytes"] >= (steps + 2) * 4 * MIB
+
+
+def waits_of_cache(found: Measurement) -> list[tuple[FindingKind, int]]:
+    named = [f for f in found.findings if f.op == "torch.cuda.empty_cache"]
+    return [(f.kind, f.per_step) for f in named]
+
+
+def test_to_empty_the_cache_is_a_wait_if_something_is_cached(
+    device: PretendDevice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def step() -> None:
+        torch.ones(MIB, device="cuda")
+        torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
+
+    found = measured(device, step)
+
+    assert found.exact["syncs"] == 1
+    assert waits_of_cache(found) == [(FindingKind.SYNC, 1), (FindingKind.MAYBE, 1)]
+
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
+    assert waits_of_cache(measured(device, step)) == [(FindingKind.MAYBE, 1)] * 2
+
+
+def test_to_empty_a_cache_of_which_all_is_in_use_only_may_wait(
+    device: PretendDevice,
+) -> None:
+    weight = torch.ones(4, device="cuda")
+
+    def step() -> None:
+        weight.add(1)
+        torch.cuda.empty_cache()
+
+    found = measured(device, step)
+
+    assert found.exact["syncs"] == 0
+    assert waits_of_cache(found) == [(FindingKind.MAYBE, 1)]
+
+
 def test_a_measurement_has_predictions_and_what_they_are_for(
     device: PretendDevice,
 ) -> None:

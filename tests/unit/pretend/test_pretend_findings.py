@@ -462,7 +462,7 @@ def test_the_square_root_of_a_matrix_waits_since_torch_has_it() -> None:
     assert waits == [1, 0]
 
 
-def test_torch_2_14_and_2_15_wait_less_in_normal_and_lu_and_more_in_polar() -> None:
+def test_torch_2_14_and_2_15_wait_less_in_three_operations_and_more_in_polar() -> None:
     before, since = (rules_by_op(version=version) for version in ("2.14.1", "2.15.0"))
 
     assert {"linalg_lu", "linalg_lu_factor_ex"} <= before.keys() - since.keys()
@@ -470,6 +470,24 @@ def test_torch_2_14_and_2_15_wait_less_in_normal_and_lu_and_more_in_polar() -> N
     assert "normal" in rules_by_op(version="2.13.0")
     assert "normal" not in before
     assert [bool(rule.read_back) for rule in since["linalg_polar"]] == [False, True]
+    assert [len(rules["isin"]) for rules in (before, since)] == [2, 1]
+
+
+def test_a_mask_of_the_host_was_copied_once_for_each_of_its_dimensions() -> None:
+    x = torch.ones(8, 8)
+    schema = torch.ops.aten.index.Tensor._schema
+    old, new = (rules_by_op(version=version)["index"] for version in ("2.8.0", "2.9.0"))
+
+    (rule,) = [each for each in old if each not in new]
+    waits = [
+        rule.when(OpCall(schema, [x, [mask > 0]], {}, lambda each: each is x))
+        for mask in (x[0], x.clone())
+    ]
+    assert waits == [1, 2]
+
+
+def test_no_supported_torch_waits_in_the_median_without_nan() -> None:
+    assert "nanmedian" not in rules_by_op(version="2.6.0")
 
 
 def test_rules_follow_the_version_of_torch() -> None:

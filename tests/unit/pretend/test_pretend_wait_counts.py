@@ -244,7 +244,6 @@ def test_lengths_on_the_host_give_the_loss_of_the_host(mode: Any) -> None:
     assert found.item() == pytest.approx(expected.item())
 
 
-@pytest.mark.skipif(torch.__version__ < "2.13", reason="it read a count before")
 def test_the_median_without_nan_is_found_on_the_device(gpu: PretendGpu) -> None:
     row = torch.rand(4, device="cuda")
     gpu.begin_step()

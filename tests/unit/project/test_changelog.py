@@ -35,5 +35,23 @@ def test_a_fragment_is_at_most_three_lines_of_one_category(path: Path) -> None:
     assert all(line.strip() for line in lines)
 
 
+MOST_NOTES: Final = 120
+
+
+def test_the_notes_of_this_release_are_what_a_stranger_reads() -> None:
+    text = (FOLDER.parent / "CHANGELOG.md").read_text(encoding="utf-8")
+    notes = text.partition("<!-- towncrier release notes start -->\n")[2].split("\n## ")
+    newest = notes[1].splitlines()
+    project = (FOLDER.parent / "pyproject.toml").read_text(encoding="utf-8")
+    groups = [line for line in newest if line.startswith("### ")]
+
+    assert f'\nversion = "{newest[0].split()[0]}"\n' in project
+    assert groups == [
+        f"### {name}" for name in ("Added", "Changed", "Fixed", "Removed")
+    ]
+    assert len(newest) <= MOST_NOTES
+    assert max(map(len, newest)) <= MOST_COLUMNS
+
+
 def test_a_release_has_as_many_entries_as_a_person_reads() -> None:
     assert len(FRAGMENTS) <= MOST_ENTRIES

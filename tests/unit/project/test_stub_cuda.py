@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +18,13 @@ sys.path.insert(0, str(RIG))
 
 import check  # noqa: E402, found there
 import cuda_examples  # noqa: E402
+import torches  # noqa: E402
+from build import HEADERS  # noqa: E402
 from build import OWN  # noqa: E402
 from build import SOURCES  # noqa: E402
 from build import CannotBuildError  # noqa: E402
 from build import Torch  # noqa: E402
+from build import having  # noqa: E402
 from imports import TRITON_NAMES  # noqa: E402
 from imports import home_of  # noqa: E402
 from imports import looked_up  # noqa: E402
@@ -186,11 +190,73 @@ def test_the_check_fails_where_the_script_for_a_gpu_left_nothing(
 def test_a_torch_that_cannot_be_had_says_whether_pip_s_configuration_is_why(
     monkeypatch: pytest.MonkeyPatch, said: str, why: str
 ) -> None:
-    monkeypatch.setattr(check, "pip_install", lambda *_: said)
-    monkeypatch.setattr(check, "has_cuda_build", lambda _: False)
+    monkeypatch.setattr(torches, "pip_install", lambda *_: said)
+    monkeypatch.setattr(torches, "has_cuda_build", lambda _: False)
 
     with pytest.raises(CannotBuildError, match=re.escape(why)):
-        check.install_torch("2.15.0")
+        torches.install_torch("2.15.0")
+
+
+@pytest.mark.parametrize("wanted", [None, "2.9.1"])
+def test_each_minor_version_is_asked_what_waits_or_the_one_that_is_wanted(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    wanted: str | None,
+) -> None:
+    asked: list[str] = []
+
+    def prepare(version: str, _: Path) -> None:
+        if version == "2.7.1":
+            msg = "the CUDA build of torch 2.7.1 cannot be fetched"
+            raise CannotBuildError(msg)
+
+    def run(_: list[str], **options: dict[str, str]) -> object:
+        asked.append(options["env"]["LD_LIBRARY_PATH"])
+        return subprocess.CompletedProcess((), 0)
+
+    if wanted:
+        monkeypatch.setenv("TORCH", wanted)
+    else:
+        monkeypatch.delenv("TORCH", raising=False)
+    monkeypatch.setattr(check, "prepare", prepare)
+    monkeypatch.setattr("subprocess.run", run)
+
+    assert check.ask_what_waits(tmp_path) == 0
+    had = [wanted] if wanted else [v for v in torches.NEWEST_TORCHES if v != "2.7.1"]
+    assert asked == [str(tmp_path / f"torch-{version}" / "libs") for version in had]
+    missing = "not run: the CUDA build of torch 2.7.1 cannot be fetched"
+    assert (missing in capsys.readouterr().out) is (wanted is None)
+
+
+def test_the_last_release_of_each_minor_version_is_as_new_as_the_first() -> None:
+    def minors(versions: Sequence[str]) -> list[str]:
+        return [version.rpartition(".")[0] for version in versions]
+
+    pinned = torches.pinned_torch().rpartition(".")[0]
+    newest = minors(torches.NEWEST_TORCHES)
+    assert [minor for minor in newest if minor != pinned] == minors(
+        torches.MINOR_TORCHES
+    )
+    assert pinned in newest
+
+
+@pytest.mark.parametrize(
+    ("name", "include"),
+    [
+        ("nvidia/cu13/include/cuda_runtime_api.h", "nvidia/cu13/include"),
+        ("nvidia/cuda_nvcc/include/crt/host_defines.h", "nvidia/cuda_nvcc/include"),
+    ],
+)
+def test_headers_are_found_where_cuda_12_and_13_have_them(
+    tmp_path: Path, name: str, include: str
+) -> None:
+    header = tmp_path / name
+    header.parent.mkdir(parents=True)
+    header.touch()
+
+    (wanted,) = [each for each in HEADERS if name.endswith(f"include/{each}")]
+    assert [*having(tmp_path, wanted)] == [tmp_path / include]
 
 
 @pytest.mark.parametrize(
@@ -198,11 +264,26 @@ def test_a_torch_that_cannot_be_had_says_whether_pip_s_configuration_is_why(
     [
         ('Requires-Dist: triton==3.7.1; platform_system == "Linux"', "triton==3.7.1"),
         ('Requires-Dist: triton~=3.9.0; python_version < "3.16"', "triton~=3.9.0"),
+        ("Requires-Dist: triton (==3.2.0) ; x", "triton==3.2.0"),
         ("Requires-Dist: filelock", ""),
     ],
 )
 def test_triton_is_the_one_that_torch_requires(metadata: str, triton: str) -> None:
     assert Torch(libraries=Path(), metadata=metadata).triton() == triton
+
+
+@pytest.mark.parametrize(
+    ("metadata", "cudnn"),
+    [
+        ("Requires-Dist: nvidia-cudnn-cu13==9.20.0.48; x", ("9", "20", "0")),
+        ("Requires-Dist: nvidia-cudnn-cu12 (==9.1.0.70) ; x", ("9", "1", "0")),
+        ("Requires-Dist: filelock", ("9", "0", "0")),
+    ],
+)
+def test_cudnn_says_the_version_that_torch_requires(
+    metadata: str, cudnn: tuple[str, ...]
+) -> None:
+    assert Torch(libraries=Path(), metadata=metadata).cudnn() == cudnn
 
 
 def test_what_triton_calls_and_looks_up_in_the_driver_is_read_from_its_source(
@@ -246,9 +327,13 @@ def test_a_symbol_lies_in_the_library_of_its_version_or_family(
         (
             (
                 "Requires-Dist: nvidia-cuda-runtime-cu12==12.6.77; x\n"
-                "Requires-Dist: nvidia-cuda-cupti-cu12==12.6.80; x"
+                "Requires-Dist: nvidia-cuda-cupti-cu12 (==12.6.80) ; x"
             ),
-            ["nvidia-cuda-runtime-cu12==12.6.77", "nvidia-cuda-cupti-cu12==12.6.80"],
+            [
+                "nvidia-cuda-runtime-cu12==12.6.77",
+                "nvidia-cuda-nvcc-cu12==12.6.*",
+                "nvidia-cuda-cupti-cu12==12.6.80",
+            ],
         ),
     ],
 )

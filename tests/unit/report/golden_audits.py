@@ -120,7 +120,7 @@ SCRATCH: Final = replace(
     per_step=3,
 )
 COMMAND: Final = audit_command(
-    "--max-syncs-per-step=3", "train.py", ["--lr", "0.1 x"], is_module=False
+    "--max-syncs-per-step=3", ["train.py", "--", "--lr", "0.1 x"]
 )
 
 
@@ -287,7 +287,7 @@ SAVINGS: Final = {
 
 def asked(gib: float | None) -> str:
     options = ["-v"] if gib is None else [f"--gb={gib:g}"]
-    return memory_command(options, "train", ["--batch", "8"], is_module=True)
+    return memory_command(options, ["-m", "train", "--", "--batch", "8"])
 
 
 def predicted(

@@ -148,7 +148,7 @@ def bisected(*found: str) -> str:
         patch.object(bisect, "announce", lambda text: output.write(f"{text}\n")),
         redirect_stdout(output),
     ):
-        status = bisect.Search(commits, lambda _: worse).tell()
+        status = bisect.tell(commits, lambda _: worse, as_json=False)
     return f"{output.getvalue()}status {status}\n"
 
 

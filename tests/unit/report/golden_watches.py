@@ -21,7 +21,6 @@ from golden_suite import NOISY
 from pytest_gpuperf.devices.audit_record import CopyDirection
 from pytest_gpuperf.devices.audit_record import copy_fields
 from pytest_gpuperf.judge.watch import WatchedTest
-from pytest_gpuperf.judge.watch import WatchGates
 from pytest_gpuperf.judge.watch import objections
 from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
@@ -108,7 +107,7 @@ def watched(kind: DeviceKind = DeviceKind.PRETEND, **fields: Any) -> str:
 
 
 def watch_gates() -> str:
-    found = tuple(objections(WatchGates(max_syncs=0, leak=0), WATCHED))
+    found = tuple(objections({"max-syncs": 0, "leak": 0}, WATCHED))
     failed = watch_lines(WATCHED, found, kind=DeviceKind.CUDA, most=1)
     unused = watch_lines(WATCHED[-1:], (), kind=DeviceKind.CUDA)
     return text_of((*failed, *unused))

@@ -226,6 +226,7 @@ no_baseline=1
 improved=0
 pass=1
 not_judged=0
+warned=0
 failed=4
 measured=8
 pending=.gpuperf/pending-cuda-nvidia-h200.json

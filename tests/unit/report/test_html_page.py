@@ -16,6 +16,7 @@ import pytest
 from builders import a_comparison
 from builders import a_test
 from builders import a_verdict
+from builders import line_change
 from pages import BAD
 from pages import COURSE
 from pages import DIAGNOSIS
@@ -274,6 +275,20 @@ def test_a_failure_says_what_where_why_and_what_to_do_in_this_order() -> None:
         )
     ]
     assert places == sorted(places)
+
+
+def test_a_failure_says_which_lines_run_other_operations_as_the_terminal_does() -> None:
+    changes = [line_change({"aten::clone": (0, n)}, line=n) for n in range(1, 15)]
+    some, all_ = (
+        page(replace(BAD, operations=tuple(changes[:n])), lines=SOURCE).text
+        for n in (1, 14)
+    )
+
+    assert "|Ops|+1 operation, new aten::clone at train.py:1 in step|Why|" in some
+    assert (
+        "|+12 operations, new aten::clone x 12 at train.py:12 in step; and 2 " in all_
+    )
+    assert "|Ops|" not in page(replace(GOOD, operations=tuple(changes))).text
 
 
 def test_a_line_is_shown_with_those_around_it_and_its_cause_is_marked() -> None:

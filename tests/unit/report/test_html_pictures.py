@@ -20,6 +20,7 @@ from pages import entry
 from pages import points
 
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Bottleneck
 from pytest_gpuperf.model.finding import Diagnosis
@@ -37,7 +38,6 @@ from pytest_gpuperf.report.html.history import history_figure
 from pytest_gpuperf.report.html.history import moment_of
 from pytest_gpuperf.report.html.history import newest
 from pytest_gpuperf.report.html.history import spark
-from pytest_gpuperf.report.html.one_step import Stored
 from pytest_gpuperf.report.html.one_step import lanes_figure
 from pytest_gpuperf.report.html.one_step import memory_figures
 from pytest_gpuperf.report.html.one_step import time_figure
@@ -414,9 +414,9 @@ class TestOneStep:
             Part(bottleneck=Bottleneck.SYNCS, percent=50.0),
             Part(bottleneck=Bottleneck.GPU, percent=50.0),
         )
-        stored = Stored(spent_pct={"gpu": 100}, step_ms=10.0)
+        stored = StepSummary(spent_pct={"gpu": 100})
 
-        (text,) = time_figure(Diagnosis(parts=parts), 20.0, stored)
+        (text,) = time_figure(Diagnosis(parts=parts), 20.0, stored, 10.0)
 
         assert re.findall(
             r'rect class="(b-\w+)" x="([\d.]+)%".*?width="([\d.]+)%', text
@@ -429,7 +429,9 @@ class TestOneStep:
         assert "</i>the GPU 50 %, 10.0 ms, was 10.0 ms<" in text
 
     def test_memory_at_the_peak_is_below_that_of_the_baseline(self) -> None:
-        stored = Stored(peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB})
+        stored = StepSummary(
+            peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB}
+        )
 
         (text,) = memory_figures([PEAK], stored)
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import a_finding
 
 from pytest_gpuperf.devices.audit_record import CopyDirection
 from pytest_gpuperf.devices.audit_record import StepAudit
@@ -21,6 +22,7 @@ from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.report.json.audit import audit_document
 from pytest_gpuperf.report.remedies import remedy_of
 from pytest_gpuperf.report.screen.audit import audit_lines
+from pytest_gpuperf.report.screen.findings import source_lines
 
 
 HERE = Path("/home/me/project")
@@ -436,3 +438,21 @@ def test_the_document_holds_what_was_found() -> None:
             "flops": 48,
         },
     }
+
+
+@pytest.mark.parametrize("before", ["", "b + " * 40])
+@pytest.mark.parametrize("behind", ["", " + b" * 40])
+def test_a_line_that_is_too_long_says_where_it_was_cut(
+    before: str, behind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    found = a_finding(source=f"{before}a.item(){behind}")
+
+    line, mark, *_ = source_lines(found, "the CPU reads", (len(before) + 1, 7))
+
+    source = line.partition(" | ")[2]
+    assert len(line) <= 80
+    assert source.startswith("...") == bool(before)
+    assert source.endswith("...") == bool(behind)
+    at = mark.index("^")
+    assert line[at : at + 7] == ".item()"

@@ -84,22 +84,35 @@ same          step_ms                10.00 ms   10.00 ms   +0.0 %    -1.0 to +1.
 worse         peak_allocated_bytes  100.0 MiB  110.0 MiB  +10.0 %               -      -  t.py::more
 changed       ops                          10          9       -1               -      -  t.py::more
 varies        syncs                         0          1       +1               -      -  t.py::more
+broken        -                             -          -        -               -      -  t.py::broken
 undecided     step_ms                10.00 ms   10.20 ms   +2.0 %               -      -  t.py::unclear
 undecided     step_ms                       -          -        -               -      -  t.py::lost
 faster        step_ms                10.00 ms   8.000 ms  -20.0 %  -21.0 to -19.0  2.4 %  t.py::fast
 same          step_ms                10.00 ms   9.996 ms   +0.0 %    -1.0 to +1.0  2.4 %  t.py::same
-broken        -                             -          -        -               -      -  t.py::broken
 not compared  -                             -          -        -               -      -  t.py::old
 t.py::more: syncs differs from run to run
+t.py::broken: failed after: no
+    more of it
 t.py::unclear: because it is inconclusive
 t.py::lost: no time to compare: it had none
 t.py::fast: because it is faster
-t.py::broken: failed after: no
-    more of it
 t.py::old: before only
 note: something to know
 gpuperf: 1 worse, 1 broken after, 1 better, 1 same, 2 undecided, 1 not compared""".splitlines()
     )
+
+
+def test_what_agreed_is_said_once_if_it_is_the_same_of_all() -> None:
+    alike = trained(TrainingAnswer.SAME, TrainingAnswer.SAME)
+    text = "losses agree in every digit"
+    calls = [
+        replace(call, training=Training(answer=TrainingAnswer.SAME, text=text))
+        for call in alike.calls
+    ]
+
+    assert comparison_lines(alike)[1] == "same training: 2 of 2"
+    agreed = comparison_lines(replace(alike, calls=tuple(calls)))
+    assert agreed[1] == f"same training: 2 of 2; {text}"
 
 
 def test_a_name_with_a_bar_stays_in_its_cell() -> None:
@@ -117,9 +130,9 @@ def test_a_name_with_a_bar_stays_in_its_cell() -> None:
         "",
         "engine: pairs; 1 pair a test",
         "",
-        "| verdict | metric | before | after | change | 95 % | sees | test |",
-        "| :--- | :--- | ---: | ---: | ---: | ---: | ---: | :--- |",
-        r"| same | exact | - | - | - | - | - | `t.py::t[a\|b]` |",
+        "| verdict | metric | test |",
+        "| :--- | :--- | :--- |",
+        r"| same | exact | `t.py::t[a\|b]` |",
     )
 
 
@@ -139,7 +152,7 @@ def test_the_training_is_said_before_anything_else_and_counted_last() -> None:
     lines = comparison_lines(trained(*TrainingAnswer))
 
     assert lines[1:5] == (
-        "same training: 1 of 4",
+        "same training: 1 of 4; because of 0",
         "t.py::1: training differs: because of 1",
         "t.py::2: training not compared: because of 2",
         "t.py::3: training not compared: because of 3",

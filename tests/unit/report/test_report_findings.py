@@ -241,6 +241,28 @@ def test_the_cause_is_marked_in_its_line_of_source_with_what_to_do_about_it() ->
     )
 
 
+@pytest.mark.parametrize(
+    ("line", "op"),
+    [
+        ("total += loss.item()", "aten::item"),
+        ("print(loss.item())", "aten::item"),
+        ("if loss.isnan():", "aten::is_nonzero"),
+        ("out.append(loss.cpu())", "aten::_to_copy"),
+    ],
+)
+def test_what_only_some_steps_read_is_not_to_be_read_every_n_steps(
+    line: str, op: str
+) -> None:
+    each = replace(ITEM, op=op, source=line, in_steps=20, of_steps=20)
+    rare = replace(each, in_steps=2)
+    every, less = remedy_of(each), remedy_of(rare)
+
+    assert every is not None
+    assert less is not None
+    assert "every N steps" in every.do
+    assert less.do == every.do.replace("every N steps", "less often")
+
+
 def test_the_fix_of_a_wait_names_no_variable_that_its_line_may_not_have() -> None:
     line = "acc = (pred == y).sum().item()"
     waits = [remedy.do for remedy in SYNC_REMEDIES]

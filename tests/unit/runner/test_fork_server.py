@@ -19,7 +19,6 @@ from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import EarlyServer
-from pytest_gpuperf.runner.fork_server import Ended
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.runner.fork_server import ProgressPipe
@@ -328,8 +327,8 @@ def test_a_job_that_is_prepared_goes_on_when_it_is_released(
     written = log.read_text()
     server.release(second)
 
-    assert (ended and ended.job, written) == (first, "ready\n")
-    assert server.ended(ENOUGH_SECONDS) == Ended(job=second, answer="ready\nits turn\n")
+    assert (ended and ended[0], written) == (first, "ready\n")
+    assert server.ended(ENOUGH_SECONDS) == (second, "ready\nits turn\n")
 
 
 def test_a_job_that_waits_for_its_turn_is_not_late(server: ForkServer) -> None:
@@ -340,7 +339,7 @@ def test_a_job_that_waits_for_its_turn_is_not_late(server: ForkServer) -> None:
 
     ended = server.ended(ENOUGH_SECONDS)
     assert ended is not None
-    assert ended.job == number
+    assert ended[0] == number
 
 
 def test_a_job_that_ends_before_its_turn_is_reported_and_its_release_does_nothing(
@@ -351,7 +350,7 @@ def test_a_job_that_ends_before_its_turn_is_reported_and_its_release_does_nothin
     ended = server.ended(ENOUGH_SECONDS)
     server.release(number)
 
-    assert ended == Ended(job=number, answer={"x": 1})
+    assert ended == (number, {"x": 1})
     assert server.run(job("echo", x=2), ENOUGH_SECONDS) == {"x": 2}
 
 

@@ -79,7 +79,7 @@ def test_a_crash_leaves_its_stack(server: ForkServer) -> None:
 def test_ranks_that_wait_for_ever_are_asked_and_killed_when_time_is_up(
     server: ForkServer,
 ) -> None:
-    ends = ends_of(server, "stay", timeout_s=1.0)
+    ends = ends_of(server, "stay", timeout_s=3.0)
 
     assert [end["code"] for end in ends] == [None, None]
     assert all(" in never\n" in end["stack"] for end in ends)

@@ -61,11 +61,11 @@ class Server:
         if hasty:
             del self._prepared[hasty[0]]
             self.events.append("end hasty")
-            return Ended(job=hasty[0], answer="answer of hasty")
+            return hasty[0], "answer of hasty"
         number = min(self._running, key=lambda started: self._running[started])
         name = self._running.pop(number)
         self.events.append(f"end {name}")
-        return Ended(job=number, answer=f"answer of {name}")
+        return number, f"answer of {name}"
 
 
 class Turns:

@@ -222,7 +222,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
         lock_in(tmp_path / "locks")
 
     assert str(refused.value) == (
-        f"{tmp_path / 'locks'}: expected a folder for locks, found File exists [GP412]"
+        f"{tmp_path / 'locks'}: expected a folder of this user for locks, found File exists [GP412]"
     )
 
 
@@ -233,7 +233,7 @@ def test_a_folder_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
         lock_in(folder)
 
     assert str(refused.value) == (
-        f"{folder / 'gpu-0.lock'}: expected a file to lock, found Is a directory [GP412]"
+        f"{folder / 'gpu-0.lock'}: expected a file of this user to lock, found Is a directory [GP412]"
     )
 
 

@@ -11,9 +11,31 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/cuda/CUDAStream.h>
 #include <torch/library.h>
+#include <torch/version.h>
 
 namespace mirror {
 namespace {
+
+#if TORCH_VERSION_MINOR < 9 /* without a public way to the kernel of an operation */
+using Kernel = c10::KernelFunction;
+auto definition_of(const OperatorHandle& op);
+template <auto definition> struct Private {
+  friend auto definition_of(const OperatorHandle& op) {
+    return op.*definition;
+  }
+};
+template struct Private<&OperatorHandle::operatorDef_>;
+
+Kernel kernel_of(const OperatorHandle& op) {
+  return definition_of(op)->op.lookup(c10::DispatchKeySet(c10::DispatchKey::CUDA));
+}
+#else
+using Kernel = c10::SafeKernelFunction;
+
+Kernel kernel_of(const OperatorHandle& op) {
+  return op.getComputedKernelForDispatchKey(c10::DispatchKey::CUDA);
+}
+#endif
 
 /* Operations without a kernel of their own that launch kernels all the same. */
 const char* const COMPOSITE[] = {"convolution_backward", "copy_"};
@@ -120,7 +142,7 @@ struct Reading {
 /* An operation as torch calls it for CUDA. */
 class Mirrored final : public c10::OperatorKernel {
  public:
-  Mirrored(c10::SafeKernelFunction kernel, Shape shape)
+  Mirrored(Kernel kernel, Shape shape)
       : kernel(std::move(kernel)), shape(std::move(shape)) {}
 
   void operator()(const OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
@@ -149,7 +171,7 @@ class Mirrored final : public c10::OperatorKernel {
   }
 
  private:
-  c10::SafeKernelFunction kernel;
+  Kernel kernel;
   Shape shape;
 
   static void* stream() {
@@ -206,7 +228,7 @@ class Mirrored final : public c10::OperatorKernel {
  * error that a kernel would have written nothing stale is read. */
 class Emptied final : public c10::OperatorKernel {
  public:
-  explicit Emptied(c10::SafeKernelFunction kernel) : kernel(std::move(kernel)) {}
+  explicit Emptied(Kernel kernel) : kernel(std::move(kernel)) {}
 
   void operator()(const OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
     kernel.callBoxed(op, keys, stack);
@@ -217,7 +239,7 @@ class Emptied final : public c10::OperatorKernel {
 
  private:
   static constexpr size_t MOST_ZEROED = 65536;
-  c10::SafeKernelFunction kernel;
+  Kernel kernel;
 };
 
 /* Replace the kernels of all operations, when this library is loaded. */
@@ -245,7 +267,7 @@ struct Replacement {
 
   void replace(const OperatorHandle& op) {
     Shape shape = shape_of(op);
-    auto kernel = op.getComputedKernelForDispatchKey(c10::DispatchKey::CUDA);
+    Kernel kernel = kernel_of(op);
     const std::string& of = op.schema().name();
     if (of == "aten::empty" || of == "aten::empty_strided")
       put(op, std::make_unique<Emptied>(std::move(kernel)));
