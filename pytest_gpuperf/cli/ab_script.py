@@ -12,6 +12,7 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO
@@ -34,6 +35,7 @@ from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.environment import Hardware
 from ..model.finding import Finding
+from ..model.forecast import Forecast
 from ..model.measurement import Measurement
 from ..model.metrics import D2H_BYTES
 from ..model.metrics import H2D_BYTES
@@ -70,6 +72,9 @@ PROGRAM_ENGINE: Final = (
 COUNTED: Final = (SYNCS.name, PAGEABLE_COPIES.name, H2D_BYTES.name, D2H_BYTES.name)
 """Sums of a program that are compared; each is a name of ``Totals`` too."""
 
+Peaks = tuple[Forecast | None, ...]
+"""What each side was predicted to need; nothing before the first run."""
+
 
 def program_named(typed: Sequence[str]) -> Program | None:
     """Return the script that is *typed*, unless it is tests or an option of pytest.
@@ -93,10 +98,17 @@ def compare_program(
     """
     pairs: list[Pair] = []
     found = Comparison(settled=False)
+    peaks: Peaks = ()
     with checked_out(sides) as (before, after, _):
         while not found.settled:
             announce(f"run {len(pairs) + 1} of at most {MOST_PAIRS}: {program.name}")
-            pairs.append((_measured(before, program), _measured(after, program)))
+            audits = [_audited(side, program) for side in (before, after)]
+            if not _are_equal(peaks):  # or another run would say it again
+                peaks = tuple(_predicted(side, program) for side in (before, after))
+            first, second = map(
+                partial(_measured, program), (before, after), audits, peaks
+            )
+            pairs.append((first, second))
             last = len(pairs) == MOST_PAIRS
             found = judge_call(pairs, Tolerance(), last=last)
         announce(f"compared in {counted(len(pairs), 'run')} of each side")
@@ -127,17 +139,31 @@ def _trained(sides: tuple[Side, Side], program: Program) -> Training:
     return judged
 
 
-def _measured(side: Side, program: Program) -> Measurement:
+def _audited(side: Side, program: Program) -> StepAudit:
     audit = _answer(side, program, Asked.AUDIT).audit
     if audit is None or not audit.touched_gpu:
         msg = (
             f"{side.label}: {program.name} did nothing on the GPU: nothing was compared"
         )
         raise UsageError(msg, ErrorId.GP709)
+    return audit
+
+
+def _predicted(side: Side, program: Program) -> Forecast | None:
+    forecast = _answer(side, program, Asked.MEMORY).forecast
+    return None if forecast is None or forecast.not_judged else forecast
+
+
+def _are_equal(peaks: Peaks) -> bool:
+    return len({peak and peak.allocated_bytes for peak in peaks}) == 1
+
+
+def _measured(
+    program: Program, side: Side, audit: StepAudit, forecast: Forecast | None
+) -> Measurement:
     exact = {name: int(getattr(audit.totals, name)) for name in COUNTED}
     findings = [*_of_a_step(audit)]
-    forecast = _answer(side, program, Asked.MEMORY).forecast
-    if forecast is not None and not forecast.not_judged:
+    if forecast is not None:
         exact[PREDICTED_ALLOCATED.name] = forecast.allocated_bytes
         findings += forecast.findings
     measurement = Measurement(
