@@ -33,6 +33,7 @@ from ..model.ab import Turn
 from ..model.budget import Tolerance
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
+from ..model.measurement import shared_steps
 from ..model.metric import Metric
 from ..model.metric import MetricKind
 from ..model.metrics import AUDITED
@@ -237,6 +238,7 @@ def judge_call(
         unmeasured={
             **({SPEEDUP.name: why} if why else {}),
             **{n: w for n, w in newest.unmeasured.items() if n in ASKED_OF_COMPILERS},
+            **dict(_beyond_looks((*before, *after))),
         },
         lost=lost,
         exact=exact,
@@ -370,6 +372,23 @@ def _exact_changes(
         then = counted_as(metric, before, counts)
         now = counted_as(metric, after, counts[len(before) :])
         yield from _exact_change(metric, then, now, tolerance)
+
+
+def _beyond_looks(runs: Sequence[Measurement]) -> Iterator[tuple[str, str]]:
+    """Yield what a run saw in such steps alone as some run has not looked at, and why."""
+    looks = [run.further for run in runs if run.further]
+    seen_by_all = shared_steps(looks) if len(looks) == len(runs) else range(0)
+    for usual, metric in OCCASIONAL.items():
+        numbers = [[n for n, _ in look.counts.get(usual, ())] for look in looks]
+        unseen = [each[0] for each in numbers if each and not {*each} & {*seen_by_all}]
+        if unseen:
+            yield (
+                metric.name,
+                (
+                    f"step {min(unseen)} has more of them, and not every run got as far; "
+                    "raise --gpuperf-seconds"
+                ),
+            )
 
 
 def _exact_change(

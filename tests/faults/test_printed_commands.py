@@ -1352,6 +1352,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "--gpuperf-update",
     ): "test_ci_is_told_how_a_job_may_refresh",
     ("runner/fork_server.py", "--gpuperf-seconds"): MACHINE,
+    ("judge/process_pairs.py", "--gpuperf-seconds"): MINUTES,
     ("report/command.py", "--gpuperf-seconds"): (
         "test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more"
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from builders import PRETEND
@@ -164,6 +165,35 @@ def test_a_comparison_blames_nobody_for_steps_that_one_side_did_not_look_at(
     before: Measurement, now: Measurement
 ) -> None:
     assert changes(before, now) == []
+
+
+@pytest.mark.parametrize("metric", ["syncs", "pageable_copies"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        pytest.param({"further": FurtherSteps(first=4, last=30)}, id="a cut look"),
+        pytest.param({"further": None}, id="no look"),
+    ],
+)
+def test_what_a_comparison_could_not_compare_in_some_steps_is_said(
+    metric: str, other: dict[str, Any]
+) -> None:
+    far = looked(100, 31, 62, 93, metric=metric)
+    pair = (replace(far, **other), far)
+    name = f"occasional_{metric.removeprefix('pageable_')}"
+
+    for pairs in ([pair], [pair[::-1]], [pair, (far, far)]):
+        why = judge_call(pairs, Tolerance()).unmeasured[name]
+        assert why == (
+            "step 31 has more of them, and not every run got as far; "
+            "raise --gpuperf-seconds"
+        )
+
+
+def test_what_every_run_saw_in_some_steps_needs_no_word() -> None:
+    near, far = looked(100, *SEVENTH), looked(103, *SEVENTH, 101)
+
+    assert "occasional_syncs" not in judge_call([(near, far)], Tolerance()).unmeasured
 
 
 def test_waits_that_a_comparison_sees_in_one_pair_of_two_vary() -> None:
