@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ..baselines.operations import join_operations
 from ..baselines.store import pending_path
 from ..baselines.store import write_pending
 from ..devices.preflight import no_garbage_collection
@@ -84,18 +85,24 @@ def _merged(
     arguments: argparse.Namespace,
 ) -> tuple[Merged, tuple[str, ...], Sequence[Path]]:
     """Join the named shards; nothing is written if that is refused."""
+    shards = [_shard(path) for path in _files(arguments.shards)]
     merged = merge(
-        [_shard(path) for path in _files(arguments.shards)],
+        shards,
         expected=arguments.expected,
         allow_missing=arguments.allow_missing,
     )
     # Before anything is written: a verdict that cannot be read refuses the whole.
     lines = merged_lines(merged)
-    written = [
-        write_pending(arguments.out, pending, are_read=True)
-        for pending in merged.pending
-    ]
+    written = [_write(arguments.out, pending, shards) for pending in merged.pending]
     return merged, lines, written
+
+
+def _write(folder: Path, pending: Baselines, shards: Sequence[Shard]) -> Path:
+    """Write what is *pending*, with the operations that the *shards* left beside it."""
+    path = write_pending(folder, pending, are_read=True)
+    for shard in shards:
+        join_operations(folder, pending, Path(shard.source).parent)
+    return path
 
 
 def _files(paths: Sequence[Path]) -> Iterator[Path]:

@@ -13,9 +13,12 @@ from builders import an_entry
 from builders import baselines
 
 from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.baselines.operations import keep_operations
+from pytest_gpuperf.baselines.operations import read_operations
 from pytest_gpuperf.baselines.store import write_pending
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.codec import encode_briefly
+from pytest_gpuperf.model.operations import LineWork
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
@@ -81,6 +84,46 @@ def test_what_is_pending_is_joined_in_the_folder_that_is_named() -> None:
     assert sorted(loads(text, "joined").entries) == ["a", "b"]
     assert Path("joined/.gitignore").read_text("utf-8") == "*\n"
     assert not Path(".gpuperf").exists()
+
+
+def ran(folder: str, test: str, **exact: int) -> None:
+    """Leave in *folder* what the lines of *test* ran."""
+    work = LineWork(source="x + y", ops={"aten::add": (1, 4)})
+    entry = an_entry(None, exact={"syncs": 1, **exact})
+    keep_operations(Path(folder), H200, {test: entry}, {test: (work,)})
+
+
+def operations(folder: str, test: str) -> int:
+    entry = an_entry(None, exact={"syncs": 1})
+    return len(read_operations(Path(folder), H200, test, entry))
+
+
+def test_what_the_lines_of_each_shard_ran_is_joined_and_accepted() -> None:
+    leave("one", "a")
+    leave("two", "b")
+    ran("one", "a")
+    ran("two", "b")
+
+    assert main(["merge", "one", "two"]) == 0
+    assert [operations(".gpuperf", test) for test in "ab"] == [1, 1]
+
+    assert (
+        main(["accept", str(*Path(".gpuperf").glob("p*")), "--baselines=stored"]) == 0
+    )
+    assert [operations("stored", test) for test in "ab"] == [1, 1]
+
+
+def test_what_the_lines_of_other_numbers_ran_is_not_joined() -> None:
+    leave("one", "a")
+    leave("two", "b")
+    ran("one", "a", ops=3)
+    ran("two", "c")
+    Path("two/operations/cuda-nvidia-h200/b.json").write_text("{")
+
+    assert main(["merge", "one", "two"]) == 0
+
+    assert [operations(".gpuperf", test) for test in "ab"] == [0, 0]
+    assert len([*Path(".gpuperf").iterdir()]) == 2  # what is pending, and .gitignore
 
 
 def test_a_missing_test_fails_unless_it_is_allowed() -> None:
