@@ -123,8 +123,22 @@ def _names_something() -> bool:
     return str(frame.f_globals.get("__name__")).partition(".")[0] in _NAMING
 
 
-_NAMING: Final = frozenset({"multiprocessing", "torch"})
-"""Packages that name files and traces so, and sign what their processes exchange."""
+_NAMING: Final = frozenset(
+    {
+        "clearml",
+        "huggingface_hub",
+        "mlflow",
+        "multiprocessing",
+        "opentelemetry",
+        "torch",
+        "urllib3",
+        "wandb",
+    }
+)
+"""Packages that name files, traces, runs and requests so, and sign what they exchange.
+
+Seen to do it: wandb 0.31, mlflow 3.17, clearml 2.1, huggingface_hub 2.4, urllib3 2.8.
+"""
 
 _GENERATORS: Final = frozenset({"random", "secrets", "uuid"})
 

@@ -75,6 +75,7 @@ UNSEEDED = (
     "import uuid; uuid.uuid4()",
     "import numpy.random; numpy.random.default_rng().random()",
     "import torch; torch.seed()",
+    "exec('import os; os.urandom(1)', {'__name__': 'wandb_of_mine'})",
 )
 
 SEEDED = (
@@ -89,6 +90,11 @@ SEEDED = (
         "listener = Listener(authkey=b'k'); accepts = Thread(target=listener.accept)\n"
         "accepts.start(); Client(listener.address, authkey=b'k'); accepts.join()"
     ),
+    # As trackers name a run, and clients a request.
+    "exec('import secrets; secrets.choice([1, 2])', {'__name__': 'wandb.sdk.runid'})",
+    "exec('import uuid; uuid.uuid4()', {'__name__': 'mlflow.telemetry.client'})",
+    "exec('import uuid; uuid.uuid4()', {'__name__': 'huggingface_hub.utils._http'})",
+    "exec('import os; os.urandom(16)', {'__name__': 'urllib3.filepost'})",
 )
 
 
