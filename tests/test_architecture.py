@@ -398,7 +398,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 573,  # a soft start, quarantines, slow runs in a row
     "baselines": 1032,  # operations of the shards that are merged
-    "cli": 2846,  # operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
+    "cli": 2838,  # operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
     "compare_commits": 1857,  # how many pairs it took
     "compare_steps": 1044,  # records of what steps train, for another process
     "devices": 2242,  # what a test replaces of what measures
@@ -408,10 +408,10 @@ MOST_CODE: Final = {
     "distributed": 1030,
     "environments": 410,  # the releases of a package
     "history": 472,
-    "judge": 3921,  # waits of some steps between two versions, and what was not compared
+    "judge": 3916,  # waits of some steps between two versions, and what was not compared
     "measure": 3881,  # what a step keeps has its line
     "model": 2166,  # a soft start, quarantines, slow runs in a row
-    "plugin": 3044,  # a watch softened, refused without a baseline, of some tests, on GitHub
+    "plugin": 3043,  # a watch softened, refused without a baseline, of some tests, on GitHub
     "report": 1287,
     "report.ci": 682,  # a watch marks its lines on GitHub
     "report.exchange": 162,  # a soft start, quarantines, slow runs in a row

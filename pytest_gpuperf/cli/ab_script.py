@@ -72,9 +72,6 @@ PROGRAM_ENGINE: Final = (
 COUNTED: Final = (SYNCS.name, PAGEABLE_COPIES.name, H2D_BYTES.name, D2H_BYTES.name)
 """Sums of a program that are compared; each is a name of ``Totals`` too."""
 
-Peaks = tuple[Forecast | None, ...]
-"""What each side was predicted to need; nothing before the first run."""
-
 
 def program_named(typed: Sequence[str]) -> Program | None:
     """Return the script that is *typed*, unless it is tests or an option of pytest.
@@ -98,16 +95,13 @@ def compare_program(
     """
     pairs: list[Pair] = []
     found = Comparison(settled=False)
-    peaks: Peaks = ()
+    peaks: list[Forecast | None] = []
     with checked_out(sides) as (before, after, _):
         while not found.settled:
             announce(f"run {len(pairs) + 1} of at most {MOST_PAIRS}: {program.name}")
-            audits = [_audited(side, program) for side in (before, after)]
             if not _are_equal(peaks):  # or another run would say it again
-                peaks = tuple(_predicted(side, program) for side in (before, after))
-            first, second = map(
-                partial(_measured, program), (before, after), audits, peaks
-            )
+                peaks = [_predicted(side, program) for side in (before, after)]
+            first, second = map(partial(_measured, program), (before, after), peaks)
             pairs.append((first, second))
             last = len(pairs) == MOST_PAIRS
             found = judge_call(pairs, Tolerance(), last=last)
@@ -139,28 +133,22 @@ def _trained(sides: tuple[Side, Side], program: Program) -> Training:
     return judged
 
 
-def _audited(side: Side, program: Program) -> StepAudit:
+def _predicted(side: Side, program: Program) -> Forecast | None:
+    forecast = _answer(side, program, Asked.MEMORY).forecast
+    return None if forecast is None or forecast.not_judged else forecast
+
+
+def _are_equal(peaks: Sequence[Forecast | None]) -> bool:
+    return len({peak and peak.allocated_bytes for peak in peaks}) == 1
+
+
+def _measured(program: Program, side: Side, forecast: Forecast | None) -> Measurement:
     audit = _answer(side, program, Asked.AUDIT).audit
     if audit is None or not audit.touched_gpu:
         msg = (
             f"{side.label}: {program.name} did nothing on the GPU: nothing was compared"
         )
         raise UsageError(msg, ErrorId.GP709)
-    return audit
-
-
-def _predicted(side: Side, program: Program) -> Forecast | None:
-    forecast = _answer(side, program, Asked.MEMORY).forecast
-    return None if forecast is None or forecast.not_judged else forecast
-
-
-def _are_equal(peaks: Peaks) -> bool:
-    return len({peak and peak.allocated_bytes for peak in peaks}) == 1
-
-
-def _measured(
-    program: Program, side: Side, audit: StepAudit, forecast: Forecast | None
-) -> Measurement:
     exact = {name: int(getattr(audit.totals, name)) for name in COUNTED}
     findings = [*_of_a_step(audit)]
     if forecast is not None:

@@ -382,13 +382,8 @@ def _beyond_looks(runs: Sequence[Measurement]) -> Iterator[tuple[str, str]]:
         numbers = [[n for n, _ in look.counts.get(usual, ())] for look in looks]
         unseen = [each[0] for each in numbers if each and not {*each} & {*seen_by_all}]
         if unseen:
-            yield (
-                metric.name,
-                (
-                    f"step {min(unseen)} has more of them, and not every run got as far; "
-                    "raise --gpuperf-seconds"
-                ),
-            )
+            seen = f"step {min(unseen)} has more of them, and not every run got as far"
+            yield metric.name, f"{seen}; raise --gpuperf-seconds"
 
 
 def _exact_change(
