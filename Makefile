@@ -16,21 +16,25 @@ torch = $(or $(shell ls $(VENV)/wheels/torch-$(PINNED)*.whl 2>/dev/null),torch)
 
 TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
 
-.PHONY: check test matrix release nightly docs coverage cuda agreement demo clean
+.PHONY: check test test-all matrix release nightly docs coverage cuda agreement demo clean
 
 # Of a change, before it is committed: minutes.
 check: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e lint,types,core
 
-# A quarter of an hour on two cores, and some minutes more for the environments the first time.
+# Five minutes on two cores, and some more for the environments the first time.
 test: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e lint,types,tests
 	$(if $(GPU),$(VENV)/bin/tox run -e gpu)
 
-# What takes longest and seldom fails alone: other interpreters, whole runs, the archives of
-# a release, other versions of torch.
+# All other tests that need no GPU.
+test-all: $(VENV)/wheels $(VENV)/bin/tox
+	$(TOX) -e others
+
+# What seldom fails alone: the oldest and the newest interpreter, the site of docs, real
+# trainers, the archives of a release, other versions of torch.
 matrix: $(VENV)/wheels $(VENV)/bin/tox
-	$(TOX) -e core-py310,core-py312,core-py313,docs,whole,trainers,release$(TORCHES)
+	$(TOX) -e core-py310,core-py313,docs,trainers,release$(TORCHES)
 
 TORCHES ?= ,torches
 

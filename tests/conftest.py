@@ -12,6 +12,7 @@ from math import inf
 from pathlib import Path
 
 import pytest
+from everyday import everyday
 from hypothesis import settings
 from scripted_project import ScriptedProject
 from warm_servers import warm_servers
@@ -35,6 +36,14 @@ os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="gpuperf-tests-")
 os.environ["COLUMNS"] = "80"
 """Texts are as wide as the terminal; those of tests do not depend on the developer's."""
 
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+"""Threads of torch that wait for each other sleep. By default they spin, and where more
+processes run than there are cores that takes ten times the CPU time of the work."""
+
+os.environ.setdefault("PYTHONHASHSEED", "0")
+"""tox sets one as well. Without it each server would have a seed of its own, and none could
+be a fork of a warm one."""
+
 _PATHS = (str(Path(__file__).parent), os.environ.get("PYTHONPATH", ""))
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 """Where processes that tests start find the scripted device."""
@@ -54,7 +63,10 @@ def _import_what_runs_import() -> None:
     Each run of a test would import a hundred modules again, which takes longer than what
     it measures.
     """
-    for room in ("baselines", "judge", "model", "plugin", "report", "runner", "worker"):
+    for room in (
+        *("baselines", "compare_commits", "judge", "model"),
+        *("plugin", "report", "runner", "worker"),
+    ):
         package = importlib.import_module(f"{pytest_gpuperf.__name__}.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
@@ -93,6 +105,12 @@ def project(
     made = ScriptedProject(pytester)
     made.script({"*": {"step_ms": 10.0}})
     return made
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what `make test` runs."""
+    for item in everyday(items):
+        item.add_marker("everyday")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

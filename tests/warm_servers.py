@@ -30,6 +30,7 @@ from typing import NoReturn
 
 import pytest
 
+from pytest_gpuperf.devices import SCRIPTED_MODULE
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner import fork_server_process
 from pytest_gpuperf.runner.fork_server_process import end_orphans
@@ -205,7 +206,7 @@ def main(fd: int, heavy: bool) -> None:  # noqa: FBT001, given on a command line
 
     from pytest_gpuperf.worker.child import warm_pytest
 
-    for name in fork_server.HEAVY_MODULES if heavy else ():
+    for name in (SCRIPTED_MODULE, *(fork_server.HEAVY_MODULES if heavy else ())):
         importlib.import_module(name)
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)

@@ -104,6 +104,7 @@ HEAVY_MODULES: Final = (
     "torch.profiler",
     "pytest_gpuperf.devices.cpu.device",
     "pytest_gpuperf.devices.cuda.device",
+    "pytest_gpuperf.devices.pretend.device",
     "pytest_gpuperf.devices.cpu.syncs",
     "pytest_gpuperf.devices.cpu.live_memory",
 )

@@ -151,6 +151,9 @@ def _taken_out(replaced: dict[int, tuple[Any, Any]]) -> Iterator[Patch]:
     for module in loaded:
         if not isinstance(module, ModuleType) or module.__name__.startswith(own):
             continue
+        # Few modules have any of them, and thousands are loaded.
+        if replaced.keys().isdisjoint(map(id, list(vars(module).values()))):
+            continue
         for name, value in list(vars(module).items()):
             previous, stand_in = replaced.get(id(value), (None, None))
             # Equality would call ``__eq__`` of arbitrary objects in the user's modules.

@@ -71,6 +71,7 @@ def found_waits(document: dict[str, Any], script: Path) -> Iterator[tuple[Any, .
     yield from ((*wait, count) for wait, count in counts.items())
 
 
+@pytest.mark.slow
 @with_torch
 @pytest.mark.parametrize(
     "command",
@@ -115,6 +116,7 @@ print(sorted(set(globals()) - {"__annotations__"}), sys.flags, "annotations" in 
 """
 
 
+@pytest.mark.slow
 @with_torch
 @pytest.mark.parametrize("command", [["sub/train.py"], ["-m", "sub"]], ids=" ".join)
 def test_a_program_is_run_as_python_runs_it(
@@ -169,6 +171,7 @@ def without_marks(traceback: str) -> list[str]:
     return [line for line in traceback.splitlines() if not set(line) <= set(" ^~")]
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_failure_is_the_scripts_own_and_findings_are_printed_all_the_same(
     capfd: pytest.CaptureFixture[str],
@@ -247,6 +250,7 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
     ]
 
 
+@pytest.mark.slow
 @with_torch
 @pytest.mark.parametrize(
     ("device", "most", "code", "errors"),
@@ -307,6 +311,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 @with_torch
 def test_an_audit_imports_no_more_of_torch_than_the_script(
     capfd: pytest.CaptureFixture[str],
@@ -334,6 +339,7 @@ print(sorted({"sympy", "torch.distributed.tensor", "torch._dynamo"} & {*sys.modu
 """
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_step_on_the_simulated_gpu_imports_no_more_of_torch_than_on_the_cpu(
     capfd: pytest.CaptureFixture[str],
@@ -427,6 +433,7 @@ def test_lines_below_the_root_are_named_beside_the_innermost(
     assert "  inside   lib/elsewhere.py:2 in read: return x.item()" in lines
 
 
+@pytest.mark.slow
 @with_torch
 def test_the_line_in_the_checkout_comes_first_wherever_the_script_lies(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -624,6 +631,7 @@ def test_a_package_that_fails_to_import_says_so_itself(
         load(Program(name="broken.train", is_module=True, arguments=()))
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_module_that_does_not_exist_is_refused(
     capfd: pytest.CaptureFixture[str],
@@ -648,6 +656,7 @@ print("made", weights.sum().item() > 0)
 """
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
     capfd: pytest.CaptureFixture[str],
@@ -716,6 +725,7 @@ def test_what_each_step_does_stands_before_what_was_done_once(
     ]
 
 
+@pytest.mark.slow
 @with_torch
 @pytest.mark.parametrize(
     ("script", "rate", "code", "errors"),

@@ -46,6 +46,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "process", ["os.getpid()", "os.getppid()"], ids=["the script", "the command"]
 )
@@ -59,6 +60,7 @@ def test_sigterm_prints_what_was_found_until_then(
     assert (code, *capfd.readouterr()) == (TERMINATED, FOUND, "")
 
 
+@pytest.mark.slow
 def test_json_says_that_a_signal_ended_it(capfd: pytest.CaptureFixture[str]) -> None:
     write(ENDED.format(process="os.getpid()"))
 
@@ -85,6 +87,7 @@ torch.ones((), device="cuda").item()
 """
 
 
+@pytest.mark.slow
 def test_sigterm_of_a_fork_ends_the_fork_alone(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -106,6 +109,7 @@ os.kill(os.getpid(), signal.SIGTERM)
 """
 
 
+@pytest.mark.slow
 def test_a_script_that_handles_sigterm_ends_as_it_decides(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -116,6 +120,7 @@ def test_a_script_that_handles_sigterm_ends_as_it_decides(
     assert "note: the script failed (exit status 3): this is what it did before" in out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("ending", "status"),
     [
@@ -141,6 +146,7 @@ def test_a_script_that_failed_says_so_and_offers_no_number_to_keep(
     assert document["notes"] == ([note] if status else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("most", "status"), [(0, 1), (1, 0)])
 def test_a_limit_that_is_given_is_answered_with_no_other(
     most: int, status: int, capfd: pytest.CaptureFixture[str]

@@ -64,6 +64,7 @@ def document(captured: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 @with_torch
 @pytest.mark.parametrize("sizes_only", [[], ["--no-values"]], ids=["values", "sizes"])
 def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
@@ -98,6 +99,7 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
     assert " taken here" in text
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_small_peak_needs_no_saving_and_one_run_is_enough(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -114,6 +116,7 @@ def test_a_small_peak_needs_no_saving_and_one_run_is_enough(
     assert "  fix      none tried for a peak below 1 GiB; -v tries all\n" in shown
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_script_that_compiles_is_said_to_be_predicted_as_eager_code(
     capfd: pytest.CaptureFixture[str],
@@ -149,6 +152,7 @@ with torch.inference_mode():
 BY_BATCH = "no optimizer steps: a step is a batch of the DataLoader"
 
 
+@pytest.mark.slow
 @with_torch
 @pytest.mark.parametrize(("batches", "steps"), [(100, 4), (3, 3)])
 def test_a_loop_over_a_loader_without_an_optimizer_is_ended_after_some_batches(
@@ -168,6 +172,7 @@ def test_a_loop_over_a_loader_without_an_optimizer_is_ended_after_some_batches(
     assert "per step: activations 4.0" in out
 
 
+@pytest.mark.slow
 @with_torch
 def test_batches_end_no_step_while_there_is_an_optimizer_that_has_yet_to_step(
     capfd: pytest.CaptureFixture[str],
@@ -199,6 +204,7 @@ def test_batches_end_no_step_while_there_is_an_optimizer_that_has_yet_to_step(
     assert found["notes"] == []
 
 
+@pytest.mark.slow
 @with_torch
 def test_steps_of_an_optimizer_that_is_made_later_take_the_place_of_batches_before(
     capfd: pytest.CaptureFixture[str],
@@ -221,6 +227,7 @@ def test_steps_of_an_optimizer_that_is_made_later_take_the_place_of_batches_befo
     assert found["notes"] == []
 
 
+@pytest.mark.slow
 @with_torch
 def test_without_an_optimizer_of_torch_a_step_is_a_backward(
     capfd: pytest.CaptureFixture[str],
@@ -240,6 +247,7 @@ def test_without_an_optimizer_of_torch_a_step_is_a_backward(
     assert found["notes"] == ["no optimizer steps: a step is a backward"]
 
 
+@pytest.mark.slow
 @with_torch
 def test_two_optimizers_that_step_in_turns_make_one_step(
     capfd: pytest.CaptureFixture[str],
@@ -324,6 +332,7 @@ def test_each_saving_is_predicted_again(
     assert peaks["half the batch, accumulated over two"] < 0.95 * whole
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_script_that_fails_has_no_peak(capfd: pytest.CaptureFixture[str]) -> None:
     write("import torch\ntorch.zeros(3, device='cuda')\nraise SystemExit(3)\n")
@@ -399,6 +408,7 @@ def test_a_question_that_cannot_be_meant_is_one_sentence(
     assert capsys.readouterr().err == f"gpuperf: {sentence}\n"
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
     capfd: pytest.CaptureFixture[str],
@@ -421,6 +431,7 @@ def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
     ]
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_script_larger_than_the_pretend_gpu_is_predicted_all_the_same(
     capfd: pytest.CaptureFixture[str],
@@ -477,6 +488,7 @@ def test_steps_without_a_collection_need_what_they_need_if_it_is_switched_off(
 MODEL, LOOP = TRAINING.split("model = ")
 
 
+@pytest.mark.slow
 @with_torch
 @pytest.mark.parametrize("program", [["pkg/train.py"], ["-m", "pkg.train"]])
 @pytest.mark.parametrize(("root", "names_the_model"), [(".", True), ("pkg", False)])

@@ -79,6 +79,7 @@ def _ranked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("train.py").write_text(RANKED, "utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_ranked")
 @pytest.mark.parametrize(
     "launcher",
@@ -115,6 +116,7 @@ def test_the_memory_of_one_rank_is_that_of_the_program(
     assert "next: gpuperf memory --gb=8 torchrun train.py 3\n" in output
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reads", "variable"),
     [

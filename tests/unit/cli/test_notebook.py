@@ -258,6 +258,7 @@ def test_an_audit_shows_cell_and_line_and_what_was_not_run(
     assert "loss.item()" in lines[place["region"]["startLine"] - 1]
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_notebook_that_is_saved_while_it_runs_is_reported_as_it_was(
     capfd: pytest.CaptureFixture[str],
@@ -275,6 +276,7 @@ def test_a_notebook_that_is_saved_while_it_runs_is_reported_as_it_was(
     assert result["locations"][0]["physicalLocation"]["region"]["startLine"] > 1
 
 
+@pytest.mark.slow
 @with_torch
 def test_a_cell_that_raises_ends_the_program_as_a_script_does(
     capfd: pytest.CaptureFixture[str],
@@ -293,6 +295,7 @@ def test_a_cell_that_raises_ends_the_program_as_a_script_does(
     assert err.count('File "') == 1
 
 
+@pytest.mark.slow
 @with_torch
 def test_memory_of_a_notebook_names_its_lines(
     capfd: pytest.CaptureFixture[str],

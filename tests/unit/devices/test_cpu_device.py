@@ -246,6 +246,7 @@ print(before, during, len(runs) - before - during, device.settling() == counters
 """
 
 
+@pytest.mark.slow
 def test_a_compiled_step_runs_eagerly_while_watched_and_compiled_afterwards() -> None:
     printed = subprocess.run(
         [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=True
@@ -267,6 +268,7 @@ print("torch._dynamo" in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_our_modes_do_not_load_dynamo_for_a_step_that_never_compiled() -> None:
     """torch.profiler itself does."""
     printed = subprocess.run(

@@ -350,6 +350,7 @@ print([read_live_bytes(step, ()).exact["live_peak_bytes"] for _ in range(3)])
 """
 
 
+@pytest.mark.slow
 def test_the_peak_is_the_same_in_every_process_and_with_any_number_of_threads() -> None:
     printed = [
         subprocess.run(

@@ -381,6 +381,7 @@ print(reading.exact, last.exact, picture.op, picture.site, roles, picture.held)
 """
 
 
+@pytest.mark.slow
 def test_the_picture_is_the_same_in_every_process_and_with_any_number_of_threads() -> (
     None
 ):

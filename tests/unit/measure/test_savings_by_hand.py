@@ -264,6 +264,7 @@ def written(program: Callable[..., None], saving: Saving) -> float:
     return peak(run)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_promised_peak_is_that_of_the_change_made_by_hand(
     program: Callable[..., None],

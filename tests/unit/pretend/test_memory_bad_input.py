@@ -333,6 +333,7 @@ CASES = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("case", CASES, ids=[case.build.__name__ for case in CASES])
 def test_what_is_easily_miscounted_is_counted_exactly(case: Case) -> None:

@@ -324,6 +324,7 @@ print(sorted(found.exact.items()))
 """
 
 
+@pytest.mark.slow
 def test_predictions_are_the_same_in_three_processes() -> None:
     benchmarks = str(HERE.parents[3] / "benchmarks")
     command = [sys.executable, "-c", SEVERAL.format(benchmarks=benchmarks)]

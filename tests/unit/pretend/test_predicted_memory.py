@@ -65,6 +65,7 @@ def steady(
     return audit.live.peak_bytes / MIB, memory, audit.events[memory.peak].op
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", PREDICTED)
 def test_a_small_gpt_s_step_is_predicted_without_values(case: str) -> None:
     savings, peak_mib, allocations, op = PREDICTED[case]

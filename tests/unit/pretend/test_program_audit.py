@@ -478,6 +478,7 @@ def test_steps_before_the_first_of_an_optimizer_are_none_of_it(audited: Run) -> 
     assert found.nbytes == 0
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("switch", [gc.disable, gc.freeze, gc.collect])
 def test_a_program_that_uses_the_collector_is_told_the_truth(

@@ -71,6 +71,7 @@ def both(kind: type[Any], options: dict[str, Any]) -> tuple[Any, Any, Any]:
 
 
 # That of the host's layer.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize(
@@ -97,6 +98,7 @@ def test_a_layer_gives_what_the_host_does(
     assert all(torch.allclose(ours.cpu(), theirs, atol=1e-5) for ours, theirs in pairs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize(
     ("kind", "options"),

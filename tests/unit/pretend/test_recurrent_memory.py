@@ -144,6 +144,7 @@ OF_TORCH = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "case"), OF_CUDNN)
 def test_a_layer_of_cudnn_takes_what_torch_takes_around_it(
     kind: str, case: str
@@ -157,6 +158,7 @@ def test_a_layer_of_cudnn_takes_what_torch_takes_around_it(
     assert live.unjudged
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "case"), OF_TORCH)
 def test_without_cudnn_a_layer_takes_what_its_steps_take(kind: str, case: str) -> None:
     step = partial(training, getattr(nn, kind), **CASES[case])

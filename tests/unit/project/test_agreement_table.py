@@ -236,6 +236,7 @@ def test_the_corpus_has_every_snippet_once(cases: ModuleType) -> None:
     assert "main: grid.sum().item()" in names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("only", "answers"),
     [
@@ -292,6 +293,7 @@ def test_the_page_says_how_often_the_sync_debug_mode_warns() -> None:
     assert "and more often in 1: `nonzero`." in page
 
 
+@pytest.mark.slow
 def test_without_a_gpu_nothing_is_compared() -> None:
     torch = pytest.importorskip("torch")
     if torch.version.cuda is not None:

@@ -108,6 +108,7 @@ def test_a_place_may_have_as_many_as_it_had(
     assert ("page.md:3: 'host': \"CPU\"" in said) == bool(status)
 
 
+@pytest.mark.slow
 def test_the_guides_have_nothing_to_rewrite() -> None:
     clean = [place for place, most in prose.PLACES.items() if most == 0]
 

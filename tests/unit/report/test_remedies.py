@@ -117,6 +117,7 @@ def waits(audit: StepAudit) -> tuple[int, int]:
     return audit.totals.syncs + audit.totals.maybe, audit.totals.pageable_copies
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", COSTS.values(), ids=map(str, COSTS))
 def test_what_else_is_advised_costs_less_and_computes_the_same(
     program: Program,
@@ -137,6 +138,7 @@ def test_no_remedy_is_without_its_programs() -> None:
     assert all(NOT_EXECUTED.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rule", "line"),
     [

@@ -202,6 +202,7 @@ for _ in range(3):
 """
 
 
+@pytest.mark.slow
 def test_the_command_writes_it_beside_what_it_prints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -222,6 +223,7 @@ def test_the_command_writes_it_beside_what_it_prints(
     assert "gpuperf: 1 wait per step" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_file_that_cannot_be_written_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

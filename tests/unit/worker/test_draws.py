@@ -98,6 +98,7 @@ SEEDED = (
 )
 
 
+@pytest.mark.slow
 def test_what_is_drawn_from_the_operating_system_is_noted() -> None:
     pytest.importorskip("torch")
     program = (

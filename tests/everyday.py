@@ -1,0 +1,47 @@
+"""Which tests `make test` runs; `make test-all` runs the others.
+
+They are those of the rooms that are not ``slow``, one test of each row of ``features.md``,
+and those that compare the text of the package with its documents.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+
+QUICK: Final = (
+    "tests/test_agents.py",
+    "tests/test_architecture.py",
+    "tests/test_claims.py",
+    "tests/test_features.py",
+    "tests/test_reference.py",
+    "tests/faults/test_printed_commands.py::test_every_command_that_can_be_printed_is_in_the_inventory",
+    "tests/faults/test_printed_commands.py::test_the_inventory_holds_nothing_that_cannot_be_printed",
+)
+"""Beginnings of names: a change that forgets a text is red at once, and not after an hour."""
+
+PAGE: Final = Path(__file__).with_name("features.md")
+
+
+def first_of_rows(page: str) -> set[str]:
+    """Return the test that each row of *page*, the table of features, names first."""
+    return set(re.findall(r"^\| .* \| `(tests/[^`]+)`", page, re.MULTILINE))
+
+
+def everyday(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield those of *items* that `make test` runs; of a row's test the first case."""
+    rows = first_of_rows(PAGE.read_text(encoding="utf-8"))
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        is_quick = item.nodeid.startswith("tests/unit/") and not any(
+            item.iter_markers("slow")
+        )
+        if name in rows or is_quick or name.startswith(QUICK):
+            yield item
+        rows.discard(name)
