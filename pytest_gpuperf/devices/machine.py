@@ -12,9 +12,9 @@ from typing import Final
 
 from ..model.checkup import Circumstance
 from ..model.environment import DeviceKind
-from .cpu.device import usable_cores
 from .cuda.nvml import Nvml
 from .cuda.nvml import open_nvml
+from .process_time import usable_cores
 
 
 # Settings of a GPU and its driver that measuring depends on, with advice.

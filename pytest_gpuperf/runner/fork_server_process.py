@@ -172,6 +172,7 @@ class _Server:
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)  # here too, or a kill could come before its group
         self._workers[pid] = order["job"]
+        self._say({"started": order["job"], "pid": pid})
 
     def _reap(self) -> None:
         while ended := _next_ended():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import subprocess
@@ -42,6 +41,7 @@ from ..compile import compiled_code
 from ..compile import remember_compilations
 from ..host_clock import HostClock
 from ..memory_picture import Garbage
+from ..process_time import usable_cores
 from .contention import CorePace
 from .contention import family_wait_ns
 from .contention import others_ns
@@ -266,12 +266,3 @@ def _sysctl_model() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return answer.stdout.strip() or None
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    # The affinity mask knows of taskset and cpusets, which ``os.cpu_count`` ignores.
-    # macOS has no such call.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -304,10 +305,11 @@ def test_a_hanging_job_is_killed_after_the_limit_and_the_next_works(
     message = death_in(server, job("hang"), TOO_FEW_SECONDS)
     next_result = server.run(job("echo", x=1), ENOUGH_SECONDS)
 
-    assert message == (
-        "the measuring process gave no result in 0.2 s and was killed; does it wait "
-        "for something? If it only needs longer, raise --gpuperf-seconds: it printed "
-        "nothing"
+    assert re.fullmatch(
+        r"the measuring process gave no result and was killed: it did nothing for most of "
+        r"0\.\d s \(\d\.\d s of CPU\); does it wait for input, a lock or another process\? "
+        r"If it only needs longer, raise --gpuperf-seconds: it printed nothing",
+        message,
     )
     assert next_result == {"x": 1}
 
@@ -431,7 +433,10 @@ def test_a_server_that_takes_too_long_to_start_is_given_up(
     with closing(ForkServer((), warm="fork_server_jobs:warm_for_ever")) as server:
         message = refusal_of(server.wait_until_ready)
 
-    assert message == "the measuring server could not start: it printed nothing"
+    assert re.fullmatch(
+        r"the measuring server could not start: it (did nothing|used) .*: it printed nothing",
+        message,
+    )
     assert server._process.returncode == -signal.SIGKILL
 
 
