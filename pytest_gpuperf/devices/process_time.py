@@ -249,10 +249,10 @@ class Patience:
     def outlasted_by(self, process: Popen[bytes]) -> UsedTime | None:
         """Wait for *process* to end; return what it has used if that is too much."""
         used = None
-        while used is None and process.poll() is None:
+        while used is None:
             with suppress(TimeoutExpired):
                 process.wait(max(0.0, self.due - time.monotonic()))
-                break
+                return None
             used = self.over(time.monotonic(), (process.pid,))
         return used
 

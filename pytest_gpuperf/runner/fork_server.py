@@ -514,14 +514,21 @@ def _cores() -> frozenset[int]:
 class EarlyServer:
     """A measuring server that imports torch while pytest collects the tests.
 
-    Collecting may set ``OMP_NUM_THREADS`` or other variables that torch reads when it is
-    imported. Then ``take`` starts another server, as the early one has not seen them.
+    It starts when a test is known that will be measured. Collecting may then set
+    ``OMP_NUM_THREADS`` or other variables that torch reads when it is imported. In that
+    case ``take`` starts another server, as the early one has not seen them.
     """
 
     def __init__(self, *, is_scripted: bool) -> None:
         self._is_scripted = is_scripted
         self._inherited = inherited()
-        self._server: ForkServer | None = measuring_server(is_scripted=is_scripted)
+        self._server: ForkServer | None = None
+
+    def start(self) -> None:
+        """Start the server, unless it runs."""
+        if self._server is None:
+            self._inherited = inherited()
+            self._server = measuring_server(is_scripted=self._is_scripted)
 
     def take(self) -> ForkServer:
         """Return a server like one started now; the caller closes it."""

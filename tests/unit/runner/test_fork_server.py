@@ -484,8 +484,27 @@ def pid_of_server(server: ForkServer) -> int:
     return pid
 
 
-def test_an_early_server_is_taken_once_and_ends_with_its_taker() -> None:
+def started_early() -> EarlyServer:
     early = EarlyServer(is_scripted=True)
+    early.start()
+    return early
+
+
+def test_an_early_server_starts_once_and_only_when_it_is_asked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    early = EarlyServer(is_scripted=True)
+    assert not list(tmp_path.iterdir())
+    early.start()
+    early.start()
+
+    assert len(list(tmp_path.iterdir())) == 1
+    early.close()
+
+
+def test_an_early_server_is_taken_once_and_ends_with_its_taker() -> None:
+    early = started_early()
     with closing(early.take()) as first, closing(early.take()) as second:
         pids = {pid_of_server(first), pid_of_server(second)}
         early.close()  # nobody's but the taker's any more
@@ -499,7 +518,7 @@ def test_an_early_server_is_taken_once_and_ends_with_its_taker() -> None:
 def test_children_see_variables_that_were_set_while_tests_were_collected(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    early = EarlyServer(is_scripted=True)
+    early = started_early()
     monkeypatch.setenv(name, "3")
 
     with closing(early.take()) as server:
@@ -509,7 +528,7 @@ def test_children_see_variables_that_were_set_while_tests_were_collected(
 def test_children_start_in_the_directory_that_was_entered_while_tests_were_collected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    early = EarlyServer(is_scripted=True)
+    early = started_early()
     monkeypatch.chdir(tmp_path)
 
     with closing(early.take()) as server:
@@ -531,7 +550,7 @@ def test_an_early_server_that_nobody_took_ends_and_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    early = EarlyServer(is_scripted=True)
+    early = started_early()
     assert list(tmp_path.iterdir())
 
     early.close()
