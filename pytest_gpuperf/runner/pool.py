@@ -376,9 +376,12 @@ class _Watch:
 
 
 def _most_seconds(ranks: Ranks, launch: Launch | None) -> float:
-    """What *ranks* may take, and what they may wait for those of other processes."""
+    """What *ranks* may take, and what they may wait for those of other processes.
+
+    Twice their time: it is their watcher that ends them, which knows where each one is.
+    """
     others = 2 * launch.patience_s if launch else 0.0
-    return (ranks.timeout_s or 0.0) + 30 + others
+    return 2 * (ranks.timeout_s or 0.0) + 60 + others
 
 
 def with_timeout(ranks: Ranks, seconds: float) -> Ranks:
