@@ -21,6 +21,8 @@ from subprocess import Popen
 from subprocess import TimeoutExpired
 from typing import Final
 
+from .host_clock import HostClock
+
 
 # What /proc says of a process and of those that come from it.
 
@@ -167,6 +169,21 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+class OwnClock:
+    """The wall clock, less the time in which this process was kept off the cores."""
+
+    def __init__(self) -> None:
+        self._began_ns = HostClock.wall_ns()
+        self._before = time_of_family(os.getpid()) or FamilyTime()
+
+    def now_ns(self) -> int:
+        """Read it; it costs some files of /proc."""
+        wall_s = (HostClock.wall_ns() - self._began_ns) / 1e9
+        used = time_of_family(os.getpid())
+        spent_s = used.since(self._before).spent_s(wall_s) if used else wall_s
+        return self._began_ns + round(1e9 * spent_s)
 
 
 # So many seconds for a process, of its own time.

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,7 @@ from ..compile import compiled_code
 from ..compile import remember_compilations
 from ..host_clock import HostClock
 from ..memory_picture import Garbage
+from ..process_time import OwnClock
 from ..process_time import usable_cores
 from .contention import CorePace
 from .contention import family_wait_ns
@@ -76,6 +78,14 @@ class HostDevice(MeasuringDevice):
     def now_ns(self) -> int:
         """Read the monotonic host clock."""
         return HostClock.wall_ns()
+
+    def own_now_ns(self) -> int:
+        """Leave out the time in which this process had no core."""
+        return self._own_clock.now_ns()
+
+    @cached_property
+    def _own_clock(self) -> OwnClock:
+        return OwnClock()
 
     def process_ns(self) -> int:
         """CPU time of this process, all threads."""

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.devices import process_time
+from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.devices.process_time import LEAST_LOOK_SECONDS
 from pytest_gpuperf.devices.process_time import FamilyTime
+from pytest_gpuperf.devices.process_time import OwnClock
 from pytest_gpuperf.devices.process_time import Patience
 from pytest_gpuperf.devices.process_time import UsedTime
 from pytest_gpuperf.devices.process_time import time_of_family
@@ -212,6 +214,21 @@ def test_this_process_has_used_time() -> None:
     found = time_of_family(os.getpid())
 
     assert found is None or found.cpu_s > 0
+
+
+@pytest.mark.parametrize(
+    ("reading", "own_s"),
+    [(used(3.0, 1.0), 9.0), (used(0.1, 0.0), 10.0), (None, 10.0)],
+    ids=["a second without a core", "asleep", "nobody counts"],
+)
+def test_its_own_clock_stands_while_it_has_no_core(
+    monkeypatch: pytest.MonkeyPatch, reading: FamilyTime | None, own_s: float
+) -> None:
+    walls, readings = iter([5 * 10**9, 15 * 10**9]), iter([None, reading])
+    monkeypatch.setattr(HostClock, "wall_ns", lambda: next(walls))
+    monkeypatch.setattr(process_time, "time_of_family", lambda _: next(readings))
+
+    assert OwnClock().now_ns() == pytest.approx((5 + own_s) * 1e9)
 
 
 def test_a_process_that_ends_in_time_is_waited_for() -> None:
