@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from witness import Witness
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.compare_commits import side_server
+from pytest_gpuperf.compare_commits.side_server import Selection
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import lock_folder
 
@@ -82,6 +84,23 @@ def test_a_device_that_another_run_measures_on_is_waited_for(
             "time: wait for it, or measure on another device [GP411]"
         )
     )
+
+
+def test_what_only_counts_waits_for_nobody_who_times(
+    project: GitProject,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"], "together": 1})
+    counting = partial(Selection, exact_alone=True)
+    monkeypatch.setattr("pytest_gpuperf.cli.ab.Selection", counting)
+
+    with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
+        assert lock.try_exclusive()
+        code = ab("HEAD", "--", "--override-ini=gpuperf_lock_seconds=0.1")
+
+    assert code == 0
+    assert last_line(capsys) == "gpuperf: 1 same"
 
 
 class TestVerdicts:
