@@ -8,7 +8,6 @@ schedstat, the wall clock is all there is.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Iterator
@@ -180,16 +179,25 @@ class OwnClock:
 
     def now_ns(self) -> int:
         """Read it; it costs some files of /proc."""
+        return self._began_ns + round(1e9 * self.seconds())
+
+    def seconds(self) -> float:
+        """Return how long it has run since it was made."""
         wall_s = (HostClock.wall_ns() - self._began_ns) / 1e9
         used = time_of_family(os.getpid())
-        spent_s = used.since(self._before).spent_s(wall_s) if used else wall_s
-        return self._began_ns + round(1e9 * spent_s)
+        return used.since(self._before).spent_s(wall_s) if used else wall_s
 
 
 # So many seconds for a process, of its own time.
 
 LEAST_LOOK_SECONDS: Final = 0.25
 """Between two looks at a process that is late: each takes a moment of a core."""
+
+
+def now_s() -> float:
+    """Read the clock of all patience, which no test can stop."""
+    return HostClock.wall_ns() / 1e9
+
 
 WHOLE_FROM: Final = 9.95
 """Seconds of which no tenths are said."""
@@ -268,9 +276,9 @@ class Patience:
         used = None
         while used is None:
             with suppress(TimeoutExpired):
-                process.wait(max(0.0, self.due - time.monotonic()))
+                process.wait(max(0.0, self.due - now_s()))
                 return None
-            used = self.over(time.monotonic(), (process.pid,))
+            used = self.over(now_s(), (process.pid,))
         return used
 
 
@@ -278,4 +286,4 @@ def patience_for(seconds: float, *pids: int) -> Patience:
     """Return that for *seconds* from now on; the processes *pids* have used time before."""
     found = {pid: time_of_family(pid) for pid in pids}
     before = {pid: used for pid, used in found.items() if used is not None}
-    return Patience(seconds=seconds, began=time.monotonic(), before=before)
+    return Patience(seconds=seconds, began=now_s(), before=before)

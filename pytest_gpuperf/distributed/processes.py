@@ -27,6 +27,7 @@ from typing import Protocol
 
 from ..devices.process_time import Patience
 from ..devices.process_time import UsedTime
+from ..devices.process_time import now_s
 from ..devices.process_time import patience_for
 from ..sharing.processes import die_with
 from ..sharing.processes import kill_group
@@ -273,7 +274,7 @@ def _watch(
             if not failed and _has_failed(processes, elsewhere):
                 failed = True
                 patience = patience_for(GRACE_SECONDS, *_living(processes))
-            now, living = time.monotonic(), _living(processes)
+            now, living = now_s(), _living(processes)
             if not living:
                 return None
             if now >= patience.due and (
@@ -351,7 +352,7 @@ def _ask_for_stacks(processes: Sequence[_Process]) -> None:
         os.kill(process.pid, signal.SIGUSR1)
     pids = _living(stuck)
     patience, before = patience_for(STACK_SECONDS, *pids), list[int]()
-    while not patience.over(time.monotonic(), pids):
+    while not patience.over(now_s(), pids):
         # faulthandler does not say when it is done: a file that no longer grows is
         # taken for complete.
         sizes = [len(_stack_of(process)) for process in stuck]

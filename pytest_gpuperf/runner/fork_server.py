@@ -8,7 +8,6 @@ import select
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -23,8 +22,10 @@ from typing import Final
 from ..devices.host_clock import HostClock
 from ..devices.process_time import Patience
 from ..devices.process_time import UsedTime
+from ..devices.process_time import now_s
 from ..devices.process_time import patience_for
 from ..errors import ErrorId
+from ..errors import GpuperfError
 from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import encode
@@ -300,7 +301,7 @@ class ForkServer:
         with suppress(RunError):
             while message is None and used is None:
                 message = self._receive(patience.due)
-                used = patience.over(time.monotonic(), server)
+                used = patience.over(now_s(), server)
         if message is None:
             late = f"it {used}: " if used else ""
             msg = f"the measuring server could not start: {late}{last_words(self._stderr)}"
@@ -367,7 +368,7 @@ class ForkServer:
 
     def ended(self, seconds: float) -> Ended | None:
         """Return a job that has ended; ``None`` if none did in *seconds*."""
-        until = time.monotonic() + seconds
+        until = now_s() + seconds
         while self._running:
             due = min(running.due for running in self._running.values())
             try:
@@ -394,7 +395,7 @@ class ForkServer:
 
     def _kill_the_late(self) -> Ended | None:
         """Return a job that did not even end when it was killed."""
-        now = time.monotonic()
+        now = now_s()
         for job, running in self._running.items():
             pids = running.pids or (self._process.pid,)
             used = running.patience and running.patience.over(now, pids)
@@ -435,7 +436,7 @@ class ForkServer:
         """Return the next reply; ``None`` if there is none in time."""
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         while b"\n" not in self._buffered:
-            ready = self._ready(max(until - time.monotonic(), 0))
+            ready = self._ready(max(until - now_s(), 0))
             if not ready:
                 return None
             if self._progress is not None and self._progress in ready:
@@ -525,10 +526,11 @@ class EarlyServer:
         self._server: ForkServer | None = None
 
     def start(self) -> None:
-        """Start the server, unless it runs."""
+        """Start the server, unless it runs; why it cannot is left to ``take``."""
         if self._server is None:
             self._inherited = inherited()
-            self._server = measuring_server(is_scripted=self._is_scripted)
+            with suppress(GpuperfError):
+                self._server = measuring_server(is_scripted=self._is_scripted)
 
     def take(self) -> ForkServer:
         """Return a server like one started now; the caller closes it."""

@@ -14,7 +14,6 @@ import os
 import select
 import shutil
 import signal
-import time
 import traceback
 from collections.abc import Callable
 from collections.abc import Collection
@@ -27,6 +26,7 @@ from typing import NoReturn
 
 from ..devices.process_time import PROC
 from ..devices.process_time import children
+from ..devices.process_time import now_s
 from ..devices.process_time import patience_for
 from ..files import keep_below
 from ..model.codec import decode
@@ -282,9 +282,9 @@ def end_orphans(jobs: Collection[int], wait: Callable[[float], object]) -> None:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
             signalled.update(left)
-            if patience.over(time.monotonic(), left):
+            if patience.over(now_s(), left):
                 break
-            wait(patience.due - time.monotonic())
+            wait(patience.due - now_s())
 
 
 def _unended(jobs: Collection[int]) -> list[int]:

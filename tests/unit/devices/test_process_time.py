@@ -233,7 +233,7 @@ def test_its_own_clock_stands_while_it_has_no_core(
 
 def test_a_process_that_ends_in_time_is_waited_for() -> None:
     with subprocess.Popen(["/bin/true"]) as one:
-        patience = Patience(seconds=60.0, began=process_time.time.monotonic())
+        patience = Patience(seconds=60.0, began=process_time.now_s())
 
         assert patience.outlasted_by(one) is None
         assert one.returncode == 0
@@ -241,7 +241,7 @@ def test_a_process_that_ends_in_time_is_waited_for() -> None:
 
 def test_a_process_that_waits_for_input_outlasts_patience() -> None:
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as one:
-        patience = Patience(seconds=0.0, began=process_time.time.monotonic())
+        patience = Patience(seconds=0.0, began=process_time.now_s())
 
         assert patience.outlasted_by(one) is not None
         one.kill()
