@@ -154,9 +154,10 @@ def wait_for_threads() -> None:
     """Wait until gloo's threads have released collectives that are over."""
     # gloo tells nobody when it drops its reference. A thread that sleeps waits for its
     # next collective, so its state is the only sign from outside.
-    patience = patience_for(MOST_COLLECTIVE_SECONDS)
+    me = os.getpid()
+    patience = patience_for(MOST_COLLECTIVE_SECONDS, me)
     while any(state != SLEEPS for state in thread_states()):
-        if patience.over(now_s(), (os.getpid(),)):
+        if patience.over(now_s(), (me,)):
             return
         time.sleep(FINISHED_PAUSE_SECONDS)
 

@@ -203,11 +203,11 @@ def run_ranks(  # noqa: PLR0913  who they are, what they do, where and for how l
     """Fork a process for each of *numbers* that does *work*; return how each ended.
 
     *meet* is called once all are forked, as what it starts need not survive a fork. Its
-    result is sent to all of them. They have *timeout_s* of their own time to end, of which
-    counts what the rank has used that had least of a core: the others may wait for it.
-    When one fails, here or *elsewhere*, the others have ``GRACE_SECONDS``. Those left then are asked for their
-    stacks and killed, with all they started. Output and stacks are written to *folder*.
-    No process outlives the caller.
+    result is sent to all of them. They have *timeout_s* to end, of the time of the rank
+    that has used least: the others may wait for it. When one fails, here or *elsewhere*,
+    the others have ``GRACE_SECONDS``. Those left then are asked for their stacks and
+    killed, with all they started. Output and stacks are written to *folder*. No process
+    outlives the caller.
     """
     processes = _forked(work, numbers, folder)
     try:

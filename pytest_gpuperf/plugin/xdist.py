@@ -28,6 +28,7 @@ from ..devices.slots import visible_gpu_count
 from ..files import scratch_folder
 from ..model.codec import decode
 from ..model.codec import encode
+from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
 from ..model.run import Report
@@ -108,11 +109,13 @@ class XdistController(GpuperfSession):
         A project that has stored baselines has tests to measure, and the server imports
         torch while the workers collect. Without a GPU there is nothing to share out.
         """
+        kind = self._settings.device
+        gpus = visible_gpu_count(os.environ.get(VISIBLE_DEVICES))
         return (
             self._settings.shared_use is SharedUse.ALL
             or bool(stored_keys(self._settings.baselines))
-            or self._settings.device is DeviceKind.SCRIPTED
-            or visible_gpu_count(os.environ.get(VISIBLE_DEVICES)) > 0
+            or kind is DeviceKind.SCRIPTED
+            or (gpus > 0 and (kind is None or kind.has(Capability.QUEUES)))
         )
 
     def pytest_report_header(self, config: pytest.Config) -> str | None:
