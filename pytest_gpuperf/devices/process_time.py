@@ -15,11 +15,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import field
+from math import inf
 from pathlib import Path
 from subprocess import Popen
 from subprocess import TimeoutExpired
 from typing import Final
 
+from .cores import granted_cores
+from .cores import usable_cores
 from .host_clock import HostClock
 
 
@@ -134,7 +137,12 @@ class FamilyTime:
         waited_s = self.cpu_s * self.waited_s / self.ran_s if self.ran_s else 0.0
         at_once = max(1.0, (self.cpu_s + waited_s) / wall_s) if wall_s else 1.0
         kept_off_s = waited_s / at_once
-        return min(wall_s, max(wall_s - kept_off_s, self.cpu_s / usable_cores()))
+        return min(wall_s, max(wall_s - kept_off_s, self.cpu_s / all_cores()))
+
+
+def all_cores() -> float:
+    """Return how many cores a process has at most, if nobody else computes."""
+    return min(usable_cores(), granted_cores() or inf)
 
 
 def time_of_family(pid: int, proc: Path = PROC) -> FamilyTime | None:
@@ -159,15 +167,6 @@ def _queue_times(members: Collection[Path]) -> tuple[float, float]:
         times = [times for process in members for times in queue_times_ns(process)]
         return sum(ran for ran, _ in times) / 1e9, sum(w for _, w in times) / 1e9
     return 0.0, 0.0
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    # The affinity mask knows of taskset and cpusets, which ``os.cpu_count`` ignores.
-    # macOS has no such call.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class OwnClock:

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Final
 
 from ..devices.base import MeasuringDevice
-from ..devices.machine import granted_cores
+from ..devices.cores import granted_cores
 from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability
 from ..model.measurement import Board

@@ -40,10 +40,10 @@ from ..base import TraceEvent
 from ..compile import CompiledCode
 from ..compile import compiled_code
 from ..compile import remember_compilations
+from ..cores import usable_cores
 from ..host_clock import HostClock
 from ..memory_picture import Garbage
 from ..process_time import OwnClock
-from ..process_time import usable_cores
 from .contention import CorePace
 from .contention import family_wait_ns
 from .contention import others_ns

@@ -30,7 +30,8 @@ def used(cpu_s: float, waited_s: float = 0.0, ran_s: float | None = None) -> Fam
 
 @pytest.fixture(autouse=True)
 def two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_time, "usable_cores", lambda: 2)
+    monkeypatch.setattr(process_time, "usable_cores", lambda: 8)
+    monkeypatch.setattr(process_time, "granted_cores", lambda: 2.0)
 
 
 @pytest.mark.parametrize(
