@@ -110,13 +110,12 @@ class XdistController(GpuperfSession):
         torch while the workers collect. Without a GPU there is nothing to share out.
         """
         kind = self._settings.device
-        gpus = visible_gpu_count(os.environ.get(VISIBLE_DEVICES))
-        return (
-            self._settings.shared_use is SharedUse.ALL
-            or bool(stored_keys(self._settings.baselines))
-            or kind is DeviceKind.SCRIPTED
-            or (gpus > 0 and (kind is None or kind.has(Capability.QUEUES)))
-        )
+        if kind is None:
+            may_be_gpus = visible_gpu_count(os.environ.get(VISIBLE_DEVICES)) > 0
+        else:
+            may_be_gpus = kind.has(Capability.QUEUES) or kind is DeviceKind.SCRIPTED
+        shares = self._settings.shared_use is SharedUse.ALL
+        return may_be_gpus or shares or bool(stored_keys(self._settings.baselines))
 
     def pytest_report_header(self, config: pytest.Config) -> str | None:
         return config.stash.get(auto_key, None)

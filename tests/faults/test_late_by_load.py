@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from late_jobs import LOOP
 
 from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
 
@@ -74,6 +76,30 @@ def test_what_never_ends_is_ended_and_named(
         server.run(job(never_ends), SECONDS)
 
     assert re.search(reason, refused.value.text), refused.value.text
+
+
+def test_a_server_that_is_stopped_at_its_start_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fork_server, "START_SECONDS", SECONDS)
+    with closing(ForkServer(("late_jobs",))) as server:
+        os.kill(server._process.pid, signal.SIGSTOP)
+        with pytest.raises(
+            RunError, match="could not start: it did nothing for most of"
+        ):
+            server.wait_until_ready()
+
+
+def test_a_server_that_is_stopped_later_is_given_up_job_by_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fork_server, "KILL_SECONDS", SECONDS)
+    with closing(ForkServer(("late_jobs",))) as server:
+        server.wait_until_ready()
+        os.kill(server._process.pid, signal.SIGSTOP)
+        with pytest.raises(RunError, match="gave no result and was killed"):
+            server.run(job("poll"), SECONDS)
+        os.kill(server._process.pid, signal.SIGCONT)
 
 
 @contextmanager
