@@ -399,34 +399,34 @@ MOST_CODE: Final = {
     "": 573,  # a soft start, quarantines, slow runs in a row
     "baselines": 1032,  # operations of the shards that are merged
     "cli": 2838,  # operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
-    "compare_commits": 1857,  # how many pairs it took
+    "compare_commits": 1860,  # how many pairs it took
     "compare_steps": 1044,  # records of what steps train, for another process
-    "devices": 2242,  # what a test replaces of what measures
-    "devices.cpu": 802,
+    "devices": 2389,  # the time of a process, whatever else computes
+    "devices.cpu": 766,
     "devices.cuda": 946,
-    "devices.pretend": 7138,  # whether emptying the cache waits
-    "distributed": 1030,
+    "devices.pretend": 7141,  # whether emptying the cache waits
+    "distributed": 1065,  # ranks are ended by their own time
     "environments": 410,  # the releases of a package
     "history": 472,
     "judge": 3916,  # waits of some steps between two versions, and what was not compared
-    "measure": 3881,  # what a step keeps has its line
+    "measure": 3894,  # what a step keeps has its line
     "model": 2166,  # a soft start, quarantines, slow runs in a row
-    "plugin": 3043,  # a watch softened, refused without a baseline, of some tests, on GitHub
+    "plugin": 3082,  # no server without measured tests
     "report": 1287,
     "report.ci": 682,  # a watch marks its lines on GitHub
     "report.exchange": 162,  # a soft start, quarantines, slow runs in a row
     "report.html": 1225,  # a soft start, quarantines, slow runs in a row
     "report.json": 481,  # --json of seven more commands
     "report.screen": 2558,  # a soft start, quarantines, slow runs in a row
-    "runner": 3205,  # a soft start, quarantines, slow runs in a row
-    "sharing": 296,  # how every process is started, and signals
+    "runner": 3208,  # a soft start, quarantines, slow runs in a row
+    "sharing": 299,  # how every process is started, and signals
     "trainers": 467,
     "worker": 1487,  # trackers that name a run; a soft start, quarantines, slow runs in a row
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 249
+MOST_DATACLASSES: Final = 252
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

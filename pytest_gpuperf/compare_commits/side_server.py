@@ -95,6 +95,9 @@ class Collected:
     slot: DeviceSlot
 
 
+AskProcess = Callable[[Job, float], Any]
+"""Returns what a job answers, or raises ``RunError``."""
+
 COLLECT_SECONDS: Final = 300.0
 
 PATIENCE: Final = 2
@@ -159,7 +162,11 @@ class SideServer:
             msg = f"{self.side.label}: cannot collect its tests: {why}"
             raise QuotedError(msg, ErrorId.GP708)
         self._found = found = decode(Collected, answer["collected"])
-        self._turns = turns_at(found.slot, found.settings.lock_seconds, self.announce)
+        # What only counts waits for nobody who times. Processes that cannot share a
+        # device are timed in any case.
+        if not (self.exact_alone and found.can_share):
+            lock_seconds = found.settings.lock_seconds
+            self._turns = turns_at(found.slot, lock_seconds, self.announce)
         return found
 
     def _lacking(self, error: str) -> str:
@@ -182,22 +189,23 @@ class SideServer:
 
     def train(self, group: Group) -> Recorded:
         """Record what *group* trains, in a fresh process."""
-        answer = self._asked("train", group, self.request(group, 0))
+        # Nothing is timed, so others may time meanwhile.
+        answer = self._asked(self._server.run, "train", group, self.request(group, 0))
         if "error" in answer:
             return Recorded(failed=dict.fromkeys(group, answer["error"]))
         return decode(Recorded, answer["recorded"])
 
-    def _asked(self, what: str, group: Group, run: RunRequest) -> Any:
+    def _asked(self, ask: AskProcess, what: str, group: Group, run: RunRequest) -> Any:
         entry = f"pytest_gpuperf.compare_commits.side_process:{what}"
         request = {"request": encode(run), "relocation": encode(self.relocation)}
         seconds = len(group) * patience(run.settings.seconds)
         try:
-            return self.ask(Job(entry=entry, request=request), seconds)
+            return ask(Job(entry=entry, request=request), seconds)
         except RunError as error:
             return {"error": str(error)}
 
     def _answer(self, group: Group, run: RunRequest) -> Sequence[TestResult]:
-        answer = self._asked("measure", group, run)
+        answer = self._asked(self.ask, "measure", group, run)
         if "error" in answer:
             died, why = Ending.DIED, answer["error"]
             return [TestResult(test=test, ending=died, text=why) for test in group]

@@ -116,7 +116,7 @@ def _measured(
     """Time both sides in turns, then count what each does by itself."""
     own = question.pair.before, question.pair.after
     before, after = sides = prepared(device, *own, question.test)
-    deadline = Deadline.after(question.seconds, device.now_ns)
+    deadline = Deadline.after(question.seconds, device.own_now_ns)
     time = compare_steps(
         device,
         *sides,
@@ -168,7 +168,7 @@ def _counted(
     step_ms: float | None,
     deadline: Deadline,
 ) -> Measurement:
-    share = TimeShare(cap=deadline, limit=deadline)
+    share = TimeShare(cap=deadline, limit=deadline, wall=deadline)
     at = PhaseContext.of(device, side, test, share, step_ms or 0.0)
     if step_ms is None or not deadline.leaves(step_ms * PROFILED_STEPS):
         return cut_short(at.measurement)

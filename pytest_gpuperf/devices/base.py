@@ -191,6 +191,11 @@ class Device(Protocol):
     def now_ns(self) -> int:
         """Read the monotonic host clock."""
 
+    def own_now_ns(self) -> int:
+        """Read the clock for caps on what is exact: that of the host, unless it knows of
+        time in which this process had no core."""
+        return self.now_ns()
+
     @property
     def measuring(self) -> MeasuringDevice | None:
         """This device, if it times steps; else ``None``."""

@@ -12,7 +12,10 @@ from typing import Final
 
 from ..model.checkup import Circumstance
 from ..model.environment import DeviceKind
-from .cpu.device import usable_cores
+from .cores import ROOT
+from .cores import granted_cores
+from .cores import text_of
+from .cores import usable_cores
 from .cuda.nvml import Nvml
 from .cuda.nvml import open_nvml
 
@@ -168,8 +171,6 @@ def _version_numbers(text: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-ROOT: Final = Path("/")
-
 CPUS: Final = "sys/devices/system/cpu"
 """Linux: a folder a core, with the governor of its clock."""
 
@@ -214,23 +215,6 @@ def _cores(cores: int, share: float | None) -> Circumstance:
     )
 
 
-def granted_cores(root: Path = ROOT) -> float | None:
-    """Return the cores that a control group grants, version 2 and then 1.
-
-    ``None`` if there is no such limit.
-    """
-    # Version 2 writes both numbers in one file, and ``max`` for no limit. Version 1 has
-    # a file each, and -1 for none; neither is decimal.
-    quota, _, period = _text(root / "sys/fs/cgroup/cpu.max").partition(" ")
-    if not quota:
-        group = root / "sys/fs/cgroup/cpu"
-        quota = _text(group / "cpu.cfs_quota_us")
-        period = _text(group / "cpu.cfs_period_us")
-    if quota.isdecimal() and period.isdecimal() and int(period):
-        return int(quota) / int(period)
-    return None
-
-
 def _workers(cores: int, gpus: int) -> Circumstance:
     each = max(cores // gpus, 1)
     scope = "a GPU" if gpus > 1 else "in all"
@@ -245,7 +229,7 @@ def _workers(cores: int, gpus: int) -> Circumstance:
 
 def _governor(root: Path) -> Circumstance:
     files = (root / CPUS).glob("cpu[0-9]*/cpufreq/scaling_governor")
-    found = sorted(set(filter(None, map(_text, files))))
+    found = sorted(set(filter(None, map(text_of, files))))
     if not found:
         return Circumstance(
             subject="governor",
@@ -264,8 +248,8 @@ def _governor(root: Path) -> Circumstance:
 
 def _boost(root: Path) -> Iterator[Circumstance]:
     # Two drivers, two files: one says that boost is on, the other that it is off.
-    is_on = _text(root / CPUS / "cpufreq/boost") == "1"
-    if is_on or _text(root / CPUS / "intel_pstate/no_turbo") == "0":
+    is_on = text_of(root / CPUS / "cpufreq/boost") == "1"
+    if is_on or text_of(root / CPUS / "intel_pstate/no_turbo") == "0":
         yield Circumstance(
             subject="boost",
             found="on",
@@ -318,15 +302,6 @@ def _numbers(text: str) -> tuple[int, ...]:
             break
         found.append(int(part))
     return tuple(found)
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii").strip()
-    # None of these files exists everywhere: in a container or off Linux the fact is
-    # unknown, which is reported, and not an error.
-    except (OSError, UnicodeDecodeError):
-        return ""
 
 
 # All that measuring on this machine depends on.

@@ -7,6 +7,7 @@ all-reduce. torch's own CommDebugMode hooks every module for the sake of its nam
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -20,8 +21,9 @@ from typing import Final
 from ..devices.base import Step
 from ..devices.dispatch import Watching
 from ..devices.dispatch import eager
-from ..devices.host_clock import HostClock
 from ..devices.memory_owners import tensors_in
+from ..devices.process_time import now_s
+from ..devices.process_time import patience_for
 from ..model.ranks import Collective
 
 
@@ -152,9 +154,10 @@ def wait_for_threads() -> None:
     """Wait until gloo's threads have released collectives that are over."""
     # gloo tells nobody when it drops its reference. A thread that sleeps waits for its
     # next collective, so its state is the only sign from outside.
-    until_ns = HostClock.wall_ns() + MOST_COLLECTIVE_SECONDS * 1e9
+    me = os.getpid()
+    patience = patience_for(MOST_COLLECTIVE_SECONDS, me)
     while any(state != SLEEPS for state in thread_states()):
-        if HostClock.wall_ns() >= until_ns:
+        if patience.over(now_s(), (me,)):
             return
         time.sleep(FINISHED_PAUSE_SECONDS)
 

@@ -176,6 +176,11 @@ class AgreedDevice(MeasuringDevice):
         self._since_ns = self._device.now_ns()
         return self._now_ns
 
+    def own_now_ns(self) -> int:
+        """Return the time of the rank that has used least: the others wait for it."""
+        own = self._peers.integers((self._device.own_now_ns(),))
+        return min(ns for (ns,) in own)
+
     def process_ns(self) -> int:
         return self._device.process_ns() - self._agreeing_process_ns
 

@@ -24,10 +24,11 @@ from .torchrun import group_store
 
 LOCAL_HOST: Final = "127.0.0.1"
 
-PATIENCE: Final = 2
+TORCH_PATIENCE: Final = 20
 """Multiple of the ranks' own limit after which torch gives up on a collective.
 
-The watcher of the ranks must come first, to ask them where they are.
+The watcher of the ranks must come first, to ask them where they are. It counts the time
+of the ranks, torch that of the wall clock: with a twentieth of a core both are equal.
 """
 
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
@@ -54,7 +55,7 @@ def serve_rendezvous(count: int, timeout_s: float) -> tuple[Any, int]:
         0,
         count,
         is_master=True,
-        timeout=timedelta(seconds=timeout_s),
+        timeout=timedelta(seconds=TORCH_PATIENCE * timeout_s),
         wait_for_workers=False,
     )
     return store, int(store.port)
@@ -170,7 +171,7 @@ def launched_variables(launch: Launch, *, cuda: bool) -> Mapping[str, str]:
 def _joined(timeout_s: float, *, cuda: bool, **place: Any) -> Iterator[None]:
     """Join the default process group, at *place* if the environment does not say it."""
     distributed = _distributed()
-    timeout = timedelta(seconds=PATIENCE * timeout_s)
+    timeout = timedelta(seconds=TORCH_PATIENCE * timeout_s)
     if cuda:
         import torch
 

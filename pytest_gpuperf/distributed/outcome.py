@@ -11,6 +11,7 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
+from ..devices.process_time import UsedTime
 from ..model.codec import decode
 from ..model.run import Ending
 from ..model.run import TestResult
@@ -139,10 +140,12 @@ def _headline(one: _RankReport) -> str:
 
 
 def _hang(test: str, reports: Sequence[_RankReport], timeout_s: float) -> TestResult:
+    used = next((u for one in reports if (u := one.end.used)), None)
+    used = used or UsedTime(wall_s=timeout_s)
+    asked = "wait for what another never does" if used.idle else "loop for ever"
     text = (
-        f"the {len(reports)} ranks gave no result in {timeout_s:g} s and were killed: does "
-        "one of them wait for what another never does? If they only need longer, raise "
-        "timeout_s of gpuperf.ranks"
+        f"the {len(reports)} ranks gave no result and were killed: they {used}; does one of "
+        f"them {asked}? If they only need longer, raise timeout_s of gpuperf.ranks"
     )
     lines = [line for one in reports for line in _peer(one)]
     text = "\n".join((text, "", *lines))

@@ -25,6 +25,10 @@ from typing import Final
 from typing import NoReturn
 from typing import Protocol
 
+from ..devices.process_time import Patience
+from ..devices.process_time import UsedTime
+from ..devices.process_time import now_s
+from ..devices.process_time import patience_for
 from ..sharing.processes import die_with
 from ..sharing.processes import kill_group
 from ..sharing.processes import last_stack
@@ -109,7 +113,7 @@ GRACE_SECONDS: Final = 1.0
 """Time after the first failure for the other ranks to fail as well and say why."""
 
 STACK_SECONDS: Final = 1.0
-"""Most that a rank may take to write its stack."""
+"""Most that a rank may take of its own time to write its stack."""
 
 RANKS_PAUSE_SECONDS: Final = 0.02
 
@@ -126,6 +130,12 @@ class Elsewhere(Protocol):
     def hear_of_failure(self) -> None:
         """Learn that one has failed that is watched here."""
 
+    def hear_of(self, pids: Sequence[int]) -> None:
+        """Learn which processes are watched here."""
+
+    def pids(self) -> Sequence[int]:
+        """Return those of this machine that are watched there."""
+
 
 class Nowhere:
     """All ranks are watched here."""
@@ -136,13 +146,20 @@ class Nowhere:
     def hear_of_failure(self) -> None:
         """There is nobody to hear it."""
 
+    def hear_of(self, pids: Sequence[int]) -> None:
+        """There is nobody to hear it."""
+
+    def pids(self) -> Sequence[int]:
+        return ()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankEnd:
     """How one rank ended: all it said, and its exit code, ``None`` if it was killed.
 
     ``ended_at`` is on the monotonic clock. ``stack`` is where it was when it was killed
-    or died of a fatal error, ``output`` the end of what it printed.
+    or died of a fatal error, ``output`` the end of what it printed. ``used`` is what the
+    ranks had used that were killed because their time was over.
     """
 
     said: tuple[Mapping[str, Any], ...]
@@ -150,6 +167,7 @@ class RankEnd:
     ended_at: float
     stack: str
     output: str
+    used: UsedTime | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -185,10 +203,11 @@ def run_ranks(  # noqa: PLR0913  who they are, what they do, where and for how l
     """Fork a process for each of *numbers* that does *work*; return how each ended.
 
     *meet* is called once all are forked, as what it starts need not survive a fork. Its
-    result is sent to all of them. They have *timeout_s* to end; when one fails, here or
-    *elsewhere*, the others have ``GRACE_SECONDS``. Those left then are asked for their
-    stacks and killed, with all they started. Output and stacks are written to *folder*.
-    No process outlives the caller.
+    result is sent to all of them. They have *timeout_s* to end, of the time of the rank
+    that has used least: the others may wait for it. When one fails, here or *elsewhere*,
+    the others have ``GRACE_SECONDS``. Those left then are asked for their stacks and
+    killed, with all they started. Output and stacks are written to *folder*. No process
+    outlives the caller.
     """
     processes = _forked(work, numbers, folder)
     try:
@@ -197,9 +216,9 @@ def run_ranks(  # noqa: PLR0913  who they are, what they do, where and for how l
             # A rank may have died at once; the watch will report it.
             with suppress(BrokenPipeError):
                 os.write(process.order, f"{place}\n".encode())
-        _watch(processes, time.monotonic() + timeout_s, elsewhere or Nowhere())
+        used = _watch(processes, patience_for(timeout_s), elsewhere or Nowhere())
         _ask_for_stacks(processes)
-        return tuple(_end(process) for process in processes)
+        return tuple(_end(process, used) for process in processes)
     finally:
         for process in processes:
             _kill(process)
@@ -236,11 +255,14 @@ def _forked(work: Work, numbers: Sequence[int], folder: Path) -> list[_Process]:
     return processes
 
 
-def _watch(processes: Sequence[_Process], until: float, elsewhere: Elsewhere) -> None:
-    """Listen until all have ended, time is up, or grace is."""
+def _watch(
+    processes: Sequence[_Process], patience: Patience, elsewhere: Elsewhere
+) -> UsedTime | None:
+    """Listen until all have ended, time is up, or grace is; return what they then used."""
     pause = None if isinstance(elsewhere, Nowhere) else ELSEWHERE_SECONDS
     with selectors.DefaultSelector() as selector, _woken_by_deaths() as woken:
         selector.register(woken, selectors.EVENT_READ)
+        elsewhere.hear_of(_living(processes))
         for process in processes:
             os.set_blocking(process.report, False)
             selector.register(process.report, selectors.EVENT_READ)
@@ -251,12 +273,21 @@ def _watch(processes: Sequence[_Process], until: float, elsewhere: Elsewhere) ->
                     selector.unregister(process.report)
             if not failed and _has_failed(processes, elsewhere):
                 failed = True
-                until = min(until, time.monotonic() + GRACE_SECONDS)
-            left = until - time.monotonic()
-            if left <= 0 or all(process.is_over for process in processes):
-                return
+                patience = patience_for(GRACE_SECONDS, *_living(processes))
+            now, living = now_s(), _living(processes)
+            if not living:
+                return None
+            if now >= patience.due and (
+                used := patience.over(now, [*living, *elsewhere.pids()])
+            ):
+                return used
+            left = max(0.0, patience.due - now)
             selector.select(left if pause is None else min(left, pause))
             _heard(woken)
+
+
+def _living(processes: Sequence[_Process]) -> list[int]:
+    return [process.pid for process in processes if not process.is_over]
 
 
 def _has_failed(processes: Sequence[_Process], elsewhere: Elsewhere) -> bool:
@@ -319,9 +350,9 @@ def _ask_for_stacks(processes: Sequence[_Process]) -> None:
     stuck = [process for process in processes if not process.is_over]
     for process in stuck:
         os.kill(process.pid, signal.SIGUSR1)
-    until = time.monotonic() + STACK_SECONDS
-    before: list[int] = []
-    while time.monotonic() < until:
+    pids = _living(stuck)
+    patience, before = patience_for(STACK_SECONDS, *pids), list[int]()
+    while not patience.over(now_s(), pids):
         # faulthandler does not say when it is done: a file that no longer grows is
         # taken for complete.
         sizes = [len(_stack_of(process)) for process in stuck]
@@ -339,7 +370,7 @@ def _stack_of(process: _Process) -> str:
         return ""
 
 
-def _end(process: _Process) -> RankEnd:
+def _end(process: _Process, used: UsedTime | None) -> RankEnd:
     is_over = process.is_over
     output = output_of(process.folder, process.number)
     _kill(process)
@@ -349,6 +380,7 @@ def _end(process: _Process) -> RankEnd:
         ended_at=process.ended_at,
         stack=_stack_of(process) or last_stack(output),
         output=last_words(output),
+        used=None if is_over else used,
     )
 
 

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -30,7 +31,7 @@ from .processes import RankEnd
 STORE_PAUSE_SECONDS: Final = 0.05
 """Pause between two looks, so that the process can be interrupted."""
 
-CONNECT_SECONDS: Final = 60.0
+CONNECT_SECONDS: Final = 300.0
 
 MEASURED: Final = "measured"
 """Rank 0 will give no more orders."""
@@ -134,8 +135,12 @@ def _gone(launch: Launch, error: RuntimeError) -> RunError:
 #
 # PyTorch documents them in ``torch.distributed.run``, "Environment Variables".
 
-READY_SECONDS: Final = 60.0
-"""Time for a rank to collect and start its process, beside the wait for a device."""
+READY_SECONDS: Final = 300.0
+"""Time for a rank to collect and start its process, beside the wait for a device.
+
+By the wall clock, here as in the next ones: a rank may be on another machine, where nobody
+here sees what it uses. So there is much of it. torchrun itself ends all ranks when one dies.
+"""
 
 
 def launch_of(environ: Mapping[str, str], lock_seconds: float) -> Launch | None:
@@ -188,7 +193,7 @@ GO: Final = "go"
 
 NO: Final = "no"
 
-LATE_SECONDS: Final = 30.0
+LATE_SECONDS: Final = 300.0
 """Time for a watcher to report the end of its rank, beside what the rank may take."""
 
 
@@ -252,6 +257,22 @@ class RankWatchers:
     def hear_of_failure(self) -> None:
         """Tell the other watchers that a rank has failed."""
         self._shared_store.post(f"{self._run}/failed")
+
+    def hear_of(self, pids: Sequence[int]) -> None:
+        """Tell the other watchers which processes are watched here."""
+        name = f"{self._run}/pids/{self._launch.rank}"
+        self._shared_store.post(name, json.dumps(list(pids)))
+
+    def pids(self) -> list[int]:
+        """Return the processes that others watch, if all are on this machine."""
+        ranks = range(self._launch.count if self._launch.machines == 1 else 0)
+        names = [
+            f"{self._run}/pids/{rank}" for rank in ranks if rank != self._launch.rank
+        ]
+        known = [name for name in names if self._shared_store.has(name)]
+        return [
+            pid for name in known for pid in json.loads(self._shared_store.read(name))
+        ]
 
     def hand_in(self, end: RankEnd) -> None:
         """Give rank 0's watcher the *end* of the rank that is watched here."""

@@ -37,8 +37,11 @@ from .place import HistoryPlace
 HISTORY_INDEX_FILE: Final = "history-index.sqlite3"
 """Name of the index in the folder of artefacts."""
 
-INDEX_PATIENCE_SECONDS: Final = 60.0
-"""How long to wait for another process that updates the same index."""
+INDEX_PATIENCE_SECONDS: Final = 600.0
+"""How long to wait for another process that updates the same index.
+
+It lives, or the kernel would have freed its lock, and may have no core for long.
+"""
 
 POINTS: Final = """
 select at, sha, value, outcome, dirty, versions from (

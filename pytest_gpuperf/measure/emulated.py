@@ -168,7 +168,7 @@ def audit(device: EmulatingDevice, subject: Subject, plan: MeasurePlan) -> Measu
 def _audited(
     device: EmulatingDevice, subject: Subject, plan: MeasurePlan, watch: ExitStack
 ) -> tuple[Measurement, object]:
-    share = TimeShare.of(plan, device.now_ns)
+    share = TimeShare.of(plan, device)
     numbered = _Numbered(subject.step)
     subject = replace(subject, step=numbered)
     to_predict, to_count = share.until(_PREDICTED), share.until(_COUNTED)

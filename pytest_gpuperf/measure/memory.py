@@ -392,14 +392,14 @@ def measure_memory(
             deadline = further
         if readings and not deadline.leaves(step_ms):
             break
-        start_ns = device.now_ns()
+        start_ns = device.own_now_ns()
         # Only the last of the usual steps takes a picture: by then steps are alike, and
         # a picture takes time.
         last = readings[-1] if len(readings) == MEMORY_STEPS - 1 else None
         readings.append(device.measure_memory(subject.step, subject.arguments(), last))
         # A watched step of small operations takes many times as long, so the last one
         # is the estimate for the next.
-        step_ms = (device.now_ns() - start_ns) / 1e6
+        step_ms = (device.own_now_ns() - start_ns) / 1e6
     exact = {name: _over(name, readings) for name in readings[0].exact}
     if len(readings) >= MEMORY_STEPS:
         exact |= _left_behind(readings)

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Final
 
 from ..devices.base import MeasuringDevice
-from ..devices.machine import granted_cores
+from ..devices.cores import granted_cores
 from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability
 from ..model.measurement import Board
@@ -96,11 +96,11 @@ def _in_time(
     device: MeasuringDevice, subject: Subject, plan: MeasurePlan
 ) -> MeasuredStep:
     """Run what the cap has room for: a first step shows what one takes."""
-    share = TimeShare.of(plan, device.now_ns)
+    share = TimeShare.of(plan, device)
     # It compiles and allocates as well.
     first = run_first_step(device, subject)
-    at = PhaseContext.of(device, subject, plan.test, share, first.ms)
-    if not share.cap.leaves(first.ms):
+    at = PhaseContext.of(device, subject, plan.test, share, first.own_ms)
+    if not share.cap.leaves(first.own_ms):
         return MeasuredStep(measurement=_of_slow_step(at, first), result=first.result)
     # Around all phases: a machine that slows down in between shows in the difference.
     before = time_sentinels(device)
@@ -109,7 +109,7 @@ def _in_time(
         plan.follow("memory and syncs")
         found = later_phases(at)
     found = _witnessed(found, before, time_sentinels(device))
-    result = subject.run_once() if share.cap.leaves(first.ms) else first.result
+    result = subject.run_once() if share.cap.leaves(first.own_ms) else first.result
     return MeasuredStep(measurement=found, result=result)
 
 
@@ -141,8 +141,9 @@ def _rounds(at: PhaseContext, plan: MeasurePlan) -> Measurement:
         subject.batches,
         [r.loader_wait for r in timing.rounds],
     )
+    at.step_ms = share.own_ms(at.step_ms)
     if share.asks_for(COUNTED_NAMES) and not plan.only_times:
-        at.measurement = count_per_step(at, warmth.step_ms)
+        at.measurement = count_per_step(at, share.own_ms(warmth.step_ms))
     return at.measurement
 
 
@@ -435,9 +436,11 @@ WARM_STEPS: Final = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FirstStep:
-    """The first step: ms, ms without waits for a core, counters before, and result."""
+    """The first step: ms, those of the process's own clock, ms without waits for a core,
+    counters before, and result."""
 
     ms: float
+    own_ms: float
     unwaited_ms: float
     counters: tuple[int, ...]
     result: object
@@ -451,7 +454,8 @@ def _of_slow_step(at: PhaseContext, first: FirstStep) -> Measurement:
     times = {STEP_MS.name: Distribution.of([first.ms])}
     at.measurement = replace(at.measurement, times=times)
     found = later_phases(at)
-    least = Deadline.after(PHASE_PATIENCE_SECONDS - first.ms / 1e3, at.device.now_ns)
+    device, seconds = at.device, PHASE_PATIENCE_SECONDS - first.own_ms / 1e3
+    least = Deadline.after(seconds, device.own_now_ns)
     patience = max(at.share.limit, least, key=lambda deadline: deadline.at_ns)
     found = _with_slow_steps(found, at, first, patience)
     if at.subject.batches is None:
@@ -461,6 +465,7 @@ def _of_slow_step(at: PhaseContext, first: FirstStep) -> Measurement:
 
 def run_first_step(device: MeasuringDevice, subject: Subject) -> FirstStep:
     """Run a step and time it; raise ``StepError`` if it was only started."""
+    own_ns = device.own_now_ns()
     counters, waiting_ns = device.settling(), device.all_waiting_ns()
     process_ns, start_ns = device.process_ns(), device.now_ns()
     result = subject.run_once()
@@ -469,6 +474,7 @@ def run_first_step(device: MeasuringDevice, subject: Subject) -> FirstStep:
     waited_ns = device.all_waiting_ns()
     return FirstStep(
         ms=wall_ns / 1e6,
+        own_ms=max(0, device.own_now_ns() - own_ns) / 1e6,
         unwaited_ms=unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns) / 1e6,
         counters=counters,
         result=result,
@@ -484,7 +490,7 @@ def _with_slow_steps(
     rounds: list[Round] = []
     device.disturbance()  # what came before the first round is no fault of it
     with no_garbage_collection():
-        while len(rounds) < WARM_STEPS and patience.leaves(first.ms):
+        while len(rounds) < WARM_STEPS and patience.leaves(first.own_ms):
             rounds.append(time_round(device, at.subject, 1))
     after, count = device.settling(), 1 + len(rounds)
     if not measurement.times:

@@ -43,7 +43,7 @@ from .step import Subject
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deadline:
-    """A point on the device's host clock."""
+    """A point on a clock of the device."""
 
     now_ns: Callable[[], int]
     at_ns: int
@@ -79,7 +79,7 @@ def nobody(doing: str) -> None:
 class MeasurePlan:
     """What is to be measured of a call, and what that may cost.
 
-    ``seconds`` caps the cost on the device's host clock. Metrics that are ``asked`` for by
+    ``seconds`` caps the cost on the device's clocks. Metrics that are ``asked`` for by
     a budget or a baseline, by name, have up to ``MOST_CAPS`` times as long, and those that
     a budget of the test ``limited`` are said to be missing where the call leaves them out.
     With ``only_times`` the phases after the timed rounds are left out. With ``caches``, the
@@ -188,20 +188,24 @@ class TimeShare:
     """The points in time at which the phases of a measurement must end.
 
     ``cap`` is the end for all. A phase may go on to ``limit`` if one of its metrics is
-    ``asked`` for by a budget or a baseline, by name.
+    ``asked`` for by a budget or a baseline, by name. Both are on the clock of the process,
+    so that no other program decides what is counted. What is timed ends by the wall clock
+    as well, at ``wall``.
     """
 
     cap: Deadline
     limit: Deadline
+    wall: Deadline
     asked: frozenset[str] = frozenset()
     seconds: float = 0.0
 
     @classmethod
-    def of(cls, plan: MeasurePlan, now_ns: Callable[[], int]) -> TimeShare:
-        """Return what a measurement has by *plan* from now on."""
-        cap = Deadline.after(plan.seconds, now_ns)
+    def of(cls, plan: MeasurePlan, device: Device) -> TimeShare:
+        """Return what a measurement on *device* has by *plan* from now on."""
+        cap = Deadline.after(plan.seconds, device.own_now_ns)
         return cls(
             cap=cap,
+            wall=Deadline.after(plan.seconds, device.now_ns),
             # A negative reserve moves the point later.
             limit=cap.reserving(-1e3 * (MOST_CAPS - 1) * plan.seconds),
             asked=frozenset(OF_ONE_RANK.get(name, name) for name in plan.asked),
@@ -211,12 +215,20 @@ class TimeShare:
     def timed(self, step_ms: float) -> Deadline:
         """Return when timing ends, so that later phases of such a step have time."""
         most_ms = 1e3 * MOST_RESERVED * self.seconds
-        return self.cap.reserving(min(LATER_STEPS * step_ms, most_ms))
+        return self.wall.reserving(min(LATER_STEPS * step_ms, most_ms))
 
     def warm(self, step_ms: float) -> Deadline:
         """Return when a warm-up ends, so that rounds of such a step have time."""
         most_ms = 1e3 * ROUNDS_SHARE * self.seconds
         return self.timed(step_ms).reserving(min(LEAST_ROUNDS * step_ms, most_ms))
+
+    def own_ms(self, step_ms: float) -> float:
+        """Return what a step takes by the clock of the process, at its pace so far."""
+        wall_ns, own_ns = (
+            end.now_ns() - end.at_ns + self.seconds * 1e9
+            for end in (self.wall, self.cap)
+        )
+        return step_ms * min(1.0, own_ns / wall_ns) if wall_ns > 0 else step_ms
 
     def asks_for(self, metrics: Collection[str]) -> bool:
         """Whether a budget or a baseline asks for one of *metrics*."""

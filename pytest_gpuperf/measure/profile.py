@@ -209,9 +209,9 @@ def profile_steps(
     """
     record = record or device.profile
     if not deadline.leaves(SLOWED * step_ms * PROFILED_STEPS):
-        start_ns = device.now_ns()
+        start_ns = device.own_now_ns()
         events = _profile(record, subject, steps=1)
-        took_ms = (device.now_ns() - start_ns) / 1e6
+        took_ms = (device.own_now_ns() - start_ns) / 1e6
         if not deadline.leaves(took_ms * PROFILED_STEPS):
             return events
     return _profile(record, subject, steps=PROFILED_STEPS)
@@ -308,11 +308,11 @@ def traced_period(at: PhaseContext) -> Measurement:
 
     def look(most: int) -> Sequence[SeenStep]:
         nonlocal took_ms
-        steps, start_ns = min(most, MOST_PROFILED), device.now_ns()
+        steps, start_ns = min(most, MOST_PROFILED), device.own_now_ns()
         if not deadline.leaves(took_ms):
             return ()
         seen = numbered(_profile(device.profile, subject, steps=steps))
-        took_ms = (device.now_ns() - start_ns) / 1e6
+        took_ms = (device.own_now_ns() - start_ns) / 1e6
         return seen
 
     further = look_further(numbered(at.trace or ()), look, subject.period, deadline)
@@ -357,9 +357,9 @@ def profile_with_lines(
     """
     if not device.lines_take_time:
         return Profiled(events=profile_steps(device, subject, step_ms, deadlines[0]))
-    start_ns = device.now_ns()
+    start_ns = device.own_now_ns()
     plain = profile_steps(device, subject, step_ms, deadlines[0], device.plain_profile)
-    took_ms = (device.now_ns() - start_ns) / 1e6
+    took_ms = (device.own_now_ns() - start_ns) / 1e6
     if not device.any_rank(needs_lines(plain)):
         return Profiled(events=plain)
     steps = sum(event.get("name") == STEP_RANGE for event in plain)

@@ -210,7 +210,6 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
         from .inline import InlineSession
 
         return InlineSession(config, settings)
-    # Before anything else is imported: its process imports torch in the meantime.
     early = _early_server(config, settings)
     from ..compare_commits.reference import GitReferenceCheck
 
@@ -230,7 +229,7 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
 
 
 def _early_server(config: pytest.Config, settings: Settings) -> EarlyServer:
-    """Start the server of measuring processes, which ends with this run at the latest."""
+    """Return the server of measuring processes, which ends with this run at the latest."""
     from ..model.environment import DeviceKind
     from ..runner.fork_server import EarlyServer
 

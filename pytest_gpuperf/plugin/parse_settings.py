@@ -48,12 +48,17 @@ from .options import refuse_removed
 
 # Options by which a command line selects tests.
 
-NARROWING: Final = {
+DESELECTING: Final = {
     "keyword": "-k",
     "markexpr": "-m",
     "lf": "--lf",
     "stepwise": "--stepwise",
     "deselect": "--deselect",
+}
+"""Names of pytest's options that take tests away once all are collected, by attribute."""
+
+NARROWING: Final = {
+    **DESELECTING,
     "ignore": "--ignore",
     "ignore_glob": "--ignore-glob",
 }
@@ -67,6 +72,11 @@ def narrowed_by(config: pytest.Config) -> str:
             return flag
     named = [argument for argument in config.args if "::" in argument]
     return f"the argument {named[0]}" if named else ""
+
+
+def deselects(config: pytest.Config) -> bool:
+    """Whether a test that was collected may be taken away."""
+    return any(config.getoption(name, default=None) for name in DESELECTING)
 
 
 E = TypeVar("E", bound=Enum)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import sys
@@ -50,6 +51,7 @@ from ..worker.unmeasured import refused_in
 from .child_options import arguments_for_child
 from .child_options import options_for_child
 from .collection import SELECTION
+from .parse_settings import deselects
 from .reported_items import ReportedItem
 from .reported_items import ReportLog
 from .reported_items import SkipsInChild
@@ -89,6 +91,19 @@ def _terminate(_number: int, _frame: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is kept now is kept whole
     msg = "SIGTERM: the run was ended from outside"
     raise Terminated(msg)
+
+
+TAKES_THE_FIXTURE: Final = re.compile(
+    rb"^\s*(async )?def \w+\([^)]*\bgpuperf\b", re.MULTILINE
+)
+
+
+def has_a_measured_test(module: Path) -> bool:
+    """Whether the text of *module* has a function that takes the fixture."""
+    try:
+        return TAKES_THE_FIXTURE.search(module.read_bytes()) is not None
+    except OSError:
+        return False
 
 
 FINISHED_CODES: Final = frozenset(
@@ -245,6 +260,19 @@ class GpuperfSession(ReportedRun):
         self._early = early
         self._is_stopped = False
 
+    # pytest imports the file next, and that often imports torch: this is the time in
+    # which the server does so too.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makemodule(self, module_path: Path) -> None:
+        if not deselects(self._config) and has_a_measured_test(module_path):
+            self._early.start()
+
+    # Last: the mark by which a measured test is known is added in this hook.
+    @pytest.hookimpl(trylast=True)
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        if not deselects(self._config) and is_measured(item):
+            self._early.start()
+
     # First, and with no result: pytest's own loop follows and runs the items as they
     # are then.
     @pytest.hookimpl(tryfirst=True)
@@ -255,7 +283,7 @@ class GpuperfSession(ReportedRun):
         ):
             return
         plan = plan_of(session.items)
-        if plan or self._settings.prune or self._owns_a_baseline(session.items):
+        if self._has_work(plan, map(node_id, session.items)):
             # The devices are free again before the first ordinary test, which may use
             # them.
             with closing(self._evaluator()) as evaluator:
@@ -314,10 +342,11 @@ class GpuperfSession(ReportedRun):
         if self._live is not None:
             self._live.erase()
 
-    def _owns_a_baseline(self, items: Sequence[pytest.Item]) -> bool:
-        """Whether a test that is not measured now has a baseline on any hardware."""
-        tests = {node_id(item) for item in items}
-        return owns_one(tests, stored_keys(self._settings.baselines))
+    def _has_work(self, plan: Sequence[Planned], tests: Iterable[str]) -> bool:
+        """Whether a test is to be measured, or one of *tests* has a baseline without it."""
+        if plan or self._settings.prune:
+            return True
+        return owns_one(set(tests), stored_keys(self._settings.baselines))
 
     # The outermost wrapper: code before the yield runs first, code behind it last.
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -21,12 +21,15 @@ from typing import Final
 
 import pytest
 
+from ..baselines.store import stored_keys
 from ..devices.slots import VISIBLE_DEVICES
 from ..devices.slots import seeing
 from ..devices.slots import visible_gpu_count
 from ..files import scratch_folder
 from ..model.codec import decode
 from ..model.codec import encode
+from ..model.environment import Capability
+from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
 from ..model.run import Report
 from ..runner.evaluation import RunEvaluator
@@ -34,6 +37,7 @@ from ..runner.fork_server import EarlyServer
 from ..runner.request import Planned
 from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
+from ..settings import SharedUse
 from ..sharing.processes import write_json
 from ..worker.items import plan_of
 from .collection import SELECTION
@@ -80,6 +84,7 @@ class XdistController(GpuperfSession):
         super().__init__(config, settings, reference_check, early)
         self._folder = scratch_folder()
         self._opened: RunEvaluator | None = None
+        self._has_measured = False
         self._slots: tuple[DeviceSlot, ...] = ()
         self._workers = 0
         self._collecting: set[str] = set()
@@ -88,13 +93,29 @@ class XdistController(GpuperfSession):
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_setupnodes(self, specs: Sequence[Any]) -> None:
-        self._opened = self._evaluator()
-        self._slots, self._workers = self._opened.slots, len(specs)
-        for number, spec in enumerate(specs):
+        self._workers = len(specs)
+        if self._shares_devices():
+            self._opened = self._evaluator()
+            self._slots = self._opened.slots
+        for number, spec in enumerate(specs if self._slots else ()):
             slot = self._slots[number % len(self._slots)]
             # A user's `--tx` may name the devices of a worker.
             if slot.visible is not None and VISIBLE_DEVICES not in spec.env:
                 spec.env.update(seeing(slot.visible, os.environ))
+
+    def _shares_devices(self) -> bool:
+        """Whether workers share what only the server knows, or it is needed for sure.
+
+        A project that has stored baselines has tests to measure, and the server imports
+        torch while the workers collect. Without a GPU there is nothing to share out.
+        """
+        kind = self._settings.device
+        if kind is None:
+            may_be_gpus = visible_gpu_count(os.environ.get(VISIBLE_DEVICES)) > 0
+        else:
+            may_be_gpus = kind.has(Capability.QUEUES) or kind is DeviceKind.SCRIPTED
+        shares = self._settings.shared_use is SharedUse.ALL
+        return may_be_gpus or shares or bool(stored_keys(self._settings.baselines))
 
     def pytest_report_header(self, config: pytest.Config) -> str | None:
         return config.stash.get(auto_key, None)
@@ -134,14 +155,19 @@ class XdistController(GpuperfSession):
         self._collecting.discard(str(node.gateway.id))
         self._collections += 1
         is_due = not self._collecting or self._collections >= self._workers
-        if is_due and self._opened is not None:
-            self._measure(self._opened)
-            self._opened = None
+        if is_due and not self._has_measured:
+            self._has_measured = True
+            self._measure()
 
-    def _measure(self, evaluator: RunEvaluator) -> None:
-        self._evaluate(evaluator, self._note_selection())
-        # The devices must be free before the workers run ordinary tests on them.
-        evaluator.close()
+    def _measure(self) -> None:
+        plan = self._note_selection()
+        others = self._config.stash[SELECTION].others
+        if self._opened is not None or self._has_work(plan, others):
+            self._opened = self._opened or self._evaluator()
+            self._evaluate(self._opened, plan)
+            # The devices must be free before the workers run ordinary tests on them.
+            self._opened.close()
+            self._opened = None
         reports = self._run_result.all_reports if self._run_result else {}
         write_json(Path(self._folder.name, REPORTS), encode(reports))
 
@@ -170,7 +196,7 @@ class XdistController(GpuperfSession):
     def pytest_sessionfinish(
         self, session: pytest.Session
     ) -> Generator[None, None, None]:
-        if self._opened is not None:
+        if not self._has_measured:
             self._note_selection()
         return (yield from self._finish(session))
 

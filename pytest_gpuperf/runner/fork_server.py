@@ -8,7 +8,6 @@ import select
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -21,7 +20,12 @@ from typing import Any
 from typing import Final
 
 from ..devices.host_clock import HostClock
+from ..devices.process_time import Patience
+from ..devices.process_time import UsedTime
+from ..devices.process_time import now_s
+from ..devices.process_time import patience_for
 from ..errors import ErrorId
+from ..errors import GpuperfError
 from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import encode
@@ -117,6 +121,9 @@ a run has the same order in the next session, and the next run another one."""
 
 START_SECONDS: Final = 120.0
 
+CLOSE_SECONDS: Final = 5.0
+"""What a server may take to end its children and itself."""
+
 KILL_SECONDS: Final = 5.0
 """After which a killed child that does not end is no longer waited for."""
 
@@ -147,27 +154,34 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class _Running:
-    """A job that was started, and the time until which it is waited for."""
+    """A job that was started, and how long it is waited for.
+
+    Nobody is impatient before it is released. What it had ``used`` is why it was killed.
+    """
 
     result: Path
     output: Path
     seconds: float
-    until: float
-    is_killed: bool = False
+    pids: tuple[int, ...] = ()
+    patience: Patience | None = None
+    used: UsedTime | None = None
 
-    def released(self, now: float) -> _Running:
-        return replace(self, until=now + self.seconds)
-
-    def killed(self, now: float) -> _Running:
-        return replace(self, until=now + KILL_SECONDS, is_killed=True)
+    @property
+    def due(self) -> float:
+        return self.patience.due if self.patience else inf
 
     def answer(self, code: int) -> Any:
         """Return the job's result, or the ``RunError`` it ended with."""
-        if self.is_killed:
+        if self.used is not None and not self.result.exists():
+            asked = (
+                "does it wait for input, a lock or another process"
+                if self.used.idle
+                else "does it loop for ever"
+            )
             msg = (
-                f"the measuring process gave no result in {self.seconds:g} s and was "
-                "killed; does it wait for something? If it only needs longer, raise "
-                f"--gpuperf-seconds: {last_words(self.output)}"
+                f"the measuring process gave no result and was killed: it {self.used}; "
+                f"{asked}? If it only needs longer, raise --gpuperf-seconds: "
+                f"{last_words(self.output)}"
             )
             return RunError(msg, ErrorId.GP601)
         if not self.result.exists():
@@ -283,17 +297,20 @@ class ForkServer:
 
     def wait_until_ready(self) -> None:
         """Wait for the imports; raise ``RunError`` if the server cannot start."""
-        try:
-            message = self._receive(time.monotonic() + START_SECONDS)
-        except RunError:
-            message = None
+        message, used = None, None
+        patience, server = patience_for(START_SECONDS), (self._process.pid,)
+        with suppress(RunError):
+            while message is None and used is None:
+                message = self._receive(patience.due)
+                used = patience.over(now_s(), server)
         if message is None:
-            msg = f"the measuring server could not start: {last_words(self._stderr)}"
+            late = f"it {used}: " if used else ""
+            msg = f"the measuring server could not start: {late}{last_words(self._stderr)}"
             raise RunError(msg, ErrorId.GP604)
         self._is_ready = True
 
     def run(self, job: Job, seconds: float) -> Any:
-        """Return what *job*'s function returned, in at most *seconds*.
+        """Return what *job*'s function returned, in at most *seconds* of its own time.
 
         Raises ``RunError`` with the end of the child's output where it died, wrote no
         result or had to be killed.
@@ -313,7 +330,7 @@ class ForkServer:
         Raises ``RunError`` if the server is dead.
         """
         number = self.prepare(job, seconds, waits=False)
-        self._running[number] = self._running[number].released(time.monotonic())
+        self._released(number)
         return number
 
     def prepare(self, job: Job, seconds: float, *, waits: bool = True) -> int:
@@ -336,20 +353,25 @@ class ForkServer:
                 "waits": waits,
             }
         )
-        self._running[self._jobs] = _Running(result, output, seconds, until=inf)
+        self._running[self._jobs] = _Running(result, output, seconds)
         return self._jobs
 
     def release(self, number: int) -> None:
         """Let the job that was prepared go on; raise ``RunError`` if the server is dead."""
         if number in self._running:
             self._send({"release": number})
-            self._running[number] = self._running[number].released(time.monotonic())
+            self._released(number)
+
+    def _released(self, number: int) -> None:
+        running = self._running[number]
+        patience = patience_for(running.seconds, *running.pids)
+        self._running[number] = replace(running, patience=patience)
 
     def ended(self, seconds: float) -> Ended | None:
         """Return a job that has ended; ``None`` if none did in *seconds*."""
-        until = time.monotonic() + seconds
+        until = now_s() + seconds
         while self._running:
-            due = min(running.until for running in self._running.values())
+            due = min(running.due for running in self._running.values())
             try:
                 message = self._receive(min(until, due))
             except RunError as error:
@@ -357,6 +379,11 @@ class ForkServer:
                 # at once and so reports the next job, until none is left.
                 job, _ = self._running.popitem()
                 return job, error
+            if message is not None and message.get("started") in self._running:
+                running = self._running[message["started"]]
+                self._running[message["started"]] = replace(
+                    running, pids=(message["pid"],)
+                )
             if message is not None and message.get("ended") in self._running:
                 running = self._running.pop(message["ended"])
                 return message["ended"], running.answer(message["code"])
@@ -369,13 +396,16 @@ class ForkServer:
 
     def _kill_the_late(self) -> Ended | None:
         """Return a job that did not even end when it was killed."""
-        now = time.monotonic()
+        now = now_s()
         for job, running in self._running.items():
-            if running.until <= now and running.is_killed:
+            pids = running.pids or (self._process.pid,)
+            used = running.patience and running.patience.over(now, pids)
+            if used and running.used:
                 del self._running[job]
                 return job, running.answer(code=0)
-            if running.until <= now:
-                self._running[job] = running.killed(now)
+            if used:
+                patience = patience_for(KILL_SECONDS, *running.pids)
+                self._running[job] = replace(running, patience=patience, used=used)
                 self._send({"kill": job})
         return None
 
@@ -389,11 +419,10 @@ class ForkServer:
         self._stop_listening()
         if not self._is_ready:
             self._process.kill()  # it is importing, and has no children yet
-        try:
-            self._process.wait(timeout=5)
-        except subprocess.TimeoutExpired:
+        patience = patience_for(CLOSE_SECONDS, self._process.pid)
+        if patience.outlasted_by(self._process):
             self._process.kill()
-            self._process.wait()
+        self._process.wait()
         self._folder.cleanup()
 
     def _send(self, order: Mapping[str, Any]) -> None:
@@ -408,7 +437,7 @@ class ForkServer:
         """Return the next reply; ``None`` if there is none in time."""
         assert self._process.stdout is not None  # noqa: S101 - it is a pipe
         while b"\n" not in self._buffered:
-            ready = self._ready(max(until - time.monotonic(), 0))
+            ready = self._ready(max(until - now_s(), 0))
             if not ready:
                 return None
             if self._progress is not None and self._progress in ready:
@@ -487,14 +516,22 @@ def _cores() -> frozenset[int]:
 class EarlyServer:
     """A measuring server that imports torch while pytest collects the tests.
 
-    Collecting may set ``OMP_NUM_THREADS`` or other variables that torch reads when it is
-    imported. Then ``take`` starts another server, as the early one has not seen them.
+    It starts when a test is known that will be measured. Collecting may then set
+    ``OMP_NUM_THREADS`` or other variables that torch reads when it is imported. In that
+    case ``take`` starts another server, as the early one has not seen them.
     """
 
     def __init__(self, *, is_scripted: bool) -> None:
         self._is_scripted = is_scripted
         self._inherited = inherited()
-        self._server: ForkServer | None = measuring_server(is_scripted=is_scripted)
+        self._server: ForkServer | None = None
+
+    def start(self) -> None:
+        """Start the server, unless it runs; why it cannot is left to ``take``."""
+        if self._server is None:
+            self._inherited = inherited()
+            with suppress(GpuperfError):
+                self._server = measuring_server(is_scripted=self._is_scripted)
 
     def take(self) -> ForkServer:
         """Return a server like one started now; the caller closes it."""

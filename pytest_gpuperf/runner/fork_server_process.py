@@ -14,7 +14,6 @@ import os
 import select
 import shutil
 import signal
-import time
 import traceback
 from collections.abc import Callable
 from collections.abc import Collection
@@ -25,6 +24,10 @@ from typing import Any
 from typing import Final
 from typing import NoReturn
 
+from ..devices.process_time import PROC
+from ..devices.process_time import children
+from ..devices.process_time import now_s
+from ..devices.process_time import patience_for
 from ..files import keep_below
 from ..model.codec import decode
 from ..model.environment import Overlay
@@ -172,6 +175,7 @@ class _Server:
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)  # here too, or a kill could come before its group
         self._workers[pid] = order["job"]
+        self._say({"started": order["job"], "pid": pid})
 
     def _reap(self) -> None:
         while ended := _next_ended():
@@ -258,16 +262,9 @@ def _enter_child(output: str, server: int) -> None:
 # server adopts them. So a child of the server that is not a job was left by a job that
 # has ended, even if other jobs run side by side.
 
-ALONE_SECONDS: Final = 0.2
-"""Time for processes that end by themselves, such as cleaners of shared memory."""
-
-ASKED_SECONDS: Final = 0.7
-"""Until then the others get SIGTERM; what is left after it is killed."""
-
-MOST_ORPHAN_SECONDS: Final = 2.0
-"""After which a process that survives even SIGKILL is no longer waited for."""
-
-PROC: Final = Path("/proc")
+END_STAGES: Final = ((0, 0.2), (signal.SIGTERM, 0.5), (signal.SIGKILL, 1.3))
+"""Signals, and the seconds that processes have to end by themselves, as cleaners of shared
+memory do; to end when asked; and to die. A process without a core has longer."""
 
 
 def end_orphans(jobs: Collection[int], wait: Callable[[float], object]) -> None:
@@ -276,60 +273,26 @@ def end_orphans(jobs: Collection[int], wait: Callable[[float], object]) -> None:
     *wait* returns when a child has ended, or after so many seconds. What an orphan has
     started becomes one itself when it ends.
     """
-    began, signalled = time.monotonic(), set[tuple[int, int]]()
-    while left := _unended(jobs):
-        passed = time.monotonic() - began
-        if passed > MOST_ORPHAN_SECONDS:
-            return
-        number, until = _due(passed)
-        for pid in left:
+    for number, seconds in END_STAGES if _unended(jobs) else ():
+        signalled, patience = set[int](), patience_for(seconds, *_unended(jobs))
+        while left := _unended(jobs):
             # Each signal once: `wait` returns for every child that ends, and a second
             # SIGTERM makes some programs give up cleaning.
-            if number and (pid, number) not in signalled:
-                signalled.add((pid, number))
+            for pid in set(left) - signalled if number else ():
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, number)
-        wait(until - passed)
-
-
-def _due(passed: float) -> tuple[int, float]:
-    """Return the signal that is due after so many seconds, and when the next one is."""
-    if passed < ALONE_SECONDS:
-        return 0, ALONE_SECONDS
-    if passed < ASKED_SECONDS:
-        return signal.SIGTERM, ASKED_SECONDS
-    return signal.SIGKILL, MOST_ORPHAN_SECONDS
+            signalled.update(left)
+            if patience.over(now_s(), left):
+                break
+            wait(patience.due - now_s())
 
 
 def _unended(jobs: Collection[int]) -> list[int]:
     """Return the running children that are no *jobs*; reap those that have ended."""
     left = []
-    for pid in set(_children()).difference(jobs):
+    for pid in {*map(int, children(PROC / str(os.getpid())))}.difference(jobs):
         with suppress(ChildProcessError):
             ended, _ = os.waitpid(pid, os.WNOHANG)
             if not ended:
                 left.append(pid)
     return left
-
-
-def _children() -> list[int]:
-    """Return this process's children; none if the system does not list them."""
-    try:
-        threads = [task / "children" for task in (PROC / "self/task").iterdir()]
-        return [int(pid) for file in threads for pid in file.read_text().split()]
-    except OSError:  # the kernel was built without
-        return [pid for pid, parent in _parents() if parent == os.getpid()]
-
-
-def _parents() -> list[tuple[int, int]]:
-    found = []
-    with suppress(OSError):
-        for folder in PROC.iterdir():
-            if folder.name.isdigit():
-                with suppress(OSError):  # it may have ended
-                    text = (folder / "stat").read_text()
-                    # The command is in parentheses before the numbers and may
-                    # contain both of them.
-                    fields = text.rpartition(") ")[2].split()
-                    found.append((int(folder.name), int(fields[1])))
-    return found

@@ -42,6 +42,7 @@ from .request import Planned
 from .request import Project
 from .request import RunRequest
 from .reservation import Turns
+from .reservation import Unlocked
 from .reservation import turns_at
 from .screening import Group
 from .side_by_side import SideBySide
@@ -236,7 +237,10 @@ class WorkerPool:
         groups: Sequence[Group],
         coverage: Mapping[str, Any],
     ) -> None:
-        """Run *groups* once more, unmeasured and under *coverage*."""
+        """Run *groups* once more, unmeasured and under *coverage*.
+
+        Nothing is timed, so others may time meanwhile.
+        """
         request = self._request(kind, 0)
         jobs = []
         for group in groups:
@@ -244,7 +248,7 @@ class WorkerPool:
             asked = {"request": assigned.job.request, "coverage": coverage}
             job = Job(entry="pytest_gpuperf.worker.unmeasured:cover", request=asked)
             jobs.append(replace(assigned, job=job))
-        SideBySide(self._server, self._turns).run(jobs)
+        SideBySide(self._server, [Unlocked() for _ in self.slots]).run(jobs)
 
     def _request(self, kind: DeviceKind, number: int) -> RunRequest:
         return RunRequest(
@@ -376,9 +380,12 @@ class _Watch:
 
 
 def _most_seconds(ranks: Ranks, launch: Launch | None) -> float:
-    """What *ranks* may take, and what they may wait for those of other processes."""
+    """What *ranks* may take, and what they may wait for those of other processes.
+
+    Twice their time: it is their watcher that ends them, which knows where each one is.
+    """
     others = 2 * launch.patience_s if launch else 0.0
-    return (ranks.timeout_s or 0.0) + 30 + others
+    return 2 * (ranks.timeout_s or 0.0) + 60 + others
 
 
 def with_timeout(ranks: Ranks, seconds: float) -> Ranks:

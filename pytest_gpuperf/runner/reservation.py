@@ -40,6 +40,7 @@ class Turns(Protocol):
 class Reservation:
     """Asks for *lock* again and again, for *seconds* at most.
 
+    They are the user's patience for other people's runs, so the wall clock counts them.
     *announce* is called once per wait, with the process that has the device.
     """
 

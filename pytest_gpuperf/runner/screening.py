@@ -17,6 +17,8 @@ from ..judge.speedup import judge_comparison
 from ..model.baseline import FULL_RUNS
 from ..model.measurement import Measurement
 from ..model.measurement import Samples
+from ..model.metric import MetricKind
+from ..model.metrics import METRICS
 from ..model.run import ComparedCall
 from ..model.run import Ending
 from ..model.run import StepCall
@@ -184,11 +186,19 @@ def _wants_more(case: Case, judge: JudgeCall, seconds: float) -> bool:
         verdicts += map(judge_comparison, case.comparisons.values())
     if all(verdict.settled for verdict in verdicts):
         return False
-    if any(v.proving for verdict in verdicts for v in verdict.verdicts):
-        return True  # a fault that is large enough to eat the cap must not hide in it
+    # A fault that is large enough to eat the cap must not hide in it.
+    if any(v.proving or _is_open(v) for one in verdicts for v in one.verdicts):
+        return True
     runs = len(case.results)
     # One more run of the mean cost must still fit under the cap.
     return runs < RUNS_DESPITE_CAP or case.seconds * (1 + 1 / runs) <= seconds
+
+
+def _is_open(verdict: Verdict) -> bool:
+    """Whether another run decides on a count or a size: no clock may."""
+    metric = METRICS.get(verdict.metric)
+    is_exact = metric is not None and metric.kind is MetricKind.EXACT
+    return is_exact and not verdict.settled
 
 
 def with_counts_of(first: Mapping[str, Measurement], result: TestResult) -> TestResult:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from subprocess import Popen
+from subprocess import TimeoutExpired
 from typing import Any
 from typing import Final
 
@@ -48,7 +49,7 @@ def spawn(
     request: object,
     *,
     python: str = sys.executable,
-    seconds: float | None = None,
+    outlasted: Callable[[Popen[bytes]], object] = lambda _: None,
     meanwhile: Callable[[Popen[bytes]], AbstractContextManager[object]] = lambda _: (
         nullcontext()
     ),
@@ -57,8 +58,8 @@ def spawn(
     """Call *entry*, ``module:function``, in a new *python*: its exit code and its answer.
 
     The function gets the *request* in JSON and a ``Reply``; the answer is ``None`` if it
-    left none. *streams* are those of ``Popen``. Raises ``TimeoutExpired`` if the process
-    needed more *seconds*, and was killed.
+    left none. *streams* are those of ``Popen``. It is *outlasted* that may wait for the end;
+    if that returns anything the process is killed, and ``TimeoutExpired`` raised.
     """
     with scratch_folder() as folder:
         order, answer = Path(folder, "order.json"), Path(folder, "answer.json")
@@ -69,18 +70,21 @@ def spawn(
             Popen([*command, str(answer)], **streams) as process,  # noqa: S603, our own
             meanwhile(process),
         ):
-            code = _waited(process, seconds)
+            code = _waited(process, outlasted)
         # A file, not standard output: that belongs to what runs there.
         found = answer.read_text(encoding="utf-8") if answer.exists() else "null"
     return code, json.loads(found)
 
 
-def _waited(process: Popen[bytes], seconds: float | None) -> int:
+def _waited(process: Popen[bytes], outlasted: Callable[[Popen[bytes]], object]) -> int:
     try:
-        return process.wait(seconds)
+        if not outlasted(process):
+            return process.wait()
     except BaseException:
         process.kill()
         raise
+    process.kill()
+    raise TimeoutExpired(process.args, 0.0)
 
 
 def main() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from math import inf
 from typing import Any
 from typing import Final
 from typing import Protocol
@@ -24,6 +25,7 @@ from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
 from ..devices.host_clock import HostClock
 from ..devices.pretend import NeedsGpuError
+from ..devices.process_time import OwnClock
 from ..devices.slots import seeing
 from ..devices.slots import slots_of
 from ..errors import ErrorId
@@ -132,7 +134,7 @@ def describe(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
-    request, start_ns = decode(RunRequest, raw), HostClock.wall_ns()
+    request, clock = decode(RunRequest, raw), OwnClock()
     enter(request)
     # Where nothing is timed nobody is disturbed.
     is_timed = request.device.has(Capability.CLOCK)
@@ -144,7 +146,7 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     measuring = measuring_for(request, folders=folders, listener=listener)
     results = run_tests(request, measuring)
     if request.mode is RunMode.MEASURE:
-        spent_s = head_start.seconds_of_turn() or (HostClock.wall_ns() - start_ns) / 1e9
+        spent_s = min(clock.seconds(), head_start.seconds_of_turn() or inf)
         with alone():
             results = compiled_again(request, results, folders, spent_s)
     folders.close()

@@ -22,6 +22,7 @@ from typing import Any
 from typing import Final
 
 from ..devices.compile import release_unused_memory
+from ..devices.process_time import patience_for
 from ..files import scratch_folder
 from ..measure.plan import longest_run
 from ..model.codec import decode
@@ -163,7 +164,7 @@ def _in_second_process(
             code, answers = spawn(
                 "pytest_gpuperf.worker.compile_again:be_second_process",
                 request,
-                seconds=max(0.0, left_s),
+                outlasted=patience_for(max(0.0, left_s)).outlasted_by,
                 stdin=DEVNULL,
                 stdout=written,
                 stderr=written,

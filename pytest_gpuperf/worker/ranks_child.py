@@ -11,7 +11,7 @@ from typing import Final
 
 from ..devices import open_device
 from ..devices.base import Device
-from ..devices.cpu.device import usable_cores
+from ..devices.cores import usable_cores
 from ..distributed.device import AgreedDevice
 from ..distributed.device import TorchPeers
 from ..distributed.group import RankPlace

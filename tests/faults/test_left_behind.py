@@ -19,6 +19,8 @@ from scripted_project import ON
 from scripted_project import ScriptedProject
 from witness import Witness
 
+from pytest_gpuperf.devices.process_time import PROC
+from pytest_gpuperf.devices.process_time import children
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.files import scratch_folder
@@ -121,34 +123,19 @@ def test_what_is_left_when_the_server_ends_ends_with_it(
     waiting.close()
 
 
-@linux
-def test_where_the_kernel_lists_no_children_they_are_found_by_their_parent() -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE
-    ) as p:
-        listed = fork_server_process._children()
-        by_parent = [
-            pid
-            for pid, parent in fork_server_process._parents()
-            if parent == os.getpid()
-        ]
-
-        assert p.pid in listed
-        assert p.pid in by_parent
-
-
 def test_a_system_without_proc_has_no_orphans_to_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(fork_server_process, "PROC", tmp_path / "none")
 
-    assert fork_server_process._children() == []
+    assert fork_server_process._unended(()) == []
 
 
 def test_nobody_is_waited_for_where_nobody_is_left() -> None:
     waits: list[float] = []
+    own = map(int, children(PROC / str(os.getpid())))
 
-    fork_server_process.end_orphans(fork_server_process._children(), waits.append)
+    fork_server_process.end_orphans(list(own), waits.append)
 
     assert waits == []
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
@@ -20,6 +22,7 @@ from witness import Witness
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.compare_commits import side_server
+from pytest_gpuperf.compare_commits.side_server import Selection
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import lock_folder
 
@@ -81,6 +84,23 @@ def test_a_device_that_another_run_measures_on_is_waited_for(
             "time: wait for it, or measure on another device [GP411]"
         )
     )
+
+
+def test_what_only_counts_waits_for_nobody_who_times(
+    project: GitProject,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"], "together": 1})
+    counting = partial(Selection, exact_alone=True)
+    monkeypatch.setattr("pytest_gpuperf.cli.ab.Selection", counting)
+
+    with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
+        assert lock.try_exclusive()
+        code = ab("HEAD", "--", "--override-ini=gpuperf_lock_seconds=0.1")
+
+    assert code == 0
+    assert last_line(capsys) == "gpuperf: 1 same"
 
 
 class TestVerdicts:
@@ -468,12 +488,14 @@ signal 9: it printed nothing [GP602]""",
 
         assert code == 1
         text = " ".join(capsys.readouterr().out.split())
-        assert (
-            "test_it.py::test_step: could not be measured after: the measuring process "
-            "gave no result in 4 s and was killed; does it wait for something? If it only "
-            "needs longer, raise --gpuperf-seconds: it printed nothing [GP601] gpuperf: "
-            "1 broken after"
-        ) in text
+        assert re.search(
+            r"test_it.py::test_step: could not be measured after: the measuring process "
+            r"gave no result and was killed: it did nothing for most of \d[.\d]* s "
+            r"\([.\d]+ s of CPU\); does it wait for input, a lock or another process\? If "
+            r"it only needs longer, raise --gpuperf-seconds: it printed nothing \[GP601\] "
+            r"gpuperf: 1 broken after",
+            text,
+        )
         assert project.is_untouched
 
     def test_a_side_whose_server_dies_ends_with_the_reason(

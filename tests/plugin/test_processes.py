@@ -214,13 +214,17 @@ def test_a_project_that_makes_errors_of_warnings_is_measured(
 
 
 @pytest.mark.parametrize(
-    "arguments", [("--co",), ("-k", "plain"), ("-k", "none"), ("--markers",)]
+    "source",
+    [
+        pytest.param("def test_step(gpuperf): pass\n1 / 0\n", id="a file is broken"),
+        pytest.param("def measured(gpuperf): pass\n", id="what takes it is no test"),
+    ],
 )
-def test_a_run_that_measures_nothing_leaves_no_process_and_no_folder(
+def test_a_server_that_is_not_needed_after_all_leaves_no_process_and_no_folder(
     project: ScriptedProject,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    arguments: tuple[str, ...],
+    source: str,
 ) -> None:
     started: list[subprocess.Popen[bytes]] = []
     launch = ForkServer._launch
@@ -231,10 +235,10 @@ def test_a_run_that_measures_nothing_leaves_no_process_and_no_folder(
 
     monkeypatch.setattr(ForkServer, "_launch", launched)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    project.file("def test_step(gpuperf): gpuperf(int)\ndef test_plain(): pass\n")
+    project.file(source + "def test_plain(): pass\n")
 
-    project.run(*arguments)
+    project.run()
 
-    assert len(started) == (0 if arguments == ("--co",) else 1)
+    assert len(started) == 1
     assert all(process.returncode is not None for process in started)
     assert not list(tmp_path.glob("gpuperf-*"))

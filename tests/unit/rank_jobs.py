@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,12 @@ class Failing:
 
     def hear_of_failure(self) -> None:
         """They know."""
+
+    def hear_of(self, pids: Sequence[int]) -> None:
+        """They look after their own."""
+
+    def pids(self) -> Sequence[int]:
+        return ()
 
 
 def _first(say: Say, fifo: str) -> Say:

@@ -14,19 +14,19 @@ from typing import Final
 
 from ..base import ThreadWork
 from ..host_clock import HostClock
+from ..process_time import PROC
+from ..process_time import STATE_TO_PARENT
+from ..process_time import cpu_ticks
+from ..process_time import family
+from ..process_time import queue_times_ns
+from ..process_time import stats_of_all
 from ..step_thread import STEPS
 
 
 # CPU time of other programs: neither this process nor its children.
 
-PROC: Final = Path("/proc")
-
 BUSY_FIELDS: Final = (0, 1, 2, 5, 6, 7)
 """Columns of ``cpu`` in /proc/stat: user, nice, system, irq, softirq, steal (proc(5))."""
-
-STATE_TO_PARENT: Final = 1
-STATE_TO_TIMES: Final = slice(11, 15)
-"""Fields of /proc/PID/stat from the state on: parent; utime, stime, those of children."""
 
 
 def others_ns(proc: Path = PROC) -> int | None:
@@ -37,45 +37,13 @@ def others_ns(proc: Path = PROC) -> int | None:
     try:
         busy = (proc / "stat").read_text().split("\n", 1)[0].split()[1:]
         ticks = sum(int(busy[column]) for column in BUSY_FIELDS)
-        own = _own_ticks(proc)
+        own = sum(map(cpu_ticks, family(proc / str(os.getpid()))))
     # Off Linux there is no such file, and a sandbox may show an empty or a masked one:
     # all of it means that nothing is known, which is no error.
     except (OSError, IndexError, ValueError):
         return None
     # The kernel counts in clock ticks, mostly of 10 ms.
     return round((ticks - own) * 1e9 / os.sysconf("SC_CLK_TCK"))
-
-
-def _own_ticks(proc: Path) -> int:
-    me = proc / str(os.getpid())
-    if (me / "task" / me.name / "children").exists():
-        return _family_ticks(me)
-    # The kernel lists no children: all processes of the machine are asked.
-    stats = dict(_stats(proc))
-    parents = {pid: int(fields[STATE_TO_PARENT]) for pid, fields in stats.items()}
-    return sum(
-        sum(map(int, fields[STATE_TO_TIMES]))
-        for pid, fields in stats.items()
-        if _descends(pid, parents)
-    )
-
-
-def _family_ticks(process: Path) -> int:
-    """Return the ticks of *process* and of what comes from it; 0 if it has ended."""
-    ticks = 0
-    with suppress(FileNotFoundError, ProcessLookupError):
-        ticks = sum(map(int, _fields(process)[STATE_TO_TIMES]))
-        for child in _children(process):
-            ticks += _family_ticks(process.parent / child)
-    return ticks
-
-
-def _children(process: Path) -> Iterator[str]:
-    for thread in (process / "task").iterdir():
-        # A thread may end while we read: opening then fails with the one error, and
-        # reading an open file with the other.
-        with suppress(FileNotFoundError, ProcessLookupError):
-            yield from (thread / "children").read_text().split()
 
 
 def relatives(proc: Path = PROC) -> frozenset[int]:
@@ -85,7 +53,7 @@ def relatives(proc: Path = PROC) -> frozenset[int]:
     """
     me = os.getpid()
     with suppress(OSError, IndexError, ValueError):
-        parents = {pid: int(f[STATE_TO_PARENT]) for pid, f in _stats(proc)}
+        parents = {pid: int(f[STATE_TO_PARENT]) for pid, f in stats_of_all(proc)}
         below = {pid for pid in parents if _descends(pid, parents)}
         return frozenset({me, *_above(me, parents), *below})
     return frozenset({me})
@@ -95,22 +63,6 @@ def _above(pid: int, parents: Mapping[int, int]) -> Iterator[int]:
     while pid in parents:
         pid = parents[pid]
         yield pid
-
-
-def _stats(proc: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield what proc(5) says of each process, from its state on."""
-    for folder in proc.iterdir():
-        if folder.name.isdigit():
-            # A process may end between the listing and the reading.
-            with suppress(OSError):
-                yield int(folder.name), _fields(folder)
-
-
-def _fields(process: Path) -> list[str]:
-    text = (process / "stat").read_text()
-    # The name of a program may contain spaces and brackets: fields are counted from the
-    # last closing bracket.
-    return text.rpartition(") ")[2].split()
 
 
 def _descends(pid: int | None, parents: Mapping[int, int]) -> bool:
@@ -180,19 +132,11 @@ def family_wait_ns(proc: Path = PROC) -> int | None:
     is never more than it. ``None`` off Linux, or where the kernel keeps no such count.
     """
     try:
-        return sum(_waits(proc / "self"))
+        me = family(proc / str(os.getpid()))
+        waits = [waited for member in me for _, waited in queue_times_ns(member)]
     except (OSError, IndexError, ValueError):
         return None
-
-
-def _waits(process: Path) -> Iterator[int]:
-    for thread in (process / "task").iterdir():
-        # A thread may end while we read: opening then fails with the one error, and
-        # reading an open file with the other.
-        with suppress(FileNotFoundError, ProcessLookupError):
-            yield int((thread / "schedstat").read_bytes().split()[1])
-            for child in (thread / "children").read_bytes().split():
-                yield from _waits(process.parent / child.decode())
+    return sum(waits) if waits else None
 
 
 # How long a core takes for a fixed loop: longer beside a neighbour that shares it.

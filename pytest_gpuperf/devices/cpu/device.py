@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -40,8 +40,10 @@ from ..base import TraceEvent
 from ..compile import CompiledCode
 from ..compile import compiled_code
 from ..compile import remember_compilations
+from ..cores import usable_cores
 from ..host_clock import HostClock
 from ..memory_picture import Garbage
+from ..process_time import OwnClock
 from .contention import CorePace
 from .contention import family_wait_ns
 from .contention import others_ns
@@ -76,6 +78,14 @@ class HostDevice(MeasuringDevice):
     def now_ns(self) -> int:
         """Read the monotonic host clock."""
         return HostClock.wall_ns()
+
+    def own_now_ns(self) -> int:
+        """Leave out the time in which this process had no core."""
+        return self._own_clock.now_ns()
+
+    @cached_property
+    def _own_clock(self) -> OwnClock:
+        return OwnClock()
 
     def process_ns(self) -> int:
         """CPU time of this process, all threads."""
@@ -266,12 +276,3 @@ def _sysctl_model() -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return answer.stdout.strip() or None
-
-
-def usable_cores() -> int:
-    """Cores this process may run on."""
-    # The affinity mask knows of taskset and cpusets, which ``os.cpu_count`` ignores.
-    # macOS has no such call.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

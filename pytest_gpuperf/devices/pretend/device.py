@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 from typing import Final
 
@@ -38,8 +39,8 @@ from ..audit_record import StepAudit
 from ..audit_record import Totals
 from ..base import EmulatingDevice
 from ..base import Step
-from ..host_clock import HostClock
 from ..own_code import is_own
+from ..process_time import OwnClock
 from . import pretend_gpu
 from .allocator import settings_against_reserved
 from .specification import memory_of
@@ -165,8 +166,12 @@ class PretendDevice(EmulatingDevice):
         """Nothing can be wrong: no number depends on the machine."""
 
     def now_ns(self) -> int:
-        """Read the monotonic host clock, for caps and for nothing else."""
-        return HostClock.wall_ns()
+        """Read the clock of this process, for caps and for nothing else."""
+        return self._own_clock.now_ns()
+
+    @cached_property
+    def _own_clock(self) -> OwnClock:
+        return OwnClock()
 
     def audit(
         self, step: Step, arguments: Sequence[object], *, locate_work: bool = False

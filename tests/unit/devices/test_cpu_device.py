@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.devices import cores
 from pytest_gpuperf.devices.cpu import device as cpu
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.host_clock import HostClock
@@ -203,19 +204,19 @@ def test_any_other_machine_is_named_by_its_processor(
 
 
 def test_cores_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _: {0, 5}, raising=False)
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0, 5}, raising=False)
 
-    assert cpu.usable_cores() == 2
+    assert cores.usable_cores() == 2
 
 
 @pytest.mark.parametrize(("count", "usable"), [(8, 8), (None, 1)])
 def test_cores_are_counted_where_there_is_no_affinity(
     monkeypatch: pytest.MonkeyPatch, count: int | None, usable: int
 ) -> None:
-    monkeypatch.delattr(cpu.os, "sched_getaffinity", raising=False)
-    monkeypatch.setattr(cpu.os, "cpu_count", lambda: count)
+    monkeypatch.delattr(cores.os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(cores.os, "cpu_count", lambda: count)
 
-    assert cpu.usable_cores() == usable
+    assert cores.usable_cores() == usable
 
 
 COMPILED = """

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from pytest_gpuperf.devices.cpu.contention import family_wait_ns
 from pytest_gpuperf.measure.timing import unwaited_ns_of
+
+
+ME = str(os.getpid())
 
 
 def thread(
@@ -20,8 +24,8 @@ def thread(
 
 
 def test_the_waiting_of_all_threads_and_descendants_is_added_up(tmp_path: Path) -> None:
-    thread(tmp_path, "self", 10, 1_000, "20 21 ")
-    thread(tmp_path, "self", 11, 200, "")
+    thread(tmp_path, ME, 10, 1_000, "20 21 ")
+    thread(tmp_path, ME, 11, 200, "")
     thread(tmp_path, "20", 20, 30, "40 ")
     thread(tmp_path, "21", 21, 4, "")
     thread(tmp_path, "40", 40, 50_000, "")
@@ -30,7 +34,7 @@ def test_the_waiting_of_all_threads_and_descendants_is_added_up(tmp_path: Path) 
 
 
 def test_a_process_that_has_just_ended_counts_nothing(tmp_path: Path) -> None:
-    thread(tmp_path, "self", 10, 7, "20 ")
+    thread(tmp_path, ME, 10, 7, "20 ")
 
     assert family_wait_ns(tmp_path) == 7
 
@@ -41,8 +45,8 @@ def test_a_process_that_has_just_ended_counts_nothing(tmp_path: Path) -> None:
 def test_where_the_kernel_keeps_no_count_nothing_is_known(
     tmp_path: Path, schedstat: str
 ) -> None:
-    thread(tmp_path, "self", 10, 7, "")
-    (tmp_path / "self" / "task" / "10" / "schedstat").write_text(schedstat)
+    thread(tmp_path, ME, 10, 7, "")
+    (tmp_path / ME / "task" / "10" / "schedstat").write_text(schedstat)
 
     assert family_wait_ns(tmp_path) is None
     assert family_wait_ns(tmp_path / "nowhere") is None

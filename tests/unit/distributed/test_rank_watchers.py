@@ -97,6 +97,20 @@ def test_a_rank_that_does_not_come_calls_the_run_off(launch: Launch) -> None:
     assert str(late.value) == "rank 1 was not ready in 0.1 s [GP612]"
 
 
+@pytest.mark.parametrize(("machines", "known"), [(1, [4711, 4712]), (2, [])])
+def test_processes_of_other_watchers_are_known_on_the_same_machine(
+    launch: Launch, machines: int, known: list[int]
+) -> None:
+    launch = replace(launch, machines=machines)
+    leader, follower = RankWatchers(launch), RankWatchers(replace(launch, rank=1))
+
+    assert leader.pids() == []
+    leader.hear_of([4710])
+    follower.hear_of([4711, 4712])
+
+    assert leader.pids() == known
+
+
 def test_a_failure_is_heard_of_in_its_run_alone(launch: Launch) -> None:
     leader, follower = RankWatchers(launch), RankWatchers(replace(launch, rank=1))
     with ThreadPoolExecutor(2) as pool:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from builders import a_result
 
+from pytest_gpuperf.devices.process_time import UsedTime
 from pytest_gpuperf.distributed.outcome import OWN_FOLDER
 from pytest_gpuperf.distributed.outcome import result_of
 from pytest_gpuperf.distributed.outcome import result_of_launched
@@ -173,8 +177,8 @@ def test_a_hang_says_where_each_rank_was() -> None:
         test=TEST,
         ending=Ending.DIED,
         text=(
-            "the 2 ranks gave no result in 7.5 s and were killed: does one of them wait "
-            "for what another never does? If they only need longer, raise timeout_s of "
+            "the 2 ranks gave no result and were killed: they took 7.5 s; does one of them "
+            "wait for what another never does? If they only need longer, raise timeout_s of "
             "gpuperf.ranks\n\n"
             "rank 0 was at\n"
             "  /lib/torch/distributed.py:9 in all_reduce\n"
@@ -183,6 +187,26 @@ def test_a_hang_says_where_each_rank_was() -> None:
             "rank 1 had ended"
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("used", "text"),
+    [
+        (
+            UsedTime(wall_s=60.0, cpu_s=1.25, idle=True),
+            "they did nothing for most of 60 s (1.2 s of CPU); does one of them wait",
+        ),
+        (
+            UsedTime(wall_s=180.0, cpu_s=61.0, idle=False),
+            "they used 61 s of CPU in 180 s; does one of them loop for ever?",
+        ),
+    ],
+    ids=["wait", "loop"],
+)
+def test_a_hang_says_whether_the_ranks_computed(used: UsedTime, text: str) -> None:
+    result = result_of(TEST, [replace(killed(), used=used), ended(passed())], 60.0)
+
+    assert text in result.text
 
 
 def test_a_rank_of_which_no_word_came_is_named_before_what_the_others_say() -> None:

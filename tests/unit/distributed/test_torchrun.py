@@ -31,7 +31,7 @@ def test_a_rank_of_torchruns_is_recognised() -> None:
         host="10.0.0.1",
         port=29500,
         attempt="night/2",
-        patience_s=100.0,
+        patience_s=340.0,
     )
 
 

@@ -130,6 +130,39 @@ def test_the_time_cap_cuts_the_later_phases_and_each_metric_says_so() -> None:
     assert device.now_ns() < 100e9
 
 
+class Starved(Clockwork):
+    """A device whose process has a core for a quarter of the time."""
+
+    def own_now_ns(self) -> int:
+        return self.now_ns() // 4
+
+
+@pytest.mark.parametrize("step_ms", [10.0, 2_500.0, 5_000.0, 25_000.0, 45_000.0])
+def test_what_is_exact_is_the_same_where_others_have_the_cores(step_ms: float) -> None:
+    quiet, starved = (
+        measure(
+            device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
+        ).measurement
+        for device in (Clockwork(lambda _: step_ms), Starved(lambda _: 4 * step_ms))
+    )
+
+    assert starved.exact == quiet.exact
+    assert bool(starved.exact) == (step_ms <= 5_000)
+
+
+def test_times_end_by_the_wall_clock_even_if_others_have_the_cores() -> None:
+    device = Starved(lambda _: 10_000.0)
+
+    measured = measure(
+        device,
+        Subject(step=device.step),
+        MeasurePlan(test="step", seconds=60, only_times=True),
+    )
+
+    assert measured.measurement.times
+    assert device.now_ns() <= 130e9
+
+
 def test_a_step_longer_than_half_the_cap_is_timed_twice_more_and_is_a_bound() -> None:
     device = Clockwork(lambda n: 50_000.0 if n == 1 else 45_000.0)
     subject = Subject(step=lambda: device.step() or "loss")

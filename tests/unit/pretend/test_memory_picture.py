@@ -276,7 +276,7 @@ def test_a_cap_that_leaves_no_time_for_memory_is_said(
     now = iter(range(0, 10**12, 10**9))
     monkeypatch.setattr(device, "now_ns", lambda: next(now))
 
-    found = measured(device, training(16), seconds=5)
+    found = measured(device, training(16), seconds=6)
 
     assert "syncs" in found.exact
     assert found.missed == dict.fromkeys(

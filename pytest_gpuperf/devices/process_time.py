@@ -1,0 +1,288 @@
+"""How much of its time a process has used: its own CPU time, and no other program's.
+
+On a busy machine the wall clock says nothing about a process: it may have waited for a
+core. Linux counts both for each thread, in /proc. Elsewhere, and where a kernel has no
+schedstat, the wall clock is all there is.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field
+from math import inf
+from pathlib import Path
+from subprocess import Popen
+from subprocess import TimeoutExpired
+from typing import Final
+
+from .cores import granted_cores
+from .cores import usable_cores
+from .host_clock import HostClock
+
+
+# What /proc says of a process and of those that come from it.
+
+PROC: Final = Path("/proc")
+
+STATE_TO_PARENT: Final = 1
+STATE_TO_TIMES: Final = slice(11, 15)
+"""Fields of /proc/PID/stat from the state on: parent; utime, stime, those of children."""
+
+
+def family(process: Path) -> Iterator[Path]:
+    """Yield the folders of *process* and of all that come from it, as far as they live."""
+    yield process
+    for child in children(process):
+        yield from family(process.parent / child)
+
+
+def children(process: Path) -> list[str]:
+    """Return the ids of the children of *process*; none if it has ended."""
+    listed = [thread / "children" for thread in threads(process)]
+    if any(file.exists() for file in listed):
+        return [pid for file in listed for pid in _text(file).split()]
+    # The kernel lists no children: all processes of the machine are asked.
+    stats = stats_of_all(process.parent) if process.exists() else ()
+    return [str(pid) for pid, f in stats if f[STATE_TO_PARENT] == process.name]
+
+
+def threads(process: Path) -> list[Path]:
+    """Return the folders of the threads of *process*; none if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return list((process / "task").iterdir())
+    return []
+
+
+def _text(file: Path) -> str:
+    # A thread may end while we read: opening then fails with the one error, and reading
+    # an open file with the other.
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return file.read_text()
+    return ""
+
+
+def stats_of_all(proc: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield what proc(5) says of each process, from its state on."""
+    for folder in proc.iterdir():
+        if folder.name.isdigit():
+            # A process may end between the listing and the reading.
+            with suppress(OSError):
+                yield int(folder.name), stat_of(folder)
+
+
+def stat_of(process: Path) -> list[str]:
+    """Return what proc(5) says of *process*, from its state on."""
+    text = (process / "stat").read_text()
+    # The name of a program may contain spaces and brackets: fields are counted from the
+    # last closing bracket.
+    return text.rpartition(") ")[2].split()
+
+
+def cpu_ticks(process: Path) -> int:
+    """Return the CPU time of *process* and of its ended children; 0 if it has ended."""
+    with suppress(FileNotFoundError, ProcessLookupError):
+        return sum(map(int, stat_of(process)[STATE_TO_TIMES]))
+    return 0
+
+
+def queue_times_ns(process: Path) -> Iterator[tuple[int, int]]:
+    """Yield how long each thread of *process* ran, and waited for a core.
+
+    A thread that sleeps or waits for data waits for no core. Raises ``OSError``,
+    ``IndexError`` or ``ValueError`` where the kernel keeps no such count
+    (Documentation/scheduler/sched-stats.rst).
+    """
+    for thread in threads(process):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            ran, waited = (thread / "schedstat").read_bytes().split()[:2]
+            yield int(ran), int(waited)
+
+
+# The time of a process and of all that come from it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyTime:
+    """What a process and those that come from it have used.
+
+    ``cpu_s`` is the CPU time of all their threads, also of those that have ended. Those
+    that live ``ran_s`` and ``waited_s`` for a core.
+    """
+
+    cpu_s: float = 0.0
+    ran_s: float = 0.0
+    waited_s: float = 0.0
+
+    def since(self, before: FamilyTime) -> FamilyTime:
+        """Return what was used after *before*."""
+        return FamilyTime(
+            cpu_s=max(0.0, self.cpu_s - before.cpu_s),
+            ran_s=max(0.0, self.ran_s - before.ran_s),
+            waited_s=max(0.0, self.waited_s - before.waited_s),
+        )
+
+    def spent_s(self, wall_s: float) -> float:
+        """Return how much of *wall_s* counts: all but the time it was kept off the cores.
+
+        Of a single thread that is the CPU time and the time in which it slept or waited
+        for input. Threads that are more than the cores keep each other waiting, which
+        is no excuse: their CPU time over the cores counts at least.
+        """
+        waited_s = self.cpu_s * self.waited_s / self.ran_s if self.ran_s else 0.0
+        at_once = max(1.0, (self.cpu_s + waited_s) / wall_s) if wall_s else 1.0
+        kept_off_s = waited_s / at_once
+        return min(wall_s, max(wall_s - kept_off_s, self.cpu_s / all_cores()))
+
+
+def all_cores() -> float:
+    """Return how many cores a process has at most, if nobody else computes."""
+    return min(usable_cores(), granted_cores() or inf)
+
+
+def time_of_family(pid: int, proc: Path = PROC) -> FamilyTime | None:
+    """Return what process *pid* and those that come from it have used.
+
+    ``None`` if it has ended, and off Linux. Without schedstat no thread has waited.
+    """
+    process = proc / str(pid)
+    try:
+        members = list(family(process)) if process.exists() else []
+        ticks = sum(map(cpu_ticks, members))
+    except (OSError, IndexError, ValueError):
+        return None
+    ran_s, waited_s = _queue_times(members)
+    cpu_s = ticks / os.sysconf("SC_CLK_TCK")
+    found = FamilyTime(cpu_s=cpu_s, ran_s=ran_s, waited_s=waited_s)
+    return found if members else None
+
+
+def _queue_times(members: Collection[Path]) -> tuple[float, float]:
+    with suppress(OSError, IndexError, ValueError):
+        times = [times for process in members for times in queue_times_ns(process)]
+        return sum(ran for ran, _ in times) / 1e9, sum(w for _, w in times) / 1e9
+    return 0.0, 0.0
+
+
+class OwnClock:
+    """The wall clock, less the time in which this process was kept off the cores."""
+
+    def __init__(self) -> None:
+        self._began_ns = HostClock.wall_ns()
+        self._before = time_of_family(os.getpid()) or FamilyTime()
+
+    def now_ns(self) -> int:
+        """Read it; it costs some files of /proc."""
+        return self._began_ns + round(1e9 * self.seconds())
+
+    def seconds(self) -> float:
+        """Return how long it has run since it was made."""
+        wall_s = (HostClock.wall_ns() - self._began_ns) / 1e9
+        used = time_of_family(os.getpid())
+        return used.since(self._before).spent_s(wall_s) if used else wall_s
+
+
+# So many seconds for a process, of its own time.
+
+LEAST_LOOK_SECONDS: Final = 0.25
+"""Between two looks at a process that is late: each takes a moment of a core."""
+
+
+def now_s() -> float:
+    """Read the clock of all patience, which no test can stop."""
+    return HostClock.wall_ns() / 1e9
+
+
+WHOLE_FROM: Final = 9.95
+"""Seconds of which no tenths are said."""
+
+TimeOfFamily = Callable[[int], FamilyTime | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UsedTime:
+    """What processes had used when their patience was over: ``cpu_s`` of ``wall_s``.
+
+    They were ``idle`` if none of them computed for half of the time that counted. The CPU
+    time is ``None`` where nobody counts it.
+    """
+
+    wall_s: float
+    cpu_s: float | None = None
+    idle: bool = True
+
+    def __str__(self) -> str:
+        """Say it in a clause, without a subject."""
+        wall = _seconds(self.wall_s)
+        if self.cpu_s is None:
+            return f"took {wall}"
+        cpu = f"{_seconds(self.cpu_s)} of CPU"
+        return (
+            f"did nothing for most of {wall} ({cpu})"
+            if self.idle
+            else f"used {cpu} in {wall}"
+        )
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.{0 if seconds >= WHOLE_FROM else 1}f} s"
+
+
+@dataclass(slots=True, kw_only=True)
+class Patience:
+    """Waits for processes until they have spent ``seconds`` of their own time.
+
+    Of several the one decides that has spent least: the others may be waiting for it.
+    Until the wall clock has counted as much, from ``began`` on, and again until ``due``,
+    nobody looks at them. What they had used ``before`` does not count.
+    """
+
+    seconds: float
+    began: float
+    before: Mapping[int, FamilyTime] = field(default_factory=dict)
+    read: TimeOfFamily = time_of_family
+    due: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.due = self.began + self.seconds
+
+    def over(self, now: float, pids: Collection[int]) -> UsedTime | None:
+        """Return what the processes *pids* have used if it is over; else look later."""
+        if now < self.due:
+            return None
+        wall_s, used = now - self.began, list(self._used(pids))
+        spent_s = min((time.spent_s(wall_s) for time in used), default=wall_s)
+        if spent_s < self.seconds:
+            self.due = now + max(self.seconds - spent_s, LEAST_LOOK_SECONDS)
+            return None
+        cpu_s = sum(time.cpu_s for time in used) if used else None
+        idle = all(time.cpu_s < spent_s / 2 for time in used)
+        return UsedTime(wall_s=wall_s, cpu_s=cpu_s, idle=idle)
+
+    def _used(self, pids: Collection[int]) -> Iterator[FamilyTime]:
+        for pid in pids:
+            found = self.read(pid)
+            if found is not None:
+                yield found.since(self.before.get(pid, FamilyTime()))
+
+    def outlasted_by(self, process: Popen[bytes]) -> UsedTime | None:
+        """Wait for *process* to end; return what it has used if that is too much."""
+        used = None
+        while used is None:
+            with suppress(TimeoutExpired):
+                process.wait(max(0.0, self.due - now_s()))
+                return None
+            used = self.over(now_s(), (process.pid,))
+        return used
+
+
+def patience_for(seconds: float, *pids: int) -> Patience:
+    """Return that for *seconds* from now on; the processes *pids* have used time before."""
+    found = {pid: time_of_family(pid) for pid in pids}
+    before = {pid: used for pid, used in found.items() if used is not None}
+    return Patience(seconds=seconds, began=now_s(), before=before)

@@ -1,0 +1,138 @@
+"""A server of measuring processes starts when a test is known that needs it."""
+
+from __future__ import annotations
+
+import pytest
+from scripted_project import ScriptedProject
+
+from pytest_gpuperf.runner import fork_server
+from pytest_gpuperf.runner.fork_server import ForkServer
+
+
+PLAIN = "def test_plain(): assert 1 + 1 == 2\n"
+
+MEASURED = PLAIN + "def test_step(\n    gpuperf,\n) -> None: gpuperf(int)\n"
+
+BY_ANOTHER_FIXTURE = """
+@pytest.fixture
+def step(request): return request.getfixturevalue("gpuperf")
+@gpuperf.budget(syncs=0)
+def test_step(step): step(int)
+"""
+
+WORKERS = ("-p", "xdist.plugin", "-n2")
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Say of each server that starts where the run was: what was collected by then."""
+    found: list[str] = []
+    start = fork_server.measuring_server
+
+    def counted(*, is_scripted: bool = False) -> ForkServer:
+        found.append("server")
+        return start(is_scripted=is_scripted)
+
+    monkeypatch.setattr(fork_server, "measuring_server", counted)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments"),
+    [
+        pytest.param(PLAIN, (), id="no test takes the fixture"),
+        pytest.param("", (), id="there is no test"),
+        pytest.param(PLAIN, ("--gpuperf-update=all",), id="in a refresh"),
+        pytest.param(MEASURED, ("-k", "plain"), id="-k deselects those that do"),
+        pytest.param(MEASURED, ("-m", "not gpuperf"), id="-m deselects them"),
+        pytest.param(
+            MEASURED, ("--deselect=test_it.py::test_step",), id="--deselect does"
+        ),
+        pytest.param(MEASURED, ("--co",), id="tests are only collected"),
+        pytest.param("import nothing_like_it\n", (), id="no test can be collected"),
+        pytest.param(PLAIN, ("--gpuperf-device=pretend", *WORKERS), id="with workers"),
+        pytest.param(
+            MEASURED,
+            ("--gpuperf-device=pretend", "-k", "plain", *WORKERS),
+            id="with workers, and -k deselects those that do",
+        ),
+    ],
+)
+def test_no_server_starts_where_nothing_is_measured(
+    project: ScriptedProject,
+    starts: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    project.file(source)
+
+    project.run(*arguments)
+
+    assert starts == []
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments"),
+    [
+        pytest.param(MEASURED, (), id="a test takes the fixture"),
+        pytest.param(BY_ANOTHER_FIXTURE, (), id="one has only a budget"),
+        pytest.param(MEASURED, ("-k", "step"), id="-k selects it"),
+        pytest.param(
+            PLAIN, ("--gpuperf-update=all", "--gpuperf-prune"), id="in a prune"
+        ),
+        pytest.param(MEASURED, WORKERS, id="with workers"),
+    ],
+)
+def test_one_server_starts_where_something_is(
+    project: ScriptedProject,
+    starts: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    arguments: tuple[str, ...],
+) -> None:
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+    project.file(source)
+
+    project.run(*arguments)
+
+    assert starts == ["server"]
+
+
+RECORDS = """
+import pytest
+from pytest_gpuperf.runner import fork_server
+start = fork_server.measuring_server
+def recorded(**keywords):
+    print("the server starts")
+    return start(**keywords)
+fork_server.measuring_server = recorded
+def pytest_unconfigure(): fork_server.measuring_server = start
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "order"),
+    [
+        pytest.param(
+            MEASURED, ["starts", "imported", "collected"], id="its text shows it"
+        ),
+        pytest.param(
+            BY_ANOTHER_FIXTURE,
+            ["imported", "starts", "collected"],
+            id="its items show it",
+        ),
+    ],
+)
+def test_torch_is_imported_while_the_tests_are_collected(
+    project: ScriptedProject, source: str, order: list[str]
+) -> None:
+    after = "\ndef pytest_collection_finish(): print('the tests are collected')\n"
+    project.pytester.makeconftest(RECORDS + after)
+    project.file("print('the tests are imported')\n" + source)
+
+    result = project.run("-s")
+
+    said = [line.split()[-1] for line in result.outlines if line.startswith("the ")]
+    assert said[:3] == order
