@@ -17,6 +17,7 @@ from witness import Witness
 
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import EarlyServer
 from pytest_gpuperf.runner.fork_server import ForkServer
@@ -480,7 +481,7 @@ def pid_of_server(server: ForkServer) -> int:
 
 
 def test_an_early_server_is_taken_once_and_ends_with_its_taker() -> None:
-    early = EarlyServer(is_scripted=True)
+    early = EarlyServer(DeviceKind.SCRIPTED)
     with closing(early.take()) as first, closing(early.take()) as second:
         pids = {pid_of_server(first), pid_of_server(second)}
         early.close()  # nobody's but the taker's any more
@@ -494,7 +495,7 @@ def test_an_early_server_is_taken_once_and_ends_with_its_taker() -> None:
 def test_children_see_variables_that_were_set_while_tests_were_collected(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    early = EarlyServer(is_scripted=True)
+    early = EarlyServer(DeviceKind.SCRIPTED)
     monkeypatch.setenv(name, "3")
 
     with closing(early.take()) as server:
@@ -504,7 +505,7 @@ def test_children_see_variables_that_were_set_while_tests_were_collected(
 def test_children_start_in_the_directory_that_was_entered_while_tests_were_collected(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    early = EarlyServer(is_scripted=True)
+    early = EarlyServer(DeviceKind.SCRIPTED)
     monkeypatch.chdir(tmp_path)
 
     with closing(early.take()) as server:
@@ -526,7 +527,7 @@ def test_an_early_server_that_nobody_took_ends_and_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    early = EarlyServer(is_scripted=True)
+    early = EarlyServer(DeviceKind.SCRIPTED)
     assert list(tmp_path.iterdir())
 
     early.close()
