@@ -1,14 +1,16 @@
-"""What ``make demo`` runs: gate training loops, see two faults caught, refresh, predict memory.
+"""What ``make demo`` runs: all that needs no clock, on the simulated GPU.
 
-It works on copies in a temporary folder, and says at its end what it has shown. The exit
-status is 1 if a test failed that should have passed, or passed that should have failed.
+It works on copies in a temporary folder. The exit status is 1, with a sentence, if anything
+is not as this file says. ``--all`` predicts all rungs of the ladder of memory, and
+``--time`` measures time, which needs a quiet machine.
 """
 
 from __future__ import annotations
 
+import argparse
 import difflib
-import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -18,186 +20,249 @@ import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree as ET
+
+from claims import read_claims
 
 
-COMPILED = shutil.ignore_patterns("__pycache__")
+HERE = Path(__file__).parent
+PAGE = Path(".gpuperf", "demo.html")
 
-DEVICE = "cuda" if shutil.which("nvidia-smi") else "cpu"
-RESULTS = "results.xml"
-CHOSEN = 'pytest --gpuperf -k "keeps or with_its_loader"'
-GATE = f"{CHOSEN} --gpuperf-device={DEVICE} --junit-xml={RESULTS}"
-STORE = f"{CHOSEN} --gpuperf-device={DEVICE} --gpuperf-update=missing"
-
-# The demo may refresh where CI is set; a gate may not.
-IN_CI = {"GPUPERF_ALLOW_CI_UPDATE": "1"} if os.environ.get("CI") else {}
-
-
-@dataclass(frozen=True)
-class Fault:
-    """A plausible change to an example, and what has to fail for it.
-
-    A time proves nothing on a busy machine; a metric in ``or_for`` does on any.
-    """
-
-    test: str
-    metric: str
-    or_for: tuple[str, ...]
-    file: str
-    reason: str
-    edit: tuple[str, str]
-
-
-FAULTS = (
-    Fault(
-        test="test_loop_that_keeps_its_loss_on_the_device",
-        metric="syncs",
-        or_for=(),
-        file="test_cifar_loop.py",
-        reason="Somebody wants the loss as a number.",
-        edit=("training.step().detach()", "training.step().item()"),
-    ),
-    Fault(
-        test="test_loop_with_its_loader",
-        metric="step_ms",
-        or_for=("live_peak_bytes",),
-        file="test_mnist_loop.py",
-        reason="A bracket slips: for each image, all images are normalised.",
-        edit=("normal(self.images[index])", "normal(self.images)[index]"),
-    ),
-)
-
-MEANT = Fault(
-    test="test_loop_with_its_loader",
-    metric="",
-    or_for=(),
-    file="test_mnist_loop.py",
-    reason="A change that is meant: a larger batch.",
-    edit=("BATCH = 64", "BATCH = 96"),
-)
-REFRESH = f"gpuperf refresh --accept-drift --device={DEVICE} {MEANT.file}::{MEANT.test}"
-
-PREDICT = "pytest -q --gpuperf --gpuperf-device=pretend"
-RUNGS = ("real_size and (plain or two)", "real_size and recomputing")
-"""Two halves of three rungs that take about as long, side by side on two cores."""
-SHOWN_RUNGS = (0, 2, 4)
-
-UNBROKEN = {"subsequent_indent": "    ", "break_on_hyphens": False}
-"""How a command that is longer than a line is typed."""
-
-PEAK = "predicted_peak_allocated_bytes"
+COPIED = {
+    "train.py": "first_minute/train.py",
+    "test_steps.py": "gate/test_steps.py",
+    "gpt2_large.py": "gpt2_large.py",
+    "models/gpt2.py": "models/gpt2.py",
+}
+SETTINGS = "[pytest]\naddopts = -q --no-header -p no:cacheprovider\n"
 
 
 class UnexpectedError(Exception):
     """Something happened that the demo says does not happen."""
 
 
-def main():
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="gpuperf-demo-") as name:
-        folder = Path(name)
-        copy_examples(folder)
-        try:
-            shown = list(show_everything(folder))
-        except UnexpectedError as error:
-            sys.exit(f"\ndemo: {error}")
-    heading(f"All as it should be, after {time.monotonic() - started:.0f} s. Shown:")
-    say("\n".join(f"{what:<11}{how}" for what, how in shown))
+# What is shown, as data.
 
 
-def copy_examples(folder):
-    """Copy the training loops; steps on several ranks would have to share two cores."""
-    here = Path(__file__).parent
-    for source in here.glob("*/test_*_loop.py"):
-        shutil.copy(source, folder)
-    shutil.copytree(
-        here / "models", folder / "models", dirs_exist_ok=True, ignore=COMPILED
-    )
-    settings = "[pytest]\naddopts = --no-header -p no:cacheprovider\n"
-    (folder / "pytest.ini").write_text(settings, encoding="utf-8")
+@dataclass(frozen=True)
+class Edit:
+    """A change of a file, and why somebody makes it."""
+
+    why: str
+    file: str
+    swaps: tuple[tuple[str, str], ...]
 
 
-def show_everything(folder):
-    """Run it all, and yield in two columns what was shown."""
-    heading(f"Measure two training loops on {DEVICE}, and store that as the baseline")
-    run(folder, STORE, env=IN_CI, allowed={0})
-    yield "stored", f"time, memory and waits of two training loops, on {DEVICE}"
+@dataclass(frozen=True)
+class Fault:
+    """A plausible change of a test, what it is called when it is found, and its line."""
 
-    heading("Plant two faults")
-    for fault in FAULTS:
-        plant(folder, fault)
-
-    heading("The gate: exactly the two tests with a fault fail")
-    results = gate_with_faults(folder)
-    require(results, faults=FAULTS)
-    yield from (("caught", results.told(fault)) for fault in FAULTS)
-
-    heading("Both faults taken back, and a change that is meant: refresh, review")
-    copy_examples(folder)
-    plant(folder, MEANT)
-    run(folder, REFRESH, env=IN_CI, allowed={0})
-    yield "refreshed", "the test whose batch grew: one command, and what it changed"
-
-    heading("The gate: green")
-    require(gate(folder), faults=())
-    yield "passed", "code with the same steps as that baseline"
-
-    heading("GPT-2 large, 36 layers, batch 32: a ladder of memory, without a GPU")
-    peaks = show_ladder(copied_ladder(folder))
-    rungs = " -> ".join(f"{mib:.0f}" for mib in peaks)
-    yield "predicted", f"the memory of GPT-2 large and two savings: {rungs} MiB"
+    test: str
+    headline: str
+    line: str
+    edit: Edit
 
 
-def copied_ladder(folder):
-    """Copy the ladder to a folder of its own: its ``conftest.py`` is not for the loops."""
-    here, place = Path(__file__).parent, folder / "ladder"
-    shutil.copytree(here / "models", place / "models", ignore=COMPILED)
-    shutil.copy(here / "ladder" / "test_predicted_gpt2_large.py", place)
-    for name in ("conftest.py", "claims.py", "claims.toml", "claims_table.py"):
-        shutil.copy(here / name, place)
-    return place
+AUDIT = "gpuperf audit train.py"
+CLEAN = "gpuperf audit --max-syncs-per-step=0 train.py"
+WAITS = ("images.to(device)", "total += loss.item()", "correct += (output.argmax(1)")
 
-
-def show_ladder(place):
-    """Predict three rungs, print what was published beside that, return what was found."""
-    from claims import read_claims
-
-    say(f"\n$ cd {place.name}")
-    found = predicted(place)
-    rungs = [read_claims().ladder[number] for number in SHOWN_RUNGS]
-    if len(found) != len(rungs):
-        msg = f"expected {len(rungs)} predictions, found {len(found)}"
-        raise UnexpectedError(msg)
-    say("\n" + "\n".join(ladder_lines(rungs, found)))
-    return found
-
-
-def predicted(place):
-    """Return the predicted peaks in MiB, the highest one first."""
-    runs = [
-        start(
-            place,
-            f'{PREDICT} -k "{names}" --junit-xml={number}.xml',
-            output=subprocess.PIPE,
-        )
-        for number, names in enumerate(RUNGS)
-    ]
-    for run in runs:
-        printed, _ = run.communicate()
-        say(f"\n{printed.rstrip()}")
-        if run.returncode:
-            msg = f"a prediction ended with exit status {run.returncode}"
-            raise UnexpectedError(msg)
-    return sorted(
+FIXED = Edit(
+    why="What the three fixes say, in the script:",
+    file="train.py",
+    swaps=(
         (
-            verdict["now"] / 2**20
-            for path in place.glob("*.xml")
-            for case in ET.parse(path).iter("testcase")  # noqa: S314 - pytest's own
-            for verdict in verdicts_in(case)
-            if verdict["metric"] == PEAK
+            "        images, labels = images.to(device), labels.to(device)\n",
+            "        images = images.to(device, non_blocking=True)\n"
+            "        labels = labels.to(device, non_blocking=True)\n",
         ),
-        reverse=True,
+        ("total += loss.item()", "total += loss.detach()"),
+        ("== labels).sum().item()", "== labels).sum().detach()"),
+        (
+            "return total / len(loader), correct / len(loader.dataset)",
+            "return total.item() / len(loader), correct.item() / len(loader.dataset)",
+        ),
+        (
+            "    loader = DataLoader(data, batch_size=options.batch_size, shuffle=True)\n",
+            "    loader = DataLoader(\n"
+            "        data, batch_size=options.batch_size, shuffle=True, pin_memory=True\n"
+            "    )\n",
+        ),
+    ),
+)
+
+STORE = "pytest --gpuperf --gpuperf-device=pretend --gpuperf-update=missing"
+GATE = "pytest --gpuperf --gpuperf-device=pretend"
+
+FAULTS = (
+    Fault(
+        test="test_the_loss_stays_on_the_gpu",
+        headline="NEW WAIT",
+        line="total.add_(loss.item())",
+        edit=Edit(
+            "1. A wait: somebody wants the loss as a number.",
+            "test_steps.py",
+            (("total.add_(loss.detach())", "total.add_(loss.item())"),),
+        ),
+    ),
+    Fault(
+        test="test_images_are_copied_from_pinned_memory",
+        headline="NEW UNPINNED COPY",
+        line="copied = images.to(gpuperf.device, non_blocking=True)",
+        edit=Edit(
+            "2. A pageable copy: an argument is lost.",
+            "test_steps.py",
+            ((', pin_memory=gpuperf.device == "cuda"', ""),),
+        ),
+    ),
+    Fault(
+        test="test_old_losses_keep_no_graph",
+        headline="GRAPH KEPT",
+        line="loss = F.cross_entropy(model(images), labels)",
+        edit=Edit(
+            "3. Memory that grows: each loss in the list keeps its graph alive.",
+            "test_steps.py",
+            (("losses.append(loss.detach())", "losses.append(loss)"),),
+        ),
+    ),
+    Fault(
+        test="test_all_images_are_scaled_at_once",
+        headline="MORE OPERATIONS",
+        line="return model(torch.stack([row / row.amax() for row in images]))",
+        edit=Edit(
+            "4. A loop in place of one batched operation.",
+            "test_steps.py",
+            (
+                (
+                    "return model(images / images.amax(1, keepdim=True))",
+                    "return model(torch.stack([row / row.amax() for row in images]))",
+                ),
+            ),
+        ),
+    ),
+)
+
+MEANT = Fault(
+    test="test_sgd_needs_no_state",
+    headline="MORE OPERATIONS",
+    line="",
+    edit=Edit(
+        "And a change that is meant: momentum, which costs some operations more.",
+        "test_steps.py",
+        (("model.parameters(), lr=0.1)", "model.parameters(), lr=0.1, momentum=0.9)"),),
+    ),
+)
+ACCEPT = f"gpuperf accept --accept-drift --only=test_steps.py::{MEANT.test} .gpuperf"
+REVIEW = "git diff --unified=0 baselines/pretend-cuda.json | cut -c -80"
+
+MEMORY = "gpuperf memory --no-values --no-savings --steps=2 gpt2_large.py -- --rung={}"
+CHEAP_RUNGS = (0, 1)
+ALL_RUNGS = (0, 1, 2, 3)
+
+AB = "gpuperf ab --device=pretend --patch={} -- test_steps.py::test_sgd_needs_no_state"
+REFACTORED = Edit(
+    why="A refactoring: the loss by a module, and the scores with a name.",
+    file="test_steps.py",
+    swaps=(
+        (
+            "    loss = F.cross_entropy(model(images), labels)\n",
+            "    scores = model(images)\n"
+            "    loss = nn.CrossEntropyLoss()(scores, labels)\n",
+        ),
+    ),
+)
+CHECKED = Edit(
+    why="A check for NaN, which reads the loss in each step.",
+    file="test_steps.py",
+    swaps=(
+        (
+            "    optimizer.zero_grad()\n",
+            "    if loss.isnan():\n"
+            '        raise ValueError("the loss is NaN")\n'
+            "    optimizer.zero_grad()\n",
+        ),
+    ),
+)
+
+REPORT = "gpuperf report"
+
+
+# The acts.
+
+
+def show_audit(place):
+    heading("a", "Which lines of a script wait for the GPU? No GPU, no change of code.")
+    first = place.start(AUDIT)
+    before = place.read(FIXED.file)
+    place.finish(first, 0, "4 waits per step on 3 lines", *WAITS)
+    say(f"\n{FIXED.why}\n{place.plant(FIXED)}")
+    place.run(CLEAN, 0, "0 waits per step")
+    place.write(FIXED.file, before)
+
+
+def show_gate(place):
+    heading(
+        "b", "A gate for training steps: no baseline, then green, then four faults."
     )
+    place.run(STORE, 0, "5 passed")
+    place.git("add", "baselines")
+    for fault in (*FAULTS, MEANT):
+        say(f"\n{fault.edit.why}\n{place.plant(fault.edit)}")
+    printed = place.run(GATE, 1, "5 failed")
+    require_red(printed, place.read("test_steps.py"), (*FAULTS, MEANT))
+    say("\nThe last one was meant. One command accepts it, and a reviewer reads:")
+    place.run(ACCEPT, 0, "1 accepted")
+    place.run(REVIEW, 0, '"ops": 17')
+    place.git("checkout", "--quiet", "test_steps.py")
+
+
+def require_red(printed, source, faults):
+    """Raise unless exactly the tests of *faults* failed, each at its line, with its fix."""
+    red = set(re.findall(r"^FAILED \S+::(\w+)", printed, re.MULTILINE))
+    if red != {fault.test for fault in faults}:
+        raise UnexpectedError(f"expected other failures than of {named(red)}")
+    for fault in faults:
+        section = section_of(printed, fault.test)
+        require(section, fault.headline, of=fault.test)
+        if fault.line:
+            number = line_number(source, fault.line)
+            require(section, f"{number} | {fault.line}", "\n  fix ", of=fault.test)
+
+
+def section_of(printed, test):
+    """Return what is printed about the failure of *test*."""
+    _, found, rest = printed.partition(f" {test} __")
+    return re.split(r"\n_{5,} test_|\n={5,}", rest)[0] if found else ""
+
+
+def line_number(source, line):
+    stripped = [each.strip() for each in source.splitlines()]
+    return stripped.index(line) + 1
+
+
+def show_memory(place, numbers):
+    heading("c", "Does GPT-2 large fit? 36 layers, batch 32, on no GPU at all.")
+    rungs = read_claims().ladder
+    typed = [MEMORY.format(number) for number in numbers]
+    printed = place.run_all([(command, 0, "needs") for command in typed])
+    found = [needed_mib(text) for text in printed]
+    shown = [rungs[number] for number in numbers]
+    say("\n" + "\n".join(ladder_lines(shown, found)))
+    for rung, mib in zip(shown, found, strict=True):
+        require_near(rung, mib)
+
+
+def needed_mib(printed):
+    """Return the peak that ``gpuperf memory`` printed."""
+    found = re.search(r"needs ([\d.]+) GiB at its peak", printed)
+    if not found:
+        raise UnexpectedError("gpuperf memory named no peak in GiB")
+    return float(found.group(1)) * 1024
+
+
+def require_near(rung, mib):
+    if abs(mib / rung.predicted_mib - 1) > 0.01:
+        expected = f"expected {rung.predicted_mib:.0f} MiB within 1 %"
+        raise UnexpectedError(f"{rung.name}: {expected}, found {mib:.0f}")
 
 
 def ladder_lines(rungs, found):
@@ -205,144 +270,222 @@ def ladder_lines(rungs, found):
     yield f"{'MiB':<26}{'published':>11}{'':<9}{'predicted':>11}"
     above = None
     for rung, mib in zip(rungs, found, strict=True):
-        published = rung.published_mib
         steps = ("", "")
         if above:
-            pairs = ((published, above[0]), (mib, above[1]))
+            pairs = ((rung.published_mib, above[0]), (mib, above[1]))
             steps = tuple(f"{now / then - 1:+.0%}" for now, then in pairs)
-        yield (
-            f"{rung.name:<26}{published:>11.0f}{steps[0]:>7}{'':<2}{mib:>11.0f}"
-            f"{steps[1]:>7}"
-        ).rstrip()
-        above = published, mib
+        published = f"{rung.name:<26}{rung.published_mib:>11.0f}{steps[0]:>7}"
+        yield f"{published}{'':<2}{mib:>11.0f}{steps[1]:>7}".rstrip()
+        above = rung.published_mib, mib
 
 
-def plant(folder, fault):
-    """Edit the copy of an example and print what changed."""
-    path = folder / fault.file
-    before = path.read_text(encoding="utf-8")
-    old, new = fault.edit
-    if before.count(old) != 1:
-        msg = f"{fault.file}: expected {old!r} once, found it {before.count(old)} times"
-        raise UnexpectedError(msg)
-    after = before.replace(old, new)
-    path.write_text(after, encoding="utf-8")
-    lines = difflib.unified_diff(
-        before.splitlines(),
-        after.splitlines(),
-        fault.file,
-        fault.file,
-        n=1,
-        lineterm="",
-    )
-    say("\n".join(["", fault.reason, *lines]))
-
-
-RED = {"regressed", "over budget"}
-WORDS = {"syncs": "wait", "step_ms": "time", "live_peak_bytes": "memory"}
-
-
-@dataclass(frozen=True)
-class Results:
-    """Names of the tests that failed, and the outcomes of their metrics by test."""
-
-    failed: set[str]
-    outcomes: dict[str, dict[str, set[str]]]
-
-    def told(self, fault):
-        """Say what was caught, where, and by what."""
-        metrics = (fault.metric, *fault.or_for)
-        metric = next(m for m in metrics if self.outcomes[fault.test][m] & RED)
-        return f"`{fault.edit[1]}` in {fault.file}, by its {WORDS[metric]}"
-
-    def of(self, fault):
-        return self.outcomes[fault.test].get(fault.metric, set())
-
-    def caught(self, fault):
-        """Whether its metric failed, or could not be decided and another one did."""
-        metrics = [fault.metric]
-        if "inconclusive" in self.of(fault):
-            metrics += fault.or_for
-        known = self.outcomes[fault.test]
-        found = set().union(*(known.get(metric, set()) for metric in metrics))
-        return bool(found & RED)
-
-
-def gate(folder):
-    run(folder, GATE, allowed={0, 1})
-    cases = list(ET.parse(folder / RESULTS).iter("testcase"))  # noqa: S314 - pytest's own
-    return Results(
-        failed={c.get("name") for c in cases if c.find("failure") is not None},
-        outcomes={c.get("name"): outcomes_in(c) for c in cases},
+def show_ab(place):
+    heading("d", "Does a patch train the same, and what did it add?")
+    for name, edit in (("refactored.patch", REFACTORED), ("checked.patch", CHECKED)):
+        say(f"\n{edit.why} {name}:\n{place.patch(name, edit)}")
+    line = CHECKED.swaps[0][1].splitlines()[0].strip()
+    place.run_all(
+        [
+            (AB.format("refactored.patch"), 0, "same training: 1 of 1"),
+            (AB.format("checked.patch"), 1, "same training: 1 of 1", line, "1 worse"),
+        ]
     )
 
 
-def outcomes_in(case):
-    """Outcomes by metric: a test's property ``gpuperf`` holds its verdicts."""
-    found: dict[str, set[str]] = {}
-    for verdict in verdicts_in(case):
-        found.setdefault(verdict["metric"], set()).add(verdict["outcome"])
-    return found
+def show_page(place):
+    heading("e", "The run with the four faults as a page")
+    place.run(REPORT, 0, "report.html")
+    page = place.folder / ".gpuperf" / "report.html"
+    require(page.read_text(encoding="utf-8"), *(f.test for f in FAULTS), of=REPORT)
+    kept = HERE.parent / PAGE
+    kept.parent.mkdir(exist_ok=True)
+    shutil.copy(page, kept)
+    say(f"\nIt is kept in {PAGE}")
 
 
-def verdicts_in(case):
-    for part in case.iter("property"):
-        if part.get("name") == "gpuperf":
-            for call in json.loads(part.get("value")):
-                yield from call["verdicts"]
+SHOWN = (
+    ("lines that wait, with their fixes", AUDIT),
+    ("CI fails when a wait is added", CLEAN),
+    ("baselines stored", STORE),
+    ("four planted faults caught", GATE),
+    ("a meant change accepted", ACCEPT),
+    ("the peak memory of a script", MEMORY.format(0)),
+    ("a patch that trains the same", AB.format("refactored.patch")),
+    ("a patch that adds a wait", AB.format("checked.patch")),
+    ("the run as a page", REPORT),
+)
 
 
-def gate_with_faults(folder):
-    """Judge, and once more where a fault could not be decided."""
-    first = gate(folder)
-    undecided = {f.test for f in FAULTS if "inconclusive" in first.of(f)}
-    if not undecided:
-        return first
-    say(f"\nThe machine was too busy to decide on {named(undecided)}. Once more:")
-    return gate(folder)
+def table(rows):
+    """Lay out what was shown, and below each the command."""
+    for what, command in rows:
+        yield f"{what:<36}{command}" if len(command) <= 44 else what
+        if len(command) > 44:
+            yield from typed_lines(command, "    ")
 
 
-def require(results, *, faults):
-    """Check that the tests of *faults* failed, for the right metric, and no other."""
-    wanted = {fault.test for fault in faults}
-    if results.failed != wanted:
-        msg = f"expected {named(wanted)} to fail, found {named(results.failed)}"
-        raise UnexpectedError(msg)
-    for fault in faults:
-        if not results.caught(fault):
-            found = " and ".join(sorted(results.of(fault))) or "no verdict"
-            msg = f"expected {fault.test} to fail for {fault.metric}, found {found}"
-            raise UnexpectedError(msg)
+# How commands are typed, run and checked.
 
 
-def run(folder, command, *, allowed, env=None):
-    """Print a command as it is typed, run it, and let it print."""
-    code = start(folder, command, env=env).wait()
-    if code not in allowed:
-        msg = f"`{command}` ended with exit status {code}"
-        raise UnexpectedError(msg)
+class Place:
+    """A folder with copies of the examples, under git, in which commands run."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for name, source in COPIED.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copy(HERE / source, folder / name)
+        (folder / "pytest.ini").write_text(SETTINGS, encoding="utf-8")
+        self.git("init", "--quiet")
+        self.git("add", ".")
+        self.git("commit", "--quiet", "--message=The code as it is")
+
+    def read(self, name):
+        return (self.folder / name).read_text(encoding="utf-8")
+
+    def write(self, name, text):
+        (self.folder / name).write_text(text, encoding="utf-8")
+
+    def plant(self, edit):
+        """Make an edit and return it as a diff."""
+        before = self.read(edit.file)
+        self.write(edit.file, edited(before, edit))
+        return diff(before, edited(before, edit), edit.file)
+
+    def patch(self, name, edit):
+        """Write an edit to a file that ``git apply`` reads, and return it."""
+        before = self.read(edit.file)
+        lines = diff(before, edited(before, edit), edit.file)
+        self.write(name, f"{lines}\n")
+        return lines
+
+    def git(self, *arguments):
+        if not shutil.which("git"):
+            raise UnexpectedError("git is not installed, which the demo needs")
+        done = self.start(shlex.join(["git", *arguments]))
+        self.finish(done, 0, shown=False)
+
+    def run(self, command, code, *texts):
+        """Run a command; return what it printed, which has to have all *texts* in it."""
+        return self.finish(self.start(command), code, *texts)
+
+    def run_all(self, commands):
+        """Run two at a time, as they are independent, and print them in their order."""
+        printed = []
+        for pair in zip_pairs(commands):
+            started = [self.start(command) for command, *_ in pair]
+            for run, (_, *expected) in zip(started, pair, strict=True):
+                printed.append(self.finish(run, *expected))
+        return printed
+
+    def start(self, command):
+        program, *arguments = shlex.split(command.partition(" | cut")[0])
+        module = {"pytest": "pytest", "gpuperf": "pytest_gpuperf"}.get(program)
+        python = [sys.executable, "-m", module] if module else [program]
+        process = subprocess.Popen(
+            [*python, *arguments],
+            cwd=self.folder,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        return command, process
+
+    def finish(self, run, code, *texts, shown=True):
+        command, process = run
+        if shown:
+            say("\n" + "\n".join(typed_lines(f"$ {command}")))
+        printed, errors = waited(process)
+        if shown:
+            width = 80 if " | cut" in command else None
+            say("\n".join(line[:width] for line in printed.rstrip().splitlines()))
+        if process.returncode != code:
+            say(errors.rstrip())
+            found = f"exit status {process.returncode}, expected {code}"
+            raise UnexpectedError(f"`{command}` ended with {found}")
+        require(printed, *texts, of=f"`{command}`")
+        return printed
 
 
-def start(folder, command, *, env=None, output=None):
-    """Print a command as it is typed, and start it; *output* is where it prints."""
-    typed = " ".join(
-        [*(f"{name}={value}" for name, value in (env or {}).items()), command]
+def zip_pairs(commands):
+    return [commands[first : first + 2] for first in range(0, len(commands), 2)]
+
+
+def waited(process):
+    """Return what a process printed; on a terminal a line says how long it takes."""
+    started = time.monotonic()
+    is_terminal = sys.stderr.isatty()
+    while True:
+        try:
+            return process.communicate(timeout=1 if is_terminal else None)
+        except subprocess.TimeoutExpired:
+            sys.stderr.write(f"\r... {time.monotonic() - started:.0f} s\r")
+            sys.stderr.flush()
+
+
+NOT_PASSED_ON = {"PYTEST_ADDOPTS", "GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "CI"}
+FIXED_BY_US = {
+    "COLUMNS": "80",
+    "GIT_CONFIG_GLOBAL": os.devnull,
+    "GIT_CONFIG_NOSYSTEM": "1",
+    "GIT_PAGER": "cat",
+    **{
+        f"GIT_{who}_{what}": value
+        for who in ("AUTHOR", "COMMITTER")
+        for what, value in (
+            ("NAME", "demo"),
+            ("EMAIL", "demo@example.invalid"),
+            ("DATE", "2026-01-01T00:00:00Z"),
+        )
+    },
+}
+"""The same on each machine, so that a commit has the same name on each."""
+
+
+def environment():
+    passed = {k: v for k, v in os.environ.items() if k not in NOT_PASSED_ON}
+    return passed | FIXED_BY_US
+
+
+def edited(text, edit):
+    """Return the text with an edit, each place of which has to be there once."""
+    for old, new in edit.swaps:
+        if text.count(old) != 1:
+            found = f"expected {old!r} once, found it {text.count(old)} times"
+            raise UnexpectedError(f"{edit.file}: {found}")
+        text = text.replace(old, new)
+    return text
+
+
+def diff(before, after, name):
+    both = before.splitlines(), after.splitlines()
+    names = f"a/{name}", f"b/{name}"
+    return "\n".join(difflib.unified_diff(*both, *names, n=1, lineterm=""))
+
+
+def require(printed, *texts, of):
+    for text in texts:
+        if text not in printed:
+            raise UnexpectedError(f"{of}: expected {text.strip()!r} in what it says")
+
+
+def typed_lines(command, indent=""):
+    """Lay a command out as it is typed on lines of 80 columns."""
+    unbroken = {"break_on_hyphens": False, "break_long_words": False}
+    lines = textwrap.wrap(
+        command,
+        78,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}    ",
+        **unbroken,
     )
-    say("\n" + " \\\n".join(textwrap.wrap(f"$ {typed}", 78, **UNBROKEN)))
-    program, *arguments = shlex.split(command)
-    module = {"pytest": "pytest", "gpuperf": "pytest_gpuperf"}[program]
-    inherited = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
-    return subprocess.Popen(  # noqa: S603 - the demo's own commands
-        [sys.executable, "-m", module, *arguments],
-        cwd=folder,
-        env=inherited | {"COLUMNS": "80"} | (env or {}),
-        stdout=output,
-        text=True,
-    )
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
-def heading(text):
-    say(f"\n{'-' * 80}\n{text}\n{'-' * 80}")
+def heading(letter, text):
+    say(f"\n{'=' * 80}\n({letter}) {text}\n{'=' * 80}")
 
 
 def named(tests):
@@ -352,6 +495,25 @@ def named(tests):
 def say(text):
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="all rungs of the ladder")
+    options = parser.parse_args()
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gpuperf-demo-") as name:
+        try:
+            place = Place(Path(name))
+            show_audit(place)
+            show_gate(place)
+            show_memory(place, ALL_RUNGS if options.all else CHEAP_RUNGS)
+            show_ab(place)
+            show_page(place)
+        except UnexpectedError as error:
+            sys.exit(f"\ndemo: {error}")
+    say(f"\n{'=' * 80}\nShown, in {time.monotonic() - started:.0f} s:\n{'=' * 80}")
+    say("\n".join(table(SHOWN)))
 
 
 if __name__ == "__main__":
