@@ -1,203 +1,228 @@
-"""What ``make demo`` runs: gate training loops, see two faults caught, refresh, predict memory.
+"""What ``make demo`` runs: all that needs no clock, on the simulated GPU.
 
-It works on copies in a temporary folder, and says at its end what it has shown. The exit
-status is 1 if a test failed that should have passed, or passed that should have failed.
+It works on copies in a temporary folder. The exit status is 1, with a sentence, if anything
+is not as this file says. ``--all`` predicts four rungs of the ladder of memory, not two.
+What needs a clock is in ``demo_time.py``.
 """
 
 from __future__ import annotations
 
-import difflib
-import json
-import os
-import shlex
+import argparse
+import re
 import shutil
-import subprocess
 import sys
 import tempfile
-import textwrap
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from xml.etree import ElementTree as ET
+
+from claims import read_claims
+from demo_commands import CUT
+from demo_commands import HERE
+from demo_commands import Command
+from demo_commands import Edit
+from demo_commands import Place
+from demo_commands import UnexpectedError
+from demo_commands import fail
+from demo_commands import heading
+from demo_commands import require
+from demo_commands import say
+from demo_commands import typed_lines
 
 
-COMPILED = shutil.ignore_patterns("__pycache__")
+COPIED = {
+    "train.py": "first_minute/train.py",
+    "test_steps.py": "gate/test_steps.py",
+    "gpt2_large.py": "gpt2_large.py",
+    "models/gpt2.py": "models/gpt2.py",
+}
 
-DEVICE = "cuda" if shutil.which("nvidia-smi") else "cpu"
-RESULTS = "results.xml"
-CHOSEN = 'pytest --gpuperf -k "keeps or with_its_loader"'
-GATE = f"{CHOSEN} --gpuperf-device={DEVICE} --junit-xml={RESULTS}"
-STORE = f"{CHOSEN} --gpuperf-device={DEVICE} --gpuperf-update=missing"
 
-# The demo may refresh where CI is set; a gate may not.
-IN_CI = {"GPUPERF_ALLOW_CI_UPDATE": "1"} if os.environ.get("CI") else {}
+# (a) The audit of a script.
+
+AUDIT = Command(
+    "gpuperf audit train.py",
+    (
+        "4 waits per step on 3 lines",
+        "32 | images, labels = images.to(device), labels.to(device)",
+        "38 | total += loss.item()",
+        "39 | correct += (output.argmax(1) == labels).sum().item()",
+    ),
+)
+CLEAN = Command("gpuperf audit --max-syncs-per-step=0 train.py", ("0 waits per step",))
+
+FIXED = Edit(
+    why="The three fixes, applied. What is added up is read once, after the last step:",
+    file="train.py",
+    swaps=(
+        (
+            "        images, labels = images.to(device), labels.to(device)\n",
+            "        images = images.to(device, non_blocking=True)\n"
+            "        labels = labels.to(device, non_blocking=True)\n",
+        ),
+        ("total += loss.item()", "total += loss.detach()"),
+        ("== labels).sum().item()", "== labels).sum().detach()"),
+        (
+            "return total / len(loader), correct / len(loader.dataset)",
+            "return total.item() / len(loader), correct.item() / len(loader.dataset)",
+        ),
+        (
+            "    loader = DataLoader(data, batch_size=options.batch_size, shuffle=True)\n",
+            "    loader = DataLoader(\n"
+            "        data, batch_size=options.batch_size, shuffle=True, pin_memory=True\n"
+            "    )\n",
+        ),
+    ),
+)
+
+
+def show_audit(place):
+    heading("(a) Which lines of a script wait for the GPU?")
+    place.run(AUDIT)
+    say(f"\n{FIXED.why}\n{place.plant(FIXED)}")
+    place.run(CLEAN)
+
+
+# (b) The gate of five training steps.
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A plausible change to an example, and what has to fail for it.
-
-    A time proves nothing on a busy machine; a metric in ``or_for`` does on any.
-    """
+    """A plausible change of a test, what the gate calls it, and the line that it names."""
 
     test: str
-    metric: str
-    or_for: tuple[str, ...]
-    file: str
-    reason: str
-    edit: tuple[str, str]
+    headline: str
+    line: str
+    edit: Edit
+
+
+def in_tests(why, old, new):
+    return Edit(why, "test_steps.py", ((old, new),))
 
 
 FAULTS = (
     Fault(
-        test="test_loop_that_keeps_its_loss_on_the_device",
-        metric="syncs",
-        or_for=(),
-        file="test_cifar_loop.py",
-        reason="Somebody wants the loss as a number.",
-        edit=("training.step().detach()", "training.step().item()"),
+        test="test_the_loss_stays_on_the_gpu",
+        headline="NEW WAIT",
+        line="total.add_(loss.item())",
+        edit=in_tests(
+            "1. A wait: somebody wants the loss as a number.",
+            "total.add_(loss.detach())",
+            "total.add_(loss.item())",
+        ),
     ),
     Fault(
-        test="test_loop_with_its_loader",
-        metric="step_ms",
-        or_for=("live_peak_bytes",),
-        file="test_mnist_loop.py",
-        reason="A bracket slips: for each image, all images are normalised.",
-        edit=("normal(self.images[index])", "normal(self.images)[index]"),
+        test="test_images_are_copied_from_pinned_memory",
+        headline="NEW UNPINNED COPY",
+        line="copied = images.to(gpuperf.device, non_blocking=True)",
+        edit=in_tests(
+            "2. A pageable copy: an argument is lost.",
+            'torch.rand(256, 64, pin_memory=gpuperf.device == "cuda")',
+            "torch.rand(256, 64)",
+        ),
+    ),
+    Fault(
+        test="test_old_losses_keep_no_graph",
+        headline="GRAPH KEPT",
+        line="loss = F.cross_entropy(model(images), labels)",
+        edit=in_tests(
+            "3. Memory that grows: each loss in the list keeps its graph alive.",
+            "losses.append(loss.detach())",
+            "losses.append(loss)",
+        ),
+    ),
+    Fault(
+        test="test_all_images_are_scaled_at_once",
+        headline="MORE OPERATIONS",
+        line="return model(torch.stack([row / row.amax() for row in images]))",
+        edit=in_tests(
+            "4. A loop in place of one batched operation.",
+            "return model(images / images.amax(1, keepdim=True))",
+            "return model(torch.stack([row / row.amax() for row in images]))",
+        ),
+    ),
+)
+MEANT = Fault(
+    test="test_sgd_needs_no_state",
+    headline="MORE OPERATIONS",
+    line="optimizer.step()",
+    edit=in_tests(
+        "5. And a change that is meant: momentum.",
+        "model.parameters(), lr=0.1)",
+        "model.parameters(), lr=0.1, momentum=0.9)",
     ),
 )
 
-MEANT = Fault(
-    test="test_loop_with_its_loader",
-    metric="",
-    or_for=(),
-    file="test_mnist_loop.py",
-    reason="A change that is meant: a larger batch.",
-    edit=("BATCH = 64", "BATCH = 96"),
+GATED = "pytest --gpuperf --gpuperf-device=pretend"
+STORE = Command(f"{GATED} --gpuperf-update=missing", ("5 passed",))
+GATE = Command(GATED, ("5 failed",), code=1)
+ACCEPT = Command(
+    f"gpuperf accept --accept-drift --only=test_steps.py::{MEANT.test} .gpuperf",
+    ("gpuperf: 1 accepted",),
 )
-REFRESH = f"gpuperf refresh --accept-drift --device={DEVICE} {MEANT.file}::{MEANT.test}"
-
-PREDICT = "pytest -q --gpuperf --gpuperf-device=pretend"
-RUNGS = ("real_size and (plain or two)", "real_size and recomputing")
-"""Two halves of three rungs that take about as long, side by side on two cores."""
-SHOWN_RUNGS = (0, 2, 4)
-
-UNBROKEN = {"subsequent_indent": "    ", "break_on_hyphens": False}
-"""How a command that is longer than a line is typed."""
-
-PEAK = "predicted_peak_allocated_bytes"
+REVIEW = Command(
+    f"git diff --unified=0 baselines/pretend-cuda.json{CUT}", ('+        "ops": 17',)
+)
 
 
-class UnexpectedError(Exception):
-    """Something happened that the demo says does not happen."""
+def show_gate(place):
+    heading("(b) A gate for training steps: stored and green, then four faults")
+    place.run(STORE)
+    place.git("add", "baselines")
+    for fault in (*FAULTS, MEANT):
+        say(f"\n{fault.edit.why}\n{place.plant(fault.edit)}")
+    printed = place.run(GATE)
+    require_red(printed, place.read("test_steps.py"))
+    say("\nThe fifth was meant. One command accepts it; this is what a reviewer reads:")
+    place.run(ACCEPT)
+    place.run(REVIEW)
+    place.git("checkout", "--quiet", "test_steps.py")
 
 
-def main():
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="gpuperf-demo-") as name:
-        folder = Path(name)
-        copy_examples(folder)
-        try:
-            shown = list(show_everything(folder))
-        except UnexpectedError as error:
-            sys.exit(f"\ndemo: {error}")
-    heading(f"All as it should be, after {time.monotonic() - started:.0f} s. Shown:")
-    say("\n".join(f"{what:<11}{how}" for what, how in shown))
+def require_red(printed, source):
+    """Raise unless exactly these tests failed, each at its line, a fault with its fix."""
+    planted = (*FAULTS, MEANT)
+    red = set(re.findall(r"^FAILED \S+::(\w+)", printed, re.MULTILINE))
+    if red != {fault.test for fault in planted}:
+        fail(f"expected five other tests to fail, found {' and '.join(sorted(red))}")
+    lines = [line.strip() for line in source.splitlines()]
+    for fault in planted:
+        place = f"{lines.index(fault.line) + 1} | {fault.line}"
+        fix = () if fault is MEANT else ("\n  fix ",)
+        section = section_of(printed, fault.test)
+        require(section, fault.headline, place, *fix, of=fault.test)
 
 
-def copy_examples(folder):
-    """Copy the training loops; steps on several ranks would have to share two cores."""
-    here = Path(__file__).parent
-    for source in here.glob("*/test_*_loop.py"):
-        shutil.copy(source, folder)
-    shutil.copytree(
-        here / "models", folder / "models", dirs_exist_ok=True, ignore=COMPILED
-    )
-    settings = "[pytest]\naddopts = --no-header -p no:cacheprovider\n"
-    (folder / "pytest.ini").write_text(settings, encoding="utf-8")
+def section_of(printed, test):
+    """Return what is printed about the failure of a test."""
+    _, found, rest = printed.partition(f" {test} __")
+    return re.split(r"\n_{3,} test_|\n={3,}", rest)[0] if found else ""
 
 
-def show_everything(folder):
-    """Run it all, and yield in two columns what was shown."""
-    heading(f"Measure two training loops on {DEVICE}, and store that as the baseline")
-    run(folder, STORE, env=IN_CI, allowed={0})
-    yield "stored", f"time, memory and waits of two training loops, on {DEVICE}"
+# (c) The memory of a script.
 
-    heading("Plant two faults")
-    for fault in FAULTS:
-        plant(folder, fault)
-
-    heading("The gate: exactly the two tests with a fault fail")
-    results = gate_with_faults(folder)
-    require(results, faults=FAULTS)
-    yield from (("caught", results.told(fault)) for fault in FAULTS)
-
-    heading("Both faults taken back, and a change that is meant: refresh, review")
-    copy_examples(folder)
-    plant(folder, MEANT)
-    run(folder, REFRESH, env=IN_CI, allowed={0})
-    yield "refreshed", "the test whose batch grew: one command, and what it changed"
-
-    heading("The gate: green")
-    require(gate(folder), faults=())
-    yield "passed", "code with the same steps as that baseline"
-
-    heading("GPT-2 large, 36 layers, batch 32: a ladder of memory, without a GPU")
-    peaks = show_ladder(copied_ladder(folder))
-    rungs = " -> ".join(f"{mib:.0f}" for mib in peaks)
-    yield "predicted", f"the memory of GPT-2 large and two savings: {rungs} MiB"
+MEMORY = "gpuperf memory --no-values --no-savings --steps=2 gpt2_large.py -- --rung={}"
+CHEAP_RUNGS = (0, 1)
+ALL_RUNGS = (0, 1, 2, 3)
+NEAR = 0.01
 
 
-def copied_ladder(folder):
-    """Copy the ladder to a folder of its own: its ``conftest.py`` is not for the loops."""
-    here, place = Path(__file__).parent, folder / "ladder"
-    shutil.copytree(here / "models", place / "models", ignore=COMPILED)
-    shutil.copy(here / "ladder" / "test_predicted_gpt2_large.py", place)
-    for name in ("conftest.py", "claims.py", "claims.toml", "claims_table.py"):
-        shutil.copy(here / name, place)
-    return place
-
-
-def show_ladder(place):
-    """Predict three rungs, print what was published beside that, return what was found."""
-    from claims import read_claims
-
-    say(f"\n$ cd {place.name}")
-    found = predicted(place)
-    rungs = [read_claims().ladder[number] for number in SHOWN_RUNGS]
-    if len(found) != len(rungs):
-        msg = f"expected {len(rungs)} predictions, found {len(found)}"
-        raise UnexpectedError(msg)
+def show_memory(place, numbers):
+    heading("(c) Does GPT-2 large fit? 36 layers, a batch of 32, and no GPU")
+    commands = [Command(MEMORY.format(number)) for number in numbers]
+    found = [needed_mib(printed) for printed in place.run_all(commands)]
+    rungs = [read_claims().ladder[number] for number in numbers]
     say("\n" + "\n".join(ladder_lines(rungs, found)))
-    return found
+    for rung, mib in zip(rungs, found, strict=True):
+        if abs(mib / rung.predicted_mib - 1) > NEAR:
+            expected = f"expected {rung.predicted_mib:.0f} MiB within {NEAR:.0%}"
+            fail(f"{rung.name}: {expected}, found {mib:.0f}")
 
 
-def predicted(place):
-    """Return the predicted peaks in MiB, the highest one first."""
-    runs = [
-        start(
-            place,
-            f'{PREDICT} -k "{names}" --junit-xml={number}.xml',
-            output=subprocess.PIPE,
-        )
-        for number, names in enumerate(RUNGS)
-    ]
-    for run in runs:
-        printed, _ = run.communicate()
-        say(f"\n{printed.rstrip()}")
-        if run.returncode:
-            msg = f"a prediction ended with exit status {run.returncode}"
-            raise UnexpectedError(msg)
-    return sorted(
-        (
-            verdict["now"] / 2**20
-            for path in place.glob("*.xml")
-            for case in ET.parse(path).iter("testcase")  # noqa: S314 - pytest's own
-            for verdict in verdicts_in(case)
-            if verdict["metric"] == PEAK
-        ),
-        reverse=True,
-    )
+def needed_mib(printed):
+    """Return the peak that ``gpuperf memory`` printed."""
+    found = re.search(r"needs ([\d.]+) GiB at its peak", printed)
+    return float(found.group(1)) * 1024 if found else fail("found no peak in GiB")
 
 
 def ladder_lines(rungs, found):
@@ -205,153 +230,104 @@ def ladder_lines(rungs, found):
     yield f"{'MiB':<26}{'published':>11}{'':<9}{'predicted':>11}"
     above = None
     for rung, mib in zip(rungs, found, strict=True):
-        published = rung.published_mib
         steps = ("", "")
         if above:
-            pairs = ((published, above[0]), (mib, above[1]))
+            pairs = ((rung.published_mib, above[0]), (mib, above[1]))
             steps = tuple(f"{now / then - 1:+.0%}" for now, then in pairs)
-        yield (
-            f"{rung.name:<26}{published:>11.0f}{steps[0]:>7}{'':<2}{mib:>11.0f}"
-            f"{steps[1]:>7}"
-        ).rstrip()
-        above = published, mib
+        published = f"{rung.name:<26}{rung.published_mib:>11.0f}{steps[0]:>7}"
+        yield f"{published}{'':<2}{mib:>11.0f}{steps[1]:>7}".rstrip()
+        above = rung.published_mib, mib
 
 
-def plant(folder, fault):
-    """Edit the copy of an example and print what changed."""
-    path = folder / fault.file
-    before = path.read_text(encoding="utf-8")
-    old, new = fault.edit
-    if before.count(old) != 1:
-        msg = f"{fault.file}: expected {old!r} once, found it {before.count(old)} times"
-        raise UnexpectedError(msg)
-    after = before.replace(old, new)
-    path.write_text(after, encoding="utf-8")
-    lines = difflib.unified_diff(
-        before.splitlines(),
-        after.splitlines(),
-        fault.file,
-        fault.file,
-        n=1,
-        lineterm="",
+# (d) A patch beside the code as it is.
+
+AB = f"gpuperf ab --device=pretend --patch={{}} -- test_steps.py::{MEANT.test}"
+SAME = "same training: 1 of 1"
+REFACTORED = in_tests(
+    "A refactoring, as refactored.patch:",
+    "    loss = F.cross_entropy(model(images), labels)\n",
+    "    scores = model(images)\n    loss = nn.CrossEntropyLoss()(scores, labels)\n",
+)
+CHECKED = in_tests(
+    "A check that reads the loss in each step, as checked.patch:",
+    "    optimizer.zero_grad()\n",
+    "    if loss.isnan():\n"
+    '        raise ValueError("the loss is NaN")\n'
+    "    optimizer.zero_grad()\n",
+)
+AB_SAME = Command(AB.format("refactored.patch"), (SAME, "gpuperf: 1 same"))
+AB_WORSE = Command(
+    AB.format("checked.patch"),
+    (SAME, "29 | if loss.isnan():", "\n  fix ", "gpuperf: 1 worse"),
+    code=1,
+)
+
+
+def show_ab(place):
+    heading("(d) Does a patch train the same, and what does it add?")
+    for name, edit in (("refactored.patch", REFACTORED), ("checked.patch", CHECKED)):
+        say(f"\n{edit.why}\n{place.patch(name, edit)}")
+    place.run_all([AB_SAME, AB_WORSE])
+
+
+# (e) The page, and the end.
+
+REPORT = Command("gpuperf report", ("report.html",))
+PAGE = Path(".gpuperf", "demo.html")
+
+
+def show_page(place):
+    heading("(e) The run with the four faults as a page")
+    place.run(REPORT)
+    made, kept = place.folder / ".gpuperf" / "report.html", HERE.parent / PAGE
+    require(
+        made.read_text(encoding="utf-8"), *(f.test for f in FAULTS), of=REPORT.typed
     )
-    say("\n".join(["", fault.reason, *lines]))
+    kept.parent.mkdir(exist_ok=True)
+    shutil.copy(made, kept)
+    say(f"\nOpen it in a browser: {PAGE}")
 
 
-RED = {"regressed", "over budget"}
-WORDS = {"syncs": "wait", "step_ms": "time", "live_peak_bytes": "memory"}
+SHOWN = (
+    ("lines that wait, with their fixes", AUDIT.typed),
+    ("a limit, which CI can check", CLEAN.typed),
+    ("a baseline stored", STORE.typed),
+    ("four planted faults caught", GATE.typed),
+    ("a meant change accepted", ACCEPT.typed),
+    ("the peak memory of a script", MEMORY.format(0)),
+    ("a patch that trains the same", AB_SAME.typed),
+    ("a patch that adds a wait", AB_WORSE.typed),
+    ("the run as a page", REPORT.typed),
+)
 
 
-@dataclass(frozen=True)
-class Results:
-    """Names of the tests that failed, and the outcomes of their metrics by test."""
-
-    failed: set[str]
-    outcomes: dict[str, dict[str, set[str]]]
-
-    def told(self, fault):
-        """Say what was caught, where, and by what."""
-        metrics = (fault.metric, *fault.or_for)
-        metric = next(m for m in metrics if self.outcomes[fault.test][m] & RED)
-        return f"`{fault.edit[1]}` in {fault.file}, by its {WORDS[metric]}"
-
-    def of(self, fault):
-        return self.outcomes[fault.test].get(fault.metric, set())
-
-    def caught(self, fault):
-        """Whether its metric failed, or could not be decided and another one did."""
-        metrics = [fault.metric]
-        if "inconclusive" in self.of(fault):
-            metrics += fault.or_for
-        known = self.outcomes[fault.test]
-        found = set().union(*(known.get(metric, set()) for metric in metrics))
-        return bool(found & RED)
+def table(rows):
+    """Lay out what was shown, and the command for each, below it if it is long."""
+    for what, command in rows:
+        line = f"{what:<36}{command}"
+        if len(line) <= 80:
+            yield line
+        else:
+            yield from (what, *typed_lines(command, " " * 4))
 
 
-def gate(folder):
-    run(folder, GATE, allowed={0, 1})
-    cases = list(ET.parse(folder / RESULTS).iter("testcase"))  # noqa: S314 - pytest's own
-    return Results(
-        failed={c.get("name") for c in cases if c.find("failure") is not None},
-        outcomes={c.get("name"): outcomes_in(c) for c in cases},
-    )
-
-
-def outcomes_in(case):
-    """Outcomes by metric: a test's property ``gpuperf`` holds its verdicts."""
-    found: dict[str, set[str]] = {}
-    for verdict in verdicts_in(case):
-        found.setdefault(verdict["metric"], set()).add(verdict["outcome"])
-    return found
-
-
-def verdicts_in(case):
-    for part in case.iter("property"):
-        if part.get("name") == "gpuperf":
-            for call in json.loads(part.get("value")):
-                yield from call["verdicts"]
-
-
-def gate_with_faults(folder):
-    """Judge, and once more where a fault could not be decided."""
-    first = gate(folder)
-    undecided = {f.test for f in FAULTS if "inconclusive" in first.of(f)}
-    if not undecided:
-        return first
-    say(f"\nThe machine was too busy to decide on {named(undecided)}. Once more:")
-    return gate(folder)
-
-
-def require(results, *, faults):
-    """Check that the tests of *faults* failed, for the right metric, and no other."""
-    wanted = {fault.test for fault in faults}
-    if results.failed != wanted:
-        msg = f"expected {named(wanted)} to fail, found {named(results.failed)}"
-        raise UnexpectedError(msg)
-    for fault in faults:
-        if not results.caught(fault):
-            found = " and ".join(sorted(results.of(fault))) or "no verdict"
-            msg = f"expected {fault.test} to fail for {fault.metric}, found {found}"
-            raise UnexpectedError(msg)
-
-
-def run(folder, command, *, allowed, env=None):
-    """Print a command as it is typed, run it, and let it print."""
-    code = start(folder, command, env=env).wait()
-    if code not in allowed:
-        msg = f"`{command}` ended with exit status {code}"
-        raise UnexpectedError(msg)
-
-
-def start(folder, command, *, env=None, output=None):
-    """Print a command as it is typed, and start it; *output* is where it prints."""
-    typed = " ".join(
-        [*(f"{name}={value}" for name, value in (env or {}).items()), command]
-    )
-    say("\n" + " \\\n".join(textwrap.wrap(f"$ {typed}", 78, **UNBROKEN)))
-    program, *arguments = shlex.split(command)
-    module = {"pytest": "pytest", "gpuperf": "pytest_gpuperf"}[program]
-    inherited = {k: v for k, v in os.environ.items() if k != "PYTEST_ADDOPTS"}
-    return subprocess.Popen(  # noqa: S603 - the demo's own commands
-        [sys.executable, "-m", module, *arguments],
-        cwd=folder,
-        env=inherited | {"COLUMNS": "80"} | (env or {}),
-        stdout=output,
-        text=True,
-    )
-
-
-def heading(text):
-    say(f"\n{'-' * 80}\n{text}\n{'-' * 80}")
-
-
-def named(tests):
-    return " and ".join(sorted(tests)) or "no test"
-
-
-def say(text):
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--all", action="store_true", help="four rungs of the ladder")
+    numbers = ALL_RUNGS if parser.parse_args().all else CHEAP_RUNGS
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="gpuperf-demo-") as name:
+        try:
+            place = Place(Path(name), COPIED)
+            show_audit(place)
+            show_gate(place)
+            show_memory(place, numbers)
+            show_ab(place)
+            show_page(place)
+        except UnexpectedError as error:
+            sys.exit(f"\ndemo: {error}")
+    heading(f"All as it should be, after {time.monotonic() - started:.0f} s. Shown:")
+    say("\n".join(table(SHOWN)))
 
 
 if __name__ == "__main__":

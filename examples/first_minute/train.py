@@ -56,4 +56,5 @@ def main():
 
 
 if __name__ == "__main__":
+    torch.manual_seed(0)
     main()

@@ -44,9 +44,9 @@ from ..report.screen.checkup import no_clock_lines
 from ..report.screen.checkup import stored_lines
 from ..report.screen.checkup import trial_lines
 from ..report.screen.checkup import wrong_lines
-from ..runner.fork_server import HEAVY_MODULES
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
+from ..runner.fork_server import preloaded_for
 from ..runner.reservation import Turns
 from ..runner.reservation import alone
 from ..runner.reservation import turns_at
@@ -125,9 +125,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Print what was found; 1 if any number measured here would be wrong."""
-    scripted = arguments.device is DeviceKind.SCRIPTED
     try:
-        with closing(ForkServer(() if scripted else HEAVY_MODULES)) as server:
+        with closing(ForkServer(preloaded_for(arguments.device))) as server:
             server.wait_until_ready()
             project = settings_by(server)
             request = CheckupRequest(

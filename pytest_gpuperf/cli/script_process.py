@@ -37,6 +37,7 @@ from ..model.training import TrainingRecord
 from ..runner.relocation import Relocation
 from ..runner.relocation import hide
 from ..runner.relocation import relocate
+from ..sharing.processes import PASSIVE
 from ..sharing.processes import Reply
 from ..sharing.processes import interrupts_left_to_child
 from ..sharing.processes import shell_code
@@ -216,6 +217,7 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
     *streams* and the folder are those of ``Popen``. Raises ``UsageError`` if there is no
     such program.
     """
+    variables = {**PASSIVE, **(streams.pop("env", None) or os.environ)}
     # Ctrl-C reaches both processes: the child ends as its own code decides, and its
     # exit code is passed on.
     with interrupts_left_to_child():
@@ -224,6 +226,7 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
             request,
             python=request.packages.python or sys.executable,
             meanwhile=terminations_passed_on,
+            env=variables,
             **streams,
         )
     found = decode(ScriptAnswer, answer or {})
@@ -247,9 +250,7 @@ def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
         relocate(request.relocation)
     hide(request.packages.hidden, request.packages.without)
     undo = ExitStack()
-    gpu = undo.enter_context(
-        pretend_gpu(request.root, values=request.values, whole_process=True)
-    )
+    gpu = undo.enter_context(pretend_gpu(request.root, values=request.values))
     found = WATCHES[request.asked](request, gpu, undo)
     try:
         loaded = load(request.program)

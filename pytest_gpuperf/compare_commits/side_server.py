@@ -24,9 +24,10 @@ from ..model.run import Ending
 from ..model.run import RunMode
 from ..model.run import TestResult
 from ..model.training import Recorded
-from ..runner.fork_server import HEAVY_MODULES
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
+from ..runner.fork_server import preloaded_for
+from ..runner.fork_server import variables_for
 from ..runner.request import Planned
 from ..runner.request import Project
 from ..runner.request import RunRequest
@@ -73,10 +74,11 @@ class Selection:
         )
 
     @property
-    def preload(self) -> tuple[str, ...]:
-        """The modules that every process for these arguments of pytest needs."""
-        scripted = f"--gpuperf-device={DeviceKind.SCRIPTED.value}" in self.arguments
-        return () if scripted else HEAVY_MODULES
+    def kind(self) -> DeviceKind | None:
+        """The device that these arguments of pytest name."""
+        given = self.arguments
+        named = (k for k in DeviceKind if f"--gpuperf-device={k.value}" in given)
+        return next(named, None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +133,11 @@ class SideServer:
         self._found: Collected | None = None
         self._turns: Turns = Unlocked()
         self._server = ForkServer(
-            selection.preload,
+            preloaded_for(selection.kind),
             "pytest_gpuperf.worker.child:warm_pytest",
             side.relocation,
             packages=side.packages,
+            variables=variables_for(selection.kind),
         )
 
     def close(self) -> None:

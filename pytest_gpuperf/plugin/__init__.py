@@ -230,10 +230,9 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
 
 def _early_server(config: pytest.Config, settings: Settings) -> EarlyServer:
     """Return the server of measuring processes, which ends with this run at the latest."""
-    from ..model.environment import DeviceKind
     from ..runner.fork_server import EarlyServer
 
-    early = EarlyServer(is_scripted=settings.device is DeviceKind.SCRIPTED)
+    early = EarlyServer(settings.device)
     config.add_cleanup(early.close)
     return early
 

@@ -30,7 +30,9 @@ from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import encode
 from ..model.environment import AS_INSTALLED
+from ..model.environment import DeviceKind
 from ..model.environment import Overlay
+from ..sharing.processes import PASSIVE
 from ..sharing.processes import death
 from ..sharing.processes import last_words
 from .relocation import Relocation
@@ -102,9 +104,11 @@ def send_progress_seldom(*texts: str) -> None:
         send_progress(*texts)
 
 
+DYNAMO: Final = "torch._dynamo"
+
 HEAVY_MODULES: Final = (
     "torch",
-    "torch._dynamo",
+    DYNAMO,
     "torch.profiler",
     "pytest_gpuperf.devices.cpu.device",
     "pytest_gpuperf.devices.cuda.device",
@@ -114,6 +118,22 @@ HEAVY_MODULES: Final = (
 )
 """Imported once in the server: a child would pay seconds for them. An optimizer
 imports torch._dynamo."""
+
+
+def preloaded_for(kind: DeviceKind | None) -> tuple[str, ...]:
+    """Return the modules that each process needs which measures on *kind*."""
+    if kind is DeviceKind.SCRIPTED:
+        return ()
+    if kind is not DeviceKind.PRETEND:
+        return HEAVY_MODULES
+    others = (name for name in HEAVY_MODULES if name != DYNAMO)
+    return (*others, "pytest_gpuperf.devices.pretend.gpu")
+
+
+def variables_for(kind: DeviceKind | None) -> Mapping[str, str]:
+    """Return the variables of processes that measure on *kind*."""
+    return PASSIVE if kind is DeviceKind.PRETEND else {}
+
 
 HASH_SEED: Final = "PYTHONHASHSEED"
 """Orders the strings of a set: the number of the run, unless the user has set it, so that
@@ -208,17 +228,20 @@ class ForkServer:
     ``is_available`` comes from NVML there.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, all of what a process is
         self,
         preload: Sequence[str],
         warm: str | None = None,
         relocation: Relocation | None = None,
         on_progress: Callable[..., None] | None = None,
         packages: Overlay = AS_INSTALLED,
+        *,
+        variables: Mapping[str, str] | None = None,
     ) -> None:
         """*on_progress* gets what children send, during a call of ``run`` or ``ended``.
 
-        *packages* are what they import in place of what is installed.
+        *packages* are what they import in place of what is installed, and *variables*
+        what is set for them unless the user has set it.
         """
         self._order = {
             "search_path": [
@@ -234,7 +257,7 @@ class ForkServer:
         self._python = packages.python or sys.executable
         # As it is now, also for a server that is started later in the session.
         self._directory = str(Path.cwd())
-        self._environment = _environment(relocation, packages)
+        self._environment = {**(variables or {}), **_environment(relocation, packages)}
         self._on_progress = on_progress
         self._open(0)
 
@@ -486,12 +509,13 @@ def _environment(relocation: Relocation | None, packages: Overlay) -> dict[str, 
     return {**found, **moved, "PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
 
-def measuring_server(*, is_scripted: bool = False) -> ForkServer:
-    """Start the server of measuring processes; its progress goes nowhere yet."""
+def measuring_server(kind: DeviceKind | None = None) -> ForkServer:
+    """Start the server of processes that measure on *kind*; its progress goes nowhere yet."""
     return ForkServer(
-        () if is_scripted else HEAVY_MODULES,
+        preloaded_for(kind),
         warm="pytest_gpuperf.worker.child:warm_pytest",
         on_progress=lambda *_: None,
+        variables=variables_for(kind),
     )
 
 
@@ -521,8 +545,8 @@ class EarlyServer:
     case ``take`` starts another server, as the early one has not seen them.
     """
 
-    def __init__(self, *, is_scripted: bool) -> None:
-        self._is_scripted = is_scripted
+    def __init__(self, kind: DeviceKind | None) -> None:
+        self._kind = kind
         self._inherited = inherited()
         self._server: ForkServer | None = None
 
@@ -531,7 +555,7 @@ class EarlyServer:
         if self._server is None:
             self._inherited = inherited()
             with suppress(GpuperfError):
-                self._server = measuring_server(is_scripted=self._is_scripted)
+                self._server = measuring_server(self._kind)
 
     def take(self) -> ForkServer:
         """Return a server like one started now; the caller closes it."""
@@ -540,7 +564,7 @@ class EarlyServer:
             return early
         if early is not None:
             early.close()
-        return measuring_server(is_scripted=self._is_scripted)
+        return measuring_server(self._kind)
 
     def close(self) -> None:
         """End the server if nobody has taken it."""

@@ -135,8 +135,7 @@ class WorkerPool:
         self._stored = KnownCalls[tuple[str, ...]]({})
         self._round_steps = KnownCalls[int]({})
         self._stored_steps = KnownCalls[StoredStep]({})
-        scripted = settings.device is DeviceKind.SCRIPTED
-        self._server = (early or EarlyServer(is_scripted=scripted)).take()
+        self._server = (early or EarlyServer(settings.device)).take()
         self._server.send_progress_to(progress.arrived)
 
     def close(self) -> None:

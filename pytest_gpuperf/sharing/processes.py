@@ -44,6 +44,11 @@ Reply = Callable[[Any], None]
 """Leaves the answer of a process, which is JSON. A later one takes its place."""
 
 
+PASSIVE: Final = {"OMP_WAIT_POLICY": "PASSIVE"}
+"""Lets a thread that waits for others sleep. Where nothing is timed that costs nothing; one
+that spins takes, on a busy machine, many times the CPU time of the work."""
+
+
 def spawn(
     entry: str,
     request: object,

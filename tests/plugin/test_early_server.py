@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from scripted_project import ScriptedProject
 
+from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import ForkServer
 
@@ -29,9 +30,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     found: list[str] = []
     start = fork_server.measuring_server
 
-    def counted(*, is_scripted: bool = False) -> ForkServer:
+    def counted(kind: DeviceKind | None) -> ForkServer:
         found.append("server")
-        return start(is_scripted=is_scripted)
+        return start(kind)
 
     monkeypatch.setattr(fork_server, "measuring_server", counted)
     return found
@@ -104,9 +105,9 @@ RECORDS = """
 import pytest
 from pytest_gpuperf.runner import fork_server
 start = fork_server.measuring_server
-def recorded(**keywords):
+def recorded(kind):
     print("the server starts")
-    return start(**keywords)
+    return start(kind)
 fork_server.measuring_server = recorded
 def pytest_unconfigure(): fork_server.measuring_server = start
 """

@@ -84,7 +84,6 @@ def pretend_gpu(
     root: str | None = None,
     *,
     values: bool | None = None,
-    whole_process: bool = False,
 ) -> AbstractContextManager[PretendGpu]:
     """Pretend, inside the context, that this machine has one CUDA device.
 
@@ -95,10 +94,9 @@ def pretend_gpu(
 
     Findings name the innermost line below the directory *root* (the working directory
     by default) beside the innermost line outside of torch. torch is imported on entry.
-    Contexts nest; patches are undone when the outermost one is left. If that is the end of
-    the *whole process*, less of torch has to be imported.
+    Contexts nest; patches are undone when the outermost one is left.
     """
     # Late: this package is imported by modules that run where torch is not loaded.
     from .gpu import entered
 
-    return entered(root, values, whole_process=whole_process)
+    return entered(root, values)

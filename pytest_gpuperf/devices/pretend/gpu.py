@@ -37,15 +37,14 @@ from .factories import FROM_HOST_NAMES
 from .factories import LIKE
 from .factories import creation_patches
 from .factories import generator_patches
+from .late_dynamo import late_dynamo
 from .memory import PRETEND_MEMORY
 from .modules import COMPOSED_FOR_CUDA
 from .modules import process_group_patches
 from .modules import skipped_kernels
 from .modules import uninitialized_patches
 from .patches import Patch
-from .patches import Suspended
 from .patches import patched
-from .patches import when_loaded
 from .recorder import WATCH
 from .recorder import AuditRecorder
 from .recurrent import RECURRENT_LAYERS
@@ -157,12 +156,12 @@ class _Pretence:
         self._contexts = 0
         self._undo = ExitStack()
 
-    def begin(self, *, whole: bool) -> None:
-        """Patch, if nobody did; the *whole* process, if it ends with the context."""
+    def begin(self) -> None:
+        """Patch, if nobody did."""
         with self._lock:
             if self._contexts == 0:
                 with ExitStack() as undo:
-                    undo.enter_context(_patched_torch(whole=whole))
+                    undo.enter_context(_patched_torch())
                     # Only once all patches have succeeded: a failure undoes those
                     # before it.
                     self._undo = undo.pop_all()
@@ -183,14 +182,12 @@ _PRETENCE = _Pretence()
 def entered(
     root: str | None,
     values: bool | None,  # noqa: FBT001, three answers
-    *,
-    whole_process: bool,
 ) -> Iterator[PretendGpu]:
     """Pretend and record; see ``pretend_gpu``."""
     # With a separator at the end, so that ``src`` is no prefix of ``src2``.
     recorder = AuditRecorder(f"{Path(root or os.curdir).resolve()}{os.sep}")
     is_inner = bool(WATCH.recorders)
-    _PRETENCE.begin(whole=whole_process)
+    _PRETENCE.begin()
     WATCH.recorders.append(recorder)
     try:
         # An inner context that asks for nothing leaves the choice of the outer one.
@@ -206,13 +203,13 @@ def entered(
 
 
 @contextmanager
-def _patched_torch(*, whole: bool) -> Iterator[None]:
-    _load_what_must_not_see_patches(dynamo=not whole)
+def _patched_torch() -> Iterator[None]:
+    _load_what_must_not_see_patches()
     with ExitStack() as undo:
         undo.enter_context(_kernels())
         undo.enter_context(eager())
         suspended = undo.enter_context(patched(_patches()))
-        undo.enter_context(_late_dynamo(suspended))
+        undo.enter_context(late_dynamo(suspended))
         undo.enter_context(skipped_kernels())
         undo.enter_context(cudnn_modes())
         # After the patches: it looks up the replacements.
@@ -223,29 +220,13 @@ def _patched_torch(*, whole: bool) -> Iterator[None]:
         yield
 
 
-LATE_MODULE: Final = "torch._dynamo"
-
-
-def _load_what_must_not_see_patches(*, dynamo: bool) -> None:
+def _load_what_must_not_see_patches() -> None:
     """Import what asks torch.cuda or collects torch's functions when it is loaded."""
-    late = (LATE_MODULE,) if dynamo else ()
-    for name in (*late, "torch.optim.optimizer", "torch.utils.checkpoint"):
+    for name in ("torch.optim.optimizer", "torch.utils.checkpoint"):
         importlib.import_module(name)
     # It caches the functions of torch for ever on its first call, so that must come
     # before they are replaced.
     _device._device_constructors()  # noqa: SLF001
-
-
-@contextmanager
-def _late_dynamo(suspended: Suspended) -> Iterator[None]:
-    """Hide the patches from dynamo, if a program loads it: that takes a second."""
-    with ExitStack() as undo:
-
-        def run_eagerly(_: object) -> None:
-            undo.enter_context(eager())
-
-        undo.enter_context(when_loaded(LATE_MODULE, run_eagerly, suspended))
-        yield
 
 
 def _patches() -> Iterator[Patch]:

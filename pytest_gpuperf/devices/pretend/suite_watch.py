@@ -179,7 +179,7 @@ def watching_suite(root: str, gib: float) -> Iterator[SimulatedSuite]:
     Findings name lines below the directory *root*.
     """
     memory = SuiteMemory()
-    simulated = pretend_gpu(root, whole_process=True)
+    simulated = pretend_gpu(root)
     with memory_of(gib), simulated as gpu, watched(memory, None):
         # Nobody asks for the phase, and pytest's stacks are deep to read it off.
         memory.site = partial(site_of_caller, root, phase=Phase.FORWARD)

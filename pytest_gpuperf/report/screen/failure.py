@@ -8,6 +8,7 @@ from itertools import chain
 from typing import Final
 
 from ...model.baseline import Refresh
+from ...model.metrics import OPS
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
@@ -33,6 +34,7 @@ from .bottleneck import WAITED_FOR
 from .bottleneck import in_a_line
 from .findings import finding_lines
 from .operations import blame_lines
+from .operations import loop_lines
 
 
 SCREEN_LINES: Final = 24
@@ -90,6 +92,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     heads = [text for _, text in shown]
     tail = (
         *blame_lines(verdict.operations),
+        *_loop_lines(verdict, failing),
         *_waiting_lines(verdict, failing),
         *_certainty_lines([v for v, _ in shown]),
         *_changed_lines(verdict),
@@ -110,6 +113,11 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     room = SCREEN_LINES - len(heads) - len(tail)
     findings = finding_lines(verdict.findings, {v.metric for v in failing}, room)
     return "\n".join(map(visible, (*heads, *findings, *tail)))
+
+
+def _loop_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> Sequence[str]:
+    is_ops = any(v.metric == OPS.name for v in failing)
+    return loop_lines(verdict.operations) if is_ops else ()
 
 
 def _unjudged_heads(

@@ -42,6 +42,28 @@ def blame_texts(changes: Sequence[LineChange], most: int = LINES_OF_PAGE) -> lis
     return shown
 
 
+LOOPED: Final = 8
+"""Times as often as before, from which on a line that runs an operation is a loop."""
+
+
+def loop_lines(changes: Sequence[LineChange]) -> tuple[str, ...]:
+    """Say what to do about the operation that a line has begun to run in a loop."""
+    grown = [
+        (after - before, op, after)
+        for change in changes
+        for op, (before, after) in change.ops.items()
+        if op != CALLED and after >= LOOPED * max(1, before)
+    ]
+    if not grown:
+        return ()
+    _, op, times = max(grown)
+    text = (
+        f"run {op} once on the whole batch, with a dim or torch.vmap, in place of "
+        f"{times} times in a loop"
+    )
+    return labelled("fix", text)
+
+
 def _in_words(change: LineChange) -> str:
     """Say what a line runs more or less, in which module and where."""
     if CALLED in change.ops:

@@ -303,17 +303,18 @@ import torch
 print(sorted({"pytest", "sympy", "torch._dynamo"} & {*sys.modules}))
 x = torch.ones(1, device="cuda", requires_grad=True)
 optimizer = torch.optim.SGD([x])
-print("torch._dynamo" in sys.modules, torch.cuda.is_available())
 for _ in range(2):
     (2 * x).backward()
     optimizer.step()
     x.item()
+optimizer.zero_grad()
+print("torch._dynamo" in sys.modules, torch.cuda.is_available())
 """
 
 
 @pytest.mark.slow
 @with_torch
-def test_an_audit_imports_no_more_of_torch_than_the_script(
+def test_an_audit_imports_less_of_torch_than_the_script_does_by_itself(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     write("train.py", IMPORTS)
@@ -323,9 +324,42 @@ def test_an_audit_imports_no_more_of_torch_than_the_script(
     output = capfd.readouterr().out.splitlines()
     assert output[:3] == [
         "[]",
-        "True True",
+        "False True",
         "gpuperf: 1 wait per step on 1 line, 2 steps",
     ]
+
+
+COMPILER = """\
+import torch
+
+x = torch.ones(1, device="cuda", requires_grad=True)
+optimizers = [kind([x]) for kind in (torch.optim.SGD, torch.optim.AdamW)]
+
+def step():
+    (2 * x).backward()
+    for optimizer in optimizers:
+        optimizer.step()
+        optimizer.zero_grad()
+
+step()
+import torch._dynamo
+
+called = []
+torch._dynamo.graph_break = lambda: called.append("a graph breaks")
+step()
+print(len(called), optimizers[0].zero_grad.__wrapped__.__dict__.get("__dynamo_disable"))
+"""
+
+
+@with_torch
+def test_optimizers_know_of_dynamo_as_soon_as_the_script_loads_it(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", COMPILER)
+
+    assert main(["audit", "train.py"]) == 0
+
+    assert capfd.readouterr().out.splitlines()[0].startswith("4 ")
 
 
 RECURRENT = """\

@@ -18,6 +18,7 @@ from witness import Witness
 
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import EarlyServer
 from pytest_gpuperf.runner.fork_server import ForkServer
@@ -485,7 +486,7 @@ def pid_of_server(server: ForkServer) -> int:
 
 
 def started_early() -> EarlyServer:
-    early = EarlyServer(is_scripted=True)
+    early = EarlyServer(DeviceKind.SCRIPTED)
     early.start()
     return early
 
@@ -494,7 +495,7 @@ def test_an_early_server_starts_once_and_only_when_it_is_asked(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    early = EarlyServer(is_scripted=True)
+    early = EarlyServer(DeviceKind.SCRIPTED)
     assert not list(tmp_path.iterdir())
     early.start()
     early.start()

@@ -1,0 +1,81 @@
+"""What ``make demo-time`` runs: a loop becomes slower, and the gate sees it by a clock.
+
+It first asks whether this machine is quiet enough to show anything; if not, it says so and
+ends with 0.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from demo_commands import Command
+from demo_commands import Edit
+from demo_commands import Place
+from demo_commands import UnexpectedError
+from demo_commands import heading
+from demo_commands import say
+
+
+DEVICE = "cuda" if shutil.which("nvidia-smi") else "cpu"
+COPIED = {
+    "test_mnist_loop.py": "host_to_device/test_mnist_loop.py",
+    "models/simplenet.py": "models/simplenet.py",
+}
+
+DOCTOR = Command(f"gpuperf doctor --json --device={DEVICE}")
+MOST_PERCENT = 50.0
+"""The planted fault makes a step several times as slow: less than that is seen."""
+
+GATED = f"pytest --gpuperf --gpuperf-device={DEVICE} -k with_its_loader"
+STORE = Command(f"{GATED} --gpuperf-update=missing", ("1 passed",))
+GATE = Command(GATED, ("SLOWER",), code=1)
+
+SLOWER = Edit(
+    why="A bracket slips: for each image, all images are normalised.",
+    file="test_mnist_loop.py",
+    swaps=(("normal(self.images[index])", "normal(self.images)[index]"),),
+)
+
+
+def show_time(place):
+    heading(f"Is this machine quiet enough to show time on {DEVICE}?")
+    percent = acuity(place.run(DOCTOR, shown=False))
+    say(f"\n$ gpuperf doctor --device={DEVICE}\n{verdict(percent)}")
+    if percent is None or percent > MOST_PERCENT:
+        return
+    heading("A loop with its loader: stored, made slower, red")
+    place.run(STORE)
+    say(f"\n{SLOWER.why}\n{place.plant(SLOWER)}")
+    place.run(GATE)
+
+
+def acuity(document):
+    """Return the smallest slowdown in percent that this machine sees, if it is known."""
+    noise = json.loads(document)["noise"]
+    return noise and 100 * noise["smallest"]
+
+
+def verdict(percent):
+    """Say whether so much is enough to show anything."""
+    if percent is None:
+        return "This machine is too busy to show anything: no step could be timed."
+    if percent > MOST_PERCENT:
+        seen = f"it would see slowdowns of {percent:.0f} % or more"
+        return f"This machine is too busy to show anything: {seen}."
+    return f"Yes: it sees slowdowns of {percent:.1f} % or more."
+
+
+def main():
+    with tempfile.TemporaryDirectory(prefix="gpuperf-demo-") as name:
+        try:
+            show_time(Place(Path(name), COPIED))
+        except UnexpectedError as error:
+            sys.exit(f"\ndemo: {error}")
+
+
+if __name__ == "__main__":
+    main()
