@@ -6,6 +6,14 @@ TORCH_CPU_INDEX ?= https://download.pytorch.org/whl/cpu
 
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check --retries 2
+
+# What pip prints, warnings included, is shown if it fails.
+quietly = log=$$(mktemp) && { $(1) >"$$log" 2>&1 || { cat "$$log" >&2; false; }; }; \
+	status=$$?; rm -f "$$log"; exit $$status
+
+# Or each process compiles all Python code of torch again, which takes seconds.
+unexport PYTHONDONTWRITEBYTECODE
+
 NO_NETWORK := make: pip failed, for the reason above; the first run needs PyPI, later ones no network
 GPU := $(shell command -v nvidia-smi)
 PYENV := $(wildcard $(or $(PYENV_ROOT),$(HOME)/.pyenv)/versions/3.1[0-9]*/bin/python3)
@@ -16,7 +24,7 @@ torch = $(or $(shell ls $(VENV)/wheels/torch-$(PINNED)*.whl 2>/dev/null),torch)
 
 TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
 
-.PHONY: check test test-all matrix release nightly docs coverage cuda agreement demo clean
+.PHONY: check test test-all matrix release nightly docs coverage cuda agreement demo demo-time clean
 
 # Of a change, before it is committed: minutes.
 check: $(VENV)/wheels $(VENV)/bin/tox
@@ -67,6 +75,10 @@ agreement: $(VENV)/bin/tox
 demo: $(VENV)/bin/gpuperf
 	@$(VENV)/bin/python examples/demo.py
 
+# What needs a clock, and so a quiet machine; it first says whether this one is.
+demo-time: $(VENV)/bin/gpuperf
+	@$(VENV)/bin/python examples/demo_time.py
+
 clean:
 	rm -rf $(VENV) .tox site
 
@@ -76,14 +88,15 @@ $(VENV)/pyvenv.cfg:
 	@"$(PYTHON)" tools/environment.py $(VENV)
 
 $(VENV)/bin/tox: constraints.txt | $(VENV)/pyvenv.cfg
-	@$(PIP) install --quiet --constraint constraints.txt tox || { echo '$(NO_NETWORK)' >&2; exit 1; }
+	@($(call quietly,$(PIP) install --quiet --constraint constraints.txt tox)) \
+	|| { echo '$(NO_NETWORK)' >&2; exit 1; }
 	@touch $@
 
 # torch warns at its import where numpy is absent. To compile all of torch takes longer than
 # to compile what is imported of it.
 $(VENV)/bin/gpuperf: $(VENV)/wheels pyproject.toml
 	@echo 'installing torch $(PINNED), pytest and this package into $(VENV): 1 GB, about a minute'
-	@$(PIP) install --quiet --no-compile --constraint constraints.txt "$(torch)" numpy --editable . \
+	@($(call quietly,$(PIP) install --quiet --no-compile --constraint constraints.txt "$(torch)" numpy --editable .)) \
 	|| { echo '$(NO_NETWORK)' >&2; exit 1; }
 	@touch $@
 
@@ -95,7 +108,7 @@ $(VENV)/wheels: constraints.txt | $(VENV)/pyvenv.cfg
 ifeq ($(GPU)$(shell uname -s),Linux)
 	@$(PIP) index versions torch 2>/dev/null | grep -qF '$(PINNED)+cpu' \
 	|| $(PIP) download --no-deps --retries 1 --timeout 10 --dest $@ \
-	   --index-url $(TORCH_CPU_INDEX) 'torch==$(PINNED)+cpu' 2>/dev/null \
+	   --index-url $(TORCH_CPU_INDEX) 'torch==$(PINNED)+cpu' >/dev/null 2>&1 \
 	|| echo 'no CPU build of torch $(PINNED) to be had: taking the default build'
 endif
 	@touch $@

@@ -57,8 +57,10 @@ FIXED = Edit(
     swaps=(
         (
             "        images, labels = images.to(device), labels.to(device)\n",
-            "        images = images.to(device, non_blocking=True)\n"
-            "        labels = labels.to(device, non_blocking=True)\n",
+            (
+                "        images = images.to(device, non_blocking=True)\n"
+                "        labels = labels.to(device, non_blocking=True)\n"
+            ),
         ),
         ("total += loss.item()", "total += loss.detach()"),
         ("== labels).sum().item()", "== labels).sum().detach()"),
@@ -68,9 +70,11 @@ FIXED = Edit(
         ),
         (
             "    loader = DataLoader(data, batch_size=options.batch_size, shuffle=True)\n",
-            "    loader = DataLoader(\n"
-            "        data, batch_size=options.batch_size, shuffle=True, pin_memory=True\n"
-            "    )\n",
+            (
+                "    loader = DataLoader(\n"
+                "        data, batch_size=options.batch_size, shuffle=True, pin_memory=True\n"
+                "    )\n"
+            ),
         ),
     ),
 )

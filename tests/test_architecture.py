@@ -404,7 +404,7 @@ MOST_CODE: Final = {
     "devices": 2389,  # the time of a process, whatever else computes
     "devices.cpu": 766,
     "devices.cuda": 946,
-    "devices.pretend": 7141,  # whether emptying the cache waits
+    "devices.pretend": 7187,  # no dynamo where nothing is compiled
     "distributed": 1065,  # ranks are ended by their own time
     "environments": 410,  # the releases of a package
     "history": 472,
@@ -417,9 +417,9 @@ MOST_CODE: Final = {
     "report.exchange": 162,  # a soft start, quarantines, slow runs in a row
     "report.html": 1225,  # a soft start, quarantines, slow runs in a row
     "report.json": 481,  # --json of seven more commands
-    "report.screen": 2558,  # a soft start, quarantines, slow runs in a row
-    "runner": 3208,  # a soft start, quarantines, slow runs in a row
-    "sharing": 299,  # how every process is started, and signals
+    "report.screen": 2578,  # what to do about a loop; a soft start, quarantines, slow runs in a row
+    "runner": 3217,  # what a server needs to import where nothing is timed; a soft start, quarantines, slow runs in a row
+    "sharing": 297,  # how every process is started, and signals
     "trainers": 467,
     "worker": 1487,  # trackers that name a run; a soft start, quarantines, slow runs in a row
 }

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from types import SimpleNamespace
 from typing import Final
-from xml.etree import ElementTree as ET
 
 import pytest
 
 
 EXAMPLES: Final = Path(__file__).parents[1] / "examples"
-
-SYNC: Final = "test_loop_that_keeps_its_loss_on_the_device"
-SLOW: Final = "test_loop_with_its_loader"
-SAME: Final = "test_step_without_its_loader"
 
 
 @pytest.fixture
@@ -124,265 +118,185 @@ def test_a_table_of_claims_without_measurements_is_refused(copied: Path) -> None
 
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    pytest.importorskip("torch")
-    spec = importlib.util.spec_from_file_location("demo", EXAMPLES / "demo.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "demo", module)  # for its dataclasses
-    spec.loader.exec_module(module)
-    return module
+    monkeypatch.syspath_prepend(EXAMPLES)
+    return importlib.import_module("demo")
+
+
+@pytest.fixture
+def commands(demo: ModuleType) -> ModuleType:
+    return sys.modules["demo_commands"]
 
 
 RUNGS: Final = (
     SimpleNamespace(name="plain", published_mib=36272),
-    SimpleNamespace(name="and FSDP on 2 GPUs", published_mib=8502),
+    SimpleNamespace(name="2 micro-batches", published_mib=25194),
 )
 
 
 def test_the_ladder_has_a_line_a_rung_with_the_published_peak_beside_ours(
     demo: ModuleType,
 ) -> None:
-    lines = list(demo.ladder_lines(RUNGS, [34763.9, 6593.4]))
-
-    assert lines == [
+    assert list(demo.ladder_lines(RUNGS, [34763.9, 22941.2])) == [
         "MiB                         published           predicted",
         "plain                           36272               34764",
-        "and FSDP on 2 GPUs               8502   -77%         6593   -81%",
+        "2 micro-batches                 25194   -31%        22941   -34%",
     ]
+
+
+class _Played:
+    """Answers commands of the demo without running any."""
+
+    def __init__(self, *printed: str) -> None:
+        self._printed = printed
+
+    def run_all(self, _: object) -> tuple[str, ...]:
+        return self._printed
 
 
 @pytest.mark.parametrize(
-    ("status", "predictions", "message"),
+    ("printed", "message"),
     [
-        (0, 2, "expected 3 predictions, found 2"),
-        (1, 3, "a prediction ended with exit status 1"),
+        ("it is lost", "found no peak in GiB"),
+        (
+            "needs 30.0 GiB at its peak",
+            "plain: expected 34764 MiB within 1%, found 30720",
+        ),
     ],
 )
-def test_a_rung_that_was_not_predicted_ends_the_demo(
-    demo: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    status: int,
-    predictions: int,
-    message: str,
+def test_a_rung_that_is_predicted_otherwise_ends_the_demo(
+    demo: ModuleType, printed: str, message: str
 ) -> None:
-    monkeypatch.syspath_prepend(EXAMPLES)
-    peak = {"metric": demo.PEAK, "outcome": "pass", "now": 2**30}
-    suite = ET.Element("testsuite")
-    properties = ET.SubElement(ET.SubElement(suite, "testcase"), "properties")
-    verdicts = json.dumps([{"verdicts": [peak]}] * predictions)
-    ET.SubElement(properties, "property", name="gpuperf", value=verdicts)
-    (tmp_path / "0.xml").write_bytes(ET.tostring(suite))
-    ended = SimpleNamespace(communicate=lambda: ("1 passed\n", None), returncode=status)
-    monkeypatch.setattr(demo, "start", lambda *_, **__: ended)
+    with pytest.raises(Exception, match=re.escape(message)) as caught:
+        demo.show_memory(_Played(printed), (0,))
 
-    with pytest.raises(demo.UnexpectedError) as caught:
-        demo.show_ladder(tmp_path)
-
-    assert str(caught.value) == message
+    assert type(caught.value).__name__ == "UnexpectedError"
 
 
-def test_what_is_copied_of_the_ladder_is_collected(
-    demo: ModuleType, tmp_path: Path
+def test_each_edit_of_the_demo_can_be_made_and_names_a_test(demo: ModuleType) -> None:
+    steps = (EXAMPLES / "gate" / "test_steps.py").read_text()
+    script = (EXAMPLES / "first_minute" / "train.py").read_text()
+    commands = sys.modules["demo_commands"]
+
+    for fault in (*demo.FAULTS, demo.MEANT):
+        assert f"def {fault.test}(" in steps
+        steps = commands.edited(steps, fault.edit)
+        assert fault.line in [line.strip() for line in steps.splitlines()]
+    for edit in (demo.REFACTORED, demo.CHECKED):
+        compile(commands.edited(steps, edit), edit.file, "exec")
+    compile(commands.edited(script, demo.FIXED), "train.py", "exec")
+
+
+def test_an_edit_that_no_longer_fits_ends_the_demo(
+    demo: ModuleType, commands: ModuleType
 ) -> None:
-    place = demo.copied_ladder(tmp_path)
+    (fault, *_) = demo.FAULTS
 
-    chosen = [
-        run_in(place, "--collect-only", "-k", names).stdout for names in demo.RUNGS
-    ]
-    assert [text.count("real_size") for text in chosen] == [2, 1]
+    with pytest.raises(commands.UnexpectedError) as caught:
+        commands.edited("nothing of it", fault.edit)
 
-
-def test_a_command_longer_than_a_line_is_typed_on_several(
-    demo: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    command = f'pytest --version --gpuperf-device=pretend -k "{demo.RUNGS[0]}" --junit-xml=0.xml'
-
-    demo.run(tmp_path, command, allowed={0})
-
-    out = capfd.readouterr().out.splitlines()
-    assert out[:3] == [
-        "",
-        '$ pytest --version --gpuperf-device=pretend -k "real_size and (plain or two)" \\',
-        "    --junit-xml=0.xml",
-    ]
+    assert str(caught.value) == (
+        "test_steps.py: expected 'total.add_(loss.detach())' once, found it 0 times"
+    )
 
 
 @pytest.fixture
-def gates(
-    demo: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> list[Mapping[str, str]]:
-    """Outcomes of the tests in the gates to come, in place of measuring."""
-    waiting: list[Mapping[str, str]] = []
-
-    def run(folder: Path, command: str, **_: object) -> None:
-        assert command == demo.GATE
-        (folder / demo.RESULTS).write_bytes(junit(waiting.pop(0)))
-
-    monkeypatch.setattr(demo, "run", run)
-    return waiting
-
-
-def junit(outcomes: Mapping[str, str]) -> bytes:
-    """Results in which the metric of each test's fault has this outcome."""
-    suite = ET.Element("testsuite")
-    for name, outcome in outcomes.items():
-        case = ET.SubElement(suite, "testcase", name=name)
-        metric = "syncs" if name == SYNC else "step_ms"
-        verdicts = json.dumps([{"verdicts": [{"metric": metric, "outcome": outcome}]}])
-        properties = ET.SubElement(case, "properties")
-        ET.SubElement(properties, "property", name="gpuperf", value=verdicts)
-        if outcome == "regressed":
-            ET.SubElement(case, "failure")
-    return ET.tostring(suite)
-
-
-def test_each_fault_can_be_planted_and_names_a_test(
-    demo: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    demo.copy_examples(tmp_path)
-
-    for fault in (*demo.FAULTS, demo.MEANT):
-        demo.plant(tmp_path, fault)
-
-    added = [
-        line
-        for line in capsys.readouterr().out.splitlines()
-        if re.match(r"\+\w|\+ ", line)
+def gated(demo: ModuleType) -> tuple[str, str]:
+    """What a run with all faults prints, and the tests that it runs."""
+    faults = (*demo.FAULTS, demo.MEANT)
+    source = "\n".join(fault.line for fault in faults)
+    sections = [
+        f"____ {fault.test} ____\n{fault.headline}\n   {number} | {fault.line}\n  fix      it"
+        for number, fault in enumerate(faults, start=1)
     ]
-    assert added == [
-        "+        epoch_loss += training.step().item()",
-        "+        return normal(self.images)[index], self.labels[index]",
-        "+BATCH = 96",
-    ]
-    sources = "".join(path.read_text() for path in tmp_path.glob("test_*.py"))
-    assert all(f"def {fault.test}(" in sources for fault in demo.FAULTS)
+    summary = [f"FAILED test_steps.py::{fault.test} - why" for fault in faults]
+    return "\n".join([*sections, "=========", *summary]), source
 
 
-def test_a_fault_that_no_longer_fits_its_example_ends_the_demo(
-    demo: ModuleType, tmp_path: Path
+def test_exactly_the_planted_failures_are_as_it_should_be(
+    demo: ModuleType, gated: tuple[str, str]
 ) -> None:
-    demo.copy_examples(tmp_path)
-    (fault, *_) = demo.FAULTS
-    demo.plant(tmp_path, fault)
+    assert demo.require_red(*gated) is None
 
-    with pytest.raises(demo.UnexpectedError) as caught:
-        demo.plant(tmp_path, fault)
+
+@pytest.mark.parametrize(
+    ("lost", "message"),
+    [
+        ("FAILED test_steps.py::test_old_losses_keep_no_graph", "expected five other"),
+        ("GRAPH KEPT", "test_old_losses_keep_no_graph: expected 'GRAPH KEPT'"),
+        ("   1 | total", "test_the_loss_stays_on_the_gpu: expected '1 | total"),
+        ("\n  fix ", "test_the_loss_stays_on_the_gpu: expected 'fix' in what it says"),
+    ],
+    ids=["test", "headline", "line", "fix"],
+)
+def test_a_failure_without_its_test_headline_line_or_fix_ends_the_demo(
+    demo: ModuleType, gated: tuple[str, str], lost: str, message: str
+) -> None:
+    printed, source = gated
+
+    with pytest.raises(Exception, match=re.escape(message)) as caught:
+        demo.require_red(printed.replace(lost, ""), source)
+
+    assert type(caught.value).__name__ == "UnexpectedError"
+
+
+def test_a_failure_more_than_planted_ends_the_demo(
+    demo: ModuleType, gated: tuple[str, str]
+) -> None:
+    printed, source = gated
+
+    with pytest.raises(Exception, match="found test_all_images"):
+        demo.require_red(f"{printed}\nFAILED a.py::test_b - why", source)
+
+
+def test_the_table_has_a_command_beside_or_below_what_was_shown(
+    demo: ModuleType,
+) -> None:
+    lines = list(demo.table(demo.SHOWN))
+
+    assert lines[0] == "lines that wait, with their fixes   gpuperf audit train.py"
+    assert max(map(len, lines)) <= 80
+    assert sum("gpuperf" in line for line in lines) >= len(demo.SHOWN)
+
+
+def test_a_command_that_ends_otherwise_ends_the_demo_with_its_errors(
+    commands: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if not shutil.which("git"):
+        pytest.skip("needs git")
+    place = commands.Place(tmp_path, {})
+
+    with pytest.raises(commands.UnexpectedError) as caught:
+        place.run(commands.Command("git no-such-command"))
 
     assert str(caught.value) == (
-        "test_cifar_loop.py: expected 'training.step().detach()' once, found it 0 times"
+        "`git no-such-command` ended with exit status 1, expected 0"
     )
+    assert "'no-such-command' is not a git command" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "failed"),
+    ("smallest", "sentence"),
     [
-        ({SYNC: "regressed", SLOW: "regressed", SAME: "pass"}, {SYNC, SLOW}),
-        ({SYNC: "regressed", SLOW: "regressed", SAME: "regressed"}, {SYNC, SLOW, SAME}),
-        ({SYNC: "regressed", SLOW: "pass", SAME: "pass"}, {SYNC}),
-        ({SYNC: "regressed", SLOW: "pass", SAME: "inconclusive"}, {SYNC}),
-    ],
-    ids=["both", "another too", "one missed", "one missed, another undecided"],
-)
-def test_a_gate_is_run_once_where_every_fault_was_decided(
-    demo: ModuleType,
-    gates: list[Mapping[str, str]],
-    tmp_path: Path,
-    outcomes: Mapping[str, str],
-    failed: set[str],
-) -> None:
-    gates.append(outcomes)
-
-    assert demo.gate_with_faults(tmp_path).failed == failed
-
-
-def test_a_gate_that_could_not_decide_on_a_fault_is_run_once_more(
-    demo: ModuleType,
-    gates: list[Mapping[str, str]],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    gates += [
-        {SYNC: "regressed", SLOW: "inconclusive", SAME: "pass"},
-        {SYNC: "regressed", SLOW: "regressed", SAME: "pass"},
-    ]
-
-    results = demo.gate_with_faults(tmp_path)
-
-    assert results.failed == {SYNC, SLOW}
-    assert capsys.readouterr().out == (
-        f"\nThe machine was too busy to decide on {SLOW}. Once more:\n"
-    )
-
-
-BLAMED: Final = {SYNC: {"syncs": {"regressed"}}, SLOW: {"step_ms": {"regressed"}}}
-UNDECIDED: Final = {**BLAMED, SLOW: {"step_ms": {"inconclusive"}}}
-
-
-FOR_ITS_MEMORY: Final = {
-    **BLAMED,
-    SLOW: {"step_ms": {"inconclusive"}, "live_peak_bytes": {"regressed"}},
-}
-PASSED_ITS_TIME: Final = {
-    **BLAMED,
-    SLOW: {"step_ms": {"pass"}, "live_peak_bytes": {"regressed"}},
-}
-
-
-@pytest.mark.parametrize("outcomes", [BLAMED, FOR_ITS_MEMORY], ids=["time", "memory"])
-def test_exactly_the_planted_failures_are_as_it_should_be(
-    demo: ModuleType, outcomes: Mapping[str, Mapping[str, set[str]]]
-) -> None:
-    results = demo.Results(failed={SYNC, SLOW}, outcomes=outcomes)
-
-    assert demo.require(results, faults=demo.FAULTS) is None
-    by = "time" if outcomes is BLAMED else "memory"
-    assert [results.told(fault) for fault in demo.FAULTS] == [
-        "`training.step().item()` in test_cifar_loop.py, by its wait",
-        f"`normal(self.images)[index]` in test_mnist_loop.py, by its {by}",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("failed", "outcomes", "message"),
-    [
-        ({SYNC}, BLAMED, f"expected {SYNC} and {SLOW} to fail, found {SYNC}"),
-        (set(), BLAMED, f"expected {SYNC} and {SLOW} to fail, found no test"),
+        (None, "This machine is too busy to show anything: no step could be timed."),
         (
-            {SAME, SYNC, SLOW},
-            BLAMED,
-            f"expected {SYNC} and {SLOW} to fail, found {SYNC} and {SLOW} and {SAME}",
+            5.73,
+            (
+                "This machine is too busy to show anything: it would see slowdowns of "
+                "573 % or more."
+            ),
         ),
-        (
-            {SYNC, SLOW},
-            UNDECIDED,
-            f"expected {SLOW} to fail for step_ms, found inconclusive",
-        ),
-        (
-            {SYNC, SLOW},
-            PASSED_ITS_TIME,
-            f"expected {SLOW} to fail for step_ms, found pass",
-        ),
-        (
-            {SYNC, SLOW},
-            {**BLAMED, SYNC: {}},
-            f"expected {SYNC} to fail for syncs, found no verdict",
-        ),
+        (0.021, "Yes: it sees slowdowns of 2.1 % or more."),
     ],
 )
-def test_anything_else_ends_the_demo(
-    demo: ModuleType,
-    failed: set[str],
-    outcomes: Mapping[str, Mapping[str, set[str]]],
-    message: str,
+def test_what_needs_a_clock_first_says_whether_the_machine_is_quiet(
+    demo: ModuleType, smallest: float | None, sentence: str
 ) -> None:
-    results = demo.Results(failed=failed, outcomes=outcomes)
+    timed = importlib.import_module("demo_time")
+    noise = None if smallest is None else {"smallest": smallest}
 
-    with pytest.raises(demo.UnexpectedError) as caught:
-        demo.require(results, faults=demo.FAULTS)
+    percent = timed.acuity(json.dumps({"noise": noise}))
 
-    assert str(caught.value) == message
+    assert timed.verdict(percent) == sentence
 
 
 def test_no_example_counts_gpus_because_a_rank_sees_its_own_alone() -> None:

@@ -30,6 +30,7 @@ from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import encode
 from ..model.environment import AS_INSTALLED
+from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import Overlay
 from ..sharing.processes import PASSIVE
@@ -104,11 +105,11 @@ def send_progress_seldom(*texts: str) -> None:
         send_progress(*texts)
 
 
-DYNAMO: Final = "torch._dynamo"
+OF_COMPILER: Final = "torch._dynamo"
 
 HEAVY_MODULES: Final = (
     "torch",
-    DYNAMO,
+    OF_COMPILER,
     "torch.profiler",
     "pytest_gpuperf.devices.cpu.device",
     "pytest_gpuperf.devices.cuda.device",
@@ -124,15 +125,15 @@ def preloaded_for(kind: DeviceKind | None) -> tuple[str, ...]:
     """Return the modules that each process needs which measures on *kind*."""
     if kind is DeviceKind.SCRIPTED:
         return ()
-    if kind is not DeviceKind.PRETEND:
+    if kind is None or kind.has(Capability.CLOCK):
         return HEAVY_MODULES
-    others = (name for name in HEAVY_MODULES if name != DYNAMO)
+    others = (name for name in HEAVY_MODULES if name != OF_COMPILER)
     return (*others, "pytest_gpuperf.devices.pretend.gpu")
 
 
 def variables_for(kind: DeviceKind | None) -> Mapping[str, str]:
     """Return the variables of processes that measure on *kind*."""
-    return PASSIVE if kind is DeviceKind.PRETEND else {}
+    return {} if kind is None or kind.has(Capability.CLOCK) else PASSIVE
 
 
 HASH_SEED: Final = "PYTHONHASHSEED"

@@ -25,7 +25,7 @@ from .patches import Suspended
 from .patches import when_loaded
 
 
-DYNAMO: Final = "torch._dynamo"
+LATE_MODULE: Final = "torch._dynamo"
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def late_dynamo(suspended: Suspended) -> Iterator[None]:
     """Do without dynamo until a program loads it, and hide the patches from it then."""
     with ExitStack() as undo:
         without = undo.enter_context(ExitStack())
-        if DYNAMO not in sys.modules:
+        if LATE_MODULE not in sys.modules:
             without.enter_context(_stepping_without())
             without.enter_context(_calling_without())
 
@@ -41,7 +41,7 @@ def late_dynamo(suspended: Suspended) -> Iterator[None]:
             without.close()
             undo.enter_context(eager())
 
-        undo.enter_context(when_loaded(DYNAMO, run_eagerly, suspended))
+        undo.enter_context(when_loaded(LATE_MODULE, run_eagerly, suspended))
         yield
 
 

@@ -42,7 +42,7 @@ def blame_texts(changes: Sequence[LineChange], most: int = LINES_OF_PAGE) -> lis
     return shown
 
 
-LOOPED: Final = 8
+LOOPED: Final = 16
 """Times as often as before, from which on a line that runs an operation is a loop."""
 
 
