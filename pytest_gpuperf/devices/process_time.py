@@ -169,22 +169,30 @@ def _queue_times(members: Collection[Path]) -> tuple[float, float]:
     return 0.0, 0.0
 
 
+FRESH_SECONDS: Final = 0.05
+"""For so long a reading of /proc holds, which takes up to milliseconds."""
+
+
 class OwnClock:
     """The wall clock, less the time in which this process was kept off the cores."""
 
     def __init__(self) -> None:
         self._began_ns = HostClock.wall_ns()
         self._before = time_of_family(os.getpid()) or FamilyTime()
+        self._read_s = self._spent_s = 0.0
 
     def now_ns(self) -> int:
-        """Read it; it costs some files of /proc."""
+        """Read it."""
         return self._began_ns + round(1e9 * self.seconds())
 
     def seconds(self) -> float:
         """Return how long it has run since it was made."""
         wall_s = (HostClock.wall_ns() - self._began_ns) / 1e9
-        used = time_of_family(os.getpid())
-        return used.since(self._before).spent_s(wall_s) if used else wall_s
+        if wall_s - self._read_s > FRESH_SECONDS:
+            used = time_of_family(os.getpid())
+            self._read_s = wall_s
+            self._spent_s = used.since(self._before).spent_s(wall_s) if used else wall_s
+        return self._spent_s + wall_s - self._read_s
 
 
 # So many seconds for a process, of its own time.

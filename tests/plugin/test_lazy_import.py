@@ -142,3 +142,17 @@ def test_the_package_itself_is_cheap_to_import(bare: ScriptedProject) -> None:
     result = bare.pytester.run(sys.executable, "-c", code)
 
     assert result.outlines == ["[]"]
+
+
+@pytest.mark.parametrize("update", [(), ("--gpuperf-update=all",)])
+def test_a_suite_without_measured_tests_imports_nothing_heavy(
+    bare: ScriptedProject, update: tuple[str, ...]
+) -> None:
+    bare.file("def test_plain(): pass\n")
+
+    result = bare.pytester.runpytest_subprocess(
+        "-q", "--gpuperf", "--gpuperf-device=pretend", *update
+    )
+
+    assert result.ret == pytest.ExitCode.OK
+    assert imported(bare).isdisjoint(HEAVY)

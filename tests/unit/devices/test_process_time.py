@@ -12,6 +12,7 @@ import pytest
 
 from pytest_gpuperf.devices import process_time
 from pytest_gpuperf.devices.host_clock import HostClock
+from pytest_gpuperf.devices.process_time import FRESH_SECONDS
 from pytest_gpuperf.devices.process_time import LEAST_LOOK_SECONDS
 from pytest_gpuperf.devices.process_time import FamilyTime
 from pytest_gpuperf.devices.process_time import OwnClock
@@ -230,6 +231,19 @@ def test_its_own_clock_stands_while_it_has_no_core(
     monkeypatch.setattr(process_time, "time_of_family", lambda _: next(readings))
 
     assert OwnClock().now_ns() == pytest.approx((5 + own_s) * 1e9)
+
+
+def test_its_own_clock_runs_between_two_readings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    walls = iter(round(s * 1e9) for s in (5.0, 15.0, 15.0 + FRESH_SECONDS / 2))
+    readings = iter([None, used(2.0, 8.0)])
+    monkeypatch.setattr(HostClock, "wall_ns", lambda: next(walls))
+    monkeypatch.setattr(process_time, "time_of_family", lambda _: next(readings))
+    clock = OwnClock()
+
+    assert clock.seconds() == pytest.approx(2.0)
+    assert clock.seconds() == pytest.approx(2.0 + FRESH_SECONDS / 2)
 
 
 def test_a_process_that_ends_in_time_is_waited_for() -> None:
