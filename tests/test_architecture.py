@@ -399,12 +399,12 @@ MOST_CODE: Final = {
     "": 573,  # a soft start, quarantines, slow runs in a row
     "baselines": 1032,  # operations of the shards that are merged
     "cli": 2838,  # operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
-    "compare_commits": 1860,  # how many pairs it took
+    "compare_commits": 1862,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 1044,  # records of what steps train, for another process
     "devices": 2394,  # the time of a process, whatever else computes
     "devices.cpu": 766,
     "devices.cuda": 946,
-    "devices.pretend": 7187,  # no dynamo where nothing is compiled
+    "devices.pretend": 7192,  # no dynamo where nothing is compiled; a clock of the process
     "distributed": 1065,  # ranks are ended by their own time
     "environments": 410,  # the releases of a package
     "history": 472,
@@ -418,8 +418,8 @@ MOST_CODE: Final = {
     "report.html": 1225,  # a soft start, quarantines, slow runs in a row
     "report.json": 481,  # --json of seven more commands
     "report.screen": 2578,  # what to do about a loop; a soft start, quarantines, slow runs in a row
-    "runner": 3217,  # what a server needs to import where nothing is timed; a soft start, quarantines, slow runs in a row
-    "sharing": 297,  # how every process is started, and signals
+    "runner": 3221,  # ends by own time; what a server needs to import where nothing is timed; a soft start, quarantines, slow runs in a row
+    "sharing": 300,  # how every process is started, and signals
     "trainers": 467,
     "worker": 1487,  # trackers that name a run; a soft start, quarantines, slow runs in a row
 }
