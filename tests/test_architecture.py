@@ -401,7 +401,7 @@ MOST_CODE: Final = {
     "cli": 2838,  # operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
     "compare_commits": 1862,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 1044,  # records of what steps train, for another process
-    "devices": 2394,  # the time of a process, whatever else computes
+    "devices": 2395,  # the time of a process, whatever else computes
     "devices.cpu": 766,
     "devices.cuda": 946,
     "devices.pretend": 7192,  # no dynamo where nothing is compiled; a clock of the process

@@ -206,6 +206,9 @@ def now_s() -> float:
     return HostClock.wall_ns() / 1e9
 
 
+BUSY_FROM: Final = 3
+"""Part of the time: a wait for a core is not counted before it is over."""
+
 WHOLE_FROM: Final = 9.95
 """Seconds of which no tenths are said."""
 
@@ -216,8 +219,8 @@ TimeOfFamily = Callable[[int], FamilyTime | None]
 class UsedTime:
     """What processes had used when their patience was over: ``cpu_s`` of ``wall_s``.
 
-    They were ``idle`` if none of them computed for half of the time that counted. The CPU
-    time is ``None`` where nobody counts it.
+    They were ``idle`` if none of them computed for a third of the time that counted. The
+    CPU time is ``None`` where nobody counts it.
     """
 
     wall_s: float
@@ -269,7 +272,7 @@ class Patience:
             self.due = now + max(self.seconds - spent_s, LEAST_LOOK_SECONDS)
             return None
         cpu_s = sum(time.cpu_s for time in used) if used else None
-        idle = all(time.cpu_s < spent_s / 2 for time in used)
+        idle = all(time.cpu_s < spent_s / BUSY_FROM for time in used)
         return UsedTime(wall_s=wall_s, cpu_s=cpu_s, idle=idle)
 
     def _used(self, pids: Collection[int]) -> Iterator[FamilyTime]:

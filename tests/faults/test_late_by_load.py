@@ -27,7 +27,7 @@ pytestmark = [
     ),
 ]
 
-SECONDS = 0.5
+SECONDS = 1.0
 
 BURNERS = 3
 
@@ -120,7 +120,7 @@ def test_what_takes_three_times_as_long_because_of_others_is_waited_for(
 ) -> None:
     core = min(os.sched_getaffinity(0))
     with burning(core):
-        needed = job("compute_on_a_busy_core", core=core, cpu_s=0.8 * 2 * SECONDS)
-        took_s = server.run(needed, 2 * SECONDS)
+        needed = job("compute_on_a_busy_core", core=core, cpu_s=0.8 * SECONDS)
+        took_s = server.run(needed, SECONDS)
 
-    assert took_s > 2 * SECONDS
+    assert took_s > SECONDS
