@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from dataclasses import replace
 from enum import Enum
 from pathlib import Path
 from subprocess import DEVNULL
+from threading import Event
 from typing import TYPE_CHECKING
 from typing import Any
 from typing import Final
@@ -46,6 +48,8 @@ from ..sharing.processes import terminations_passed_on
 from ..worker import draws
 from . import RANK_LAUNCHERS
 from .json_option import STANDARD_ERROR
+from .progress import elapsed_shown
+from .progress import standard_error
 from .script import Loaded
 from .script import Program
 from .script import check_script
@@ -182,6 +186,13 @@ class ScriptRequest:
     relocation: Relocation | None = None
     packages: Overlay = AS_INSTALLED
 
+    @property
+    def doing(self) -> str:
+        """What is going on while it runs."""
+        return (
+            f"{self.program.name}{f' with {self.saving.value}' if self.saving else ''}"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptAnswer:
@@ -220,7 +231,8 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
     variables = {**PASSIVE, **(streams.pop("env", None) or os.environ)}
     # Ctrl-C reaches both processes: the child ends as its own code decides, and its
     # exit code is passed on.
-    with interrupts_left_to_child():
+    line = standard_error(f"{request.asked.value}: {request.doing}")
+    with interrupts_left_to_child(), elapsed_shown(line, Event()):
         code, answer = spawn(
             "pytest_gpuperf.cli.script_process:be_program",
             request,
@@ -243,12 +255,17 @@ def unfinished(program: Program, code: int) -> str:
     )
 
 
+NO_NUMPY: Final = "Failed to initialize NumPy"
+"""How torch, when it is imported, warns of an optional package that is not there."""
+
+
 def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
     """Run the program of a ``ScriptRequest``, watched, until this process ends."""
     request = decode(ScriptRequest, raw)
     if request.relocation is not None:
         relocate(request.relocation)
     hide(request.packages.hidden, request.packages.without)
+    warnings.filterwarnings("ignore", NO_NUMPY, UserWarning)
     undo = ExitStack()
     gpu = undo.enter_context(pretend_gpu(request.root, values=request.values))
     found = WATCHES[request.asked](request, gpu, undo)

@@ -329,6 +329,29 @@ def test_an_audit_imports_less_of_torch_than_the_script_does_by_itself(
     ]
 
 
+WITHOUT_NUMPY = """\
+import warnings
+import torch
+
+warnings.warn("Failed to initialize NumPy: No module named 'numpy' (Triggered ...)")
+warnings.warn("NumPy is old")
+torch.ones(1, device="cuda")
+"""
+
+
+@with_torch
+def test_what_torch_warns_of_at_its_import_without_numpy_is_not_shown(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", WITHOUT_NUMPY)
+
+    assert main(["audit", "train.py"]) == 0
+
+    errors = capfd.readouterr().err
+    assert "Failed to initialize" not in errors
+    assert "NumPy is old" in errors
+
+
 COMPILER = """\
 import torch
 
