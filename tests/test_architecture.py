@@ -398,7 +398,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 573,  # a soft start, quarantines, slow runs in a row
     "baselines": 1032,  # operations of the shards that are merged
-    "cli": 2838,  # operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
+    "cli": 2888,  # what takes seconds says what it is at; operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
     "compare_commits": 1862,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 1044,  # records of what steps train, for another process
     "devices": 2395,  # the time of a process, whatever else computes

@@ -104,7 +104,7 @@ def run_in(
         text=True,
         check=False,
         preexec_fn=first,
-        timeout=1800 if whole else 300,
+        timeout=5000 if whole else 1200,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 600.0
 
 
 class Witness:

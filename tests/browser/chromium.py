@@ -34,7 +34,7 @@ OPTIONS: Final = (
     "--remote-debugging-pipe",
 )
 
-PATIENCE_SECONDS: Final = 120.0
+PATIENCE_SECONDS: Final = 600.0
 
 Message = dict[str, Any]
 

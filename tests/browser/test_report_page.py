@@ -342,7 +342,9 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
         pytest.skip("no npm to fetch axe-core with")
     command = ("npm", "pack", "--silent", AXE)
     try:
-        subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=90)
+        subprocess.run(
+            command, cwd=folder, check=True, capture_output=True, timeout=600
+        )
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired):
         pytest.skip("axe-core cannot be fetched from the npm registry")
     (archive,) = folder.glob("*.tgz")

@@ -45,12 +45,19 @@ from torches import pinned_torch
 from torches import prepare
 from torches import wanted_torch
 
+from pytest_gpuperf.devices.process_time import patience_for
+from pytest_gpuperf.sharing.processes import PASSIVE
+from pytest_gpuperf.sharing.processes import kill_group
+
 
 ROOT: Final = Path(__file__).parents[2]
 
 PART_SECONDS: Final = 1000
 FOLDER_SECONDS: Final = 3000
-"""For a folder of examples where all of them are run: others may use the machine too."""
+"""For a folder of examples where all of them are run."""
+
+GPU_SCRIPT_SECONDS: Final = 3000
+"""The script of a GPU is ended by the wall clock, as a GPU is had by the minute."""
 
 SHOWN_LINES: Final = 5
 
@@ -125,6 +132,8 @@ def environment(out: Path) -> dict[str, str]:
     return {
         **os.environ,
         "CLOCK": " ".join(virtual_clock(out)),
+        # Kernels are computed on the CPU, beside others.
+        **PASSIVE,
         "LD_LIBRARY_PATH": str(out / "libs"),
         "PYTEST_ADDOPTS": "--numprocesses 2",  # a crash ends one test and not all
         "PYTHON": sys.executable,
@@ -184,27 +193,31 @@ def run_pytest(
 ) -> int:
     """Run it, on the virtual clock where *is_virtual*; keep and show what it prints, and return its status.
 
-    It is ended after so many *seconds*, and what it took of the CPU is shown.
+    It is ended after so many *seconds* of its own time, and what it took of the CPU is shown.
     """
     program = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-q", "-ra"]
-    limit = [shutil.which("timeout") or "timeout", str(seconds)]
     before = cpu_seconds()
     clock = virtual_clock(out) if is_virtual else []
     virtual = [shutil.which("env") or "env", "-u", "CI", *clock]
-    done = subprocess.run(
-        [*limit, *virtual, *program, "--color=no", *options],
-        cwd=ROOT,
-        env=environment(out) | (settings or {}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    (out / "results").mkdir(exist_ok=True)
-    (out / "results" / f"{name}.txt").write_text(done.stdout, encoding="utf-8")
+    printed = out / "results" / f"{name}.txt"
+    printed.parent.mkdir(exist_ok=True)
+    with printed.open("wb") as output:
+        process = subprocess.Popen(
+            [*virtual, *program, "--color=no", *options],
+            cwd=ROOT,
+            env=environment(out) | (settings or {}),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        if used := patience_for(seconds).outlasted_by(process):
+            kill_group(process.pid)
+            print(f"{name}: ended, it {used}")  # noqa: T201
+        code = process.wait()
+    lines = printed.read_text(encoding="utf-8", errors="replace").splitlines()
     head = f"== {name}: {cpu_seconds() - before:.0f} s of CPU time"
-    print(head, *done.stdout.splitlines()[-SHOWN_LINES:], sep="\n")  # noqa: T201
-    return done.returncode
+    print(head, *lines[-SHOWN_LINES:], sep="\n")  # noqa: T201
+    return code
 
 
 def cpu_seconds() -> float:
@@ -223,10 +236,17 @@ def run_gpu_script(out: Path) -> dict[str, int]:
     """Run its parts, unpack what they leave, and return their exit status by name."""
     results = out / "results"
     named = [word for part in PARTS for word in ("--part", part)]
-    limits = ["--minutes", str(len(PARTS) * PART_SECONDS / 60)]
+    limits = ["--minutes", str(len(PARTS) * GPU_SCRIPT_SECONDS / 60)]
     script = [shutil.which("bash") or "bash", str(ROOT / "benchmarks" / "gpu.sh")]
     subprocess.run(
-        [*script, *named, *limits, f"--limit={PART_SECONDS}", "--out", str(results)],
+        [
+            *script,
+            *named,
+            *limits,
+            f"--limit={GPU_SCRIPT_SECONDS}",
+            "--out",
+            str(results),
+        ],
         env=environment(out),
         check=False,
     )

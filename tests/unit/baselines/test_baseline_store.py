@@ -281,7 +281,7 @@ def test_processes_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
         for name in "ab"
     ]
 
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=600) for writer in writers] == [0, 0]
     assert read(tmp_path, H200) == holding(
         **{f"{name}{n}": n for name in "ab" for n in range(20)}
     )

@@ -26,7 +26,7 @@ pytest.importorskip("torch")
 
 Launches = Callable[[int], Launch]
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 600.0
 
 
 @pytest.fixture
