@@ -85,6 +85,16 @@ def default_kind() -> DeviceKind:
     return DeviceKind.CUDA if torch.cuda.is_available() else DeviceKind.PRETEND
 
 
+def kind_without_torch() -> DeviceKind | None:
+    """Return the default device if that is clear before torch is imported.
+
+    A driver that knows no GPU leaves the simulated one; else torch decides.
+    """
+    from .cuda.nvml import gpu_count
+
+    return None if gpu_count() else DeviceKind.PRETEND
+
+
 def torch_device_for_plain_runs() -> str:
     """Return the device of an unmeasured step: ``cuda`` if there is one, else ``cpu``."""
     import torch

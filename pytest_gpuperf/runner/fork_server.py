@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ..devices import kind_without_torch
 from ..devices.host_clock import HostClock
 from ..devices.process_time import Patience
 from ..devices.process_time import UsedTime
@@ -122,18 +123,23 @@ imports torch._dynamo."""
 
 
 def preloaded_for(kind: DeviceKind | None) -> tuple[str, ...]:
-    """Return the modules that each process needs which measures on *kind*."""
+    """Return the modules that each process needs which measures on *kind*, or by default."""
     if kind is DeviceKind.SCRIPTED:
         return ()
-    if kind is None or kind.has(Capability.CLOCK):
+    if _may_time(kind):
         return HEAVY_MODULES
     others = (name for name in HEAVY_MODULES if name != OF_COMPILER)
     return (*others, "pytest_gpuperf.devices.pretend.gpu")
 
 
 def variables_for(kind: DeviceKind | None) -> Mapping[str, str]:
-    """Return the variables of processes that measure on *kind*."""
-    return {} if kind is None or kind.has(Capability.CLOCK) else PASSIVE
+    """Return the variables of processes that measure on *kind*, or by default."""
+    return {} if _may_time(kind) else PASSIVE
+
+
+def _may_time(kind: DeviceKind | None) -> bool:
+    known = kind or kind_without_torch()
+    return known is None or known.has(Capability.CLOCK)
 
 
 HASH_SEED: Final = "PYTHONHASHSEED"

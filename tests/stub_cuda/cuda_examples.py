@@ -16,6 +16,7 @@ ALL_FOLDERS: Final = (
     "distributed",
     *FOLDERS,
     "formats",
+    "gate",
     "graphs",
     "host_to_device",
     "inference",

@@ -9,6 +9,7 @@ import sys
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -100,20 +101,33 @@ def test_a_folder_that_fails_is_shown_and_makes_all_of_them_fail(
 def test_a_folder_of_all_examples_has_longer_than_a_part(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where others use the machine, one folder took longer than a part may."""
-    limits: list[str] = []
-
-    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
-        limits.append(command[1])
-        return subprocess.CompletedProcess(command, 0, stdout="1 passed")
-
+    limits: list[float] = []
+    quiet = SimpleNamespace(outlasted_by=lambda _: None)
+    passed = SimpleNamespace(pid=0, wait=lambda: 0)
     monkeypatch.setattr("resource.setrlimit", lambda *_: None)
-    monkeypatch.setattr("subprocess.run", run)
+    monkeypatch.setattr("subprocess.Popen", lambda *_, **__: passed)
+    monkeypatch.setattr(check, "patience_for", lambda s: limits.append(s) or quiet)
 
     assert check.run_all_examples(tmp_path) == 0
-    assert set(limits) == {str(check.FOLDER_SECONDS)}
+    assert set(limits) == {check.FOLDER_SECONDS}
     assert check.FOLDER_SECONDS > check.PART_SECONDS
     assert "== examples-memory: 0 s of CPU time" in capsys.readouterr().out
+
+
+def test_a_part_that_outlasts_its_own_time_is_killed_and_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed: list[int] = []
+    late = SimpleNamespace(outlasted_by=lambda _: "used 9 s of CPU in 12 s")
+    monkeypatch.setattr(
+        "subprocess.Popen", lambda *_, **__: SimpleNamespace(pid=7, wait=lambda: -9)
+    )
+    monkeypatch.setattr(check, "patience_for", lambda _: late)
+    monkeypatch.setattr(check, "kill_group", killed.append)
+
+    assert check.run_pytest("laws", tmp_path, []) == -9
+    assert killed == [7]
+    assert "laws: ended, it used 9 s of CPU in 12 s\n" in capsys.readouterr().out
 
 
 def test_the_record_of_all_folders_has_their_results_and_claims() -> None:
