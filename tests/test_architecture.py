@@ -418,7 +418,7 @@ MOST_CODE: Final = {
     "report.html": 1225,  # a soft start, quarantines, slow runs in a row
     "report.json": 481,  # --json of seven more commands
     "report.screen": 2578,  # what to do about a loop; a soft start, quarantines, slow runs in a row
-    "runner": 3221,  # ends by own time; what a server needs to import where nothing is timed; a soft start, quarantines, slow runs in a row
+    "runner": 3224,  # ends by own time; what a server needs to import where nothing is timed; a soft start, quarantines, slow runs in a row
     "sharing": 300,  # how every process is started, and signals
     "trainers": 467,
     "worker": 1487,  # trackers that name a run; a soft start, quarantines, slow runs in a row
