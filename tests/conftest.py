@@ -8,8 +8,10 @@ import os
 import pkgutil
 import signal
 import tempfile
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
+from threading import TIMEOUT_MAX
 
 import pytest
 from everyday import everyday
@@ -18,6 +20,7 @@ from scripted_project import ScriptedProject
 from warm_servers import warm_servers
 
 import pytest_gpuperf
+from pytest_gpuperf.cli import progress
 
 
 __all__ = ["warm_servers"]
@@ -105,6 +108,14 @@ def project(
     made = ScriptedProject(pytester)
     made.script({"*": {"step_ms": 10.0}})
     return made
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quiet_commands() -> Iterator[None]:
+    """Write no line of progress to a log: it would depend on how busy the machine is."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(progress, "FIRST_LOG_SECONDS", TIMEOUT_MAX)
+        yield
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

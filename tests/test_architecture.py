@@ -398,13 +398,13 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 573,  # a soft start, quarantines, slow runs in a row
     "baselines": 1032,  # operations of the shards that are merged
-    "cli": 2888,  # what takes seconds says what it is at; operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
+    "cli": 2905,  # what takes seconds says at which step it is; operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
     "compare_commits": 1862,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 1044,  # records of what steps train, for another process
     "devices": 2395,  # the time of a process, whatever else computes
     "devices.cpu": 766,
     "devices.cuda": 946,
-    "devices.pretend": 7192,  # no dynamo where nothing is compiled; a clock of the process
+    "devices.pretend": 7197,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1065,  # ranks are ended by their own time
     "environments": 410,  # the releases of a package
     "history": 472,
@@ -419,7 +419,7 @@ MOST_CODE: Final = {
     "report.json": 481,  # --json of seven more commands
     "report.screen": 2578,  # what to do about a loop; a soft start, quarantines, slow runs in a row
     "runner": 3224,  # ends by own time; what a server needs to import where nothing is timed; a soft start, quarantines, slow runs in a row
-    "sharing": 300,  # how every process is started, and signals
+    "sharing": 305,  # how every process is started, and signals; where a program is
     "trainers": 467,
     "worker": 1487,  # trackers that name a run; a soft start, quarantines, slow runs in a row
 }

@@ -8,38 +8,47 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import repeat
 from typing import Final
 
 
 TERMINAL_SECONDS: Final = 2.0
 """Until the line appears on a terminal, and between two changes of it."""
 
+FIRST_LOG_SECONDS: Final = 10.0
+"""Until the first line of a log, whose lines stay."""
+
 LOG_SECONDS: Final = 30.0
-"""The same of lines in a log, which stay."""
+"""Between two lines of a log."""
 
 
 class ElapsedLine:
     """Writes what is going on, and for how long: over and over, or as lines of a log."""
 
     def __init__(
-        self, doing: str, write: Callable[[str], object], *, is_terminal: bool
+        self,
+        doing: Callable[[], str],
+        write: Callable[[str], object],
+        *,
+        is_terminal: bool,
     ) -> None:
         self._doing = doing
         self._write = write
         self._is_terminal = is_terminal
         self._columns = 0
 
-    @property
-    def period_seconds(self) -> float:
-        """How often the line is due."""
-        return TERMINAL_SECONDS if self._is_terminal else LOG_SECONDS
+    def due_seconds(self) -> Iterator[float]:
+        """Yield the time until the line is due, and then between two of them."""
+        yield TERMINAL_SECONDS if self._is_terminal else FIRST_LOG_SECONDS
+        yield from repeat(TERMINAL_SECONDS if self._is_terminal else LOG_SECONDS)
 
     def show(self, seconds: float) -> None:
         """Say that it has taken so many *seconds*."""
-        text = f"gpuperf: {self._doing}, {seconds:.0f} s"
-        self._columns = len(text)
+        text = f"gpuperf: {self._doing()}, {seconds:.0f} s"
+        over = text.ljust(self._columns)
+        self._columns = len(over)
         # What the program itself prints begins at the left, over this line.
-        self._write(f"{text}\r" if self._is_terminal else f"{text}\n")
+        self._write(f"{over}\r" if self._is_terminal else f"{text}\n")
 
     def erase(self) -> None:
         """Leave an empty line of a terminal for others to write on."""
@@ -57,7 +66,8 @@ def elapsed_shown(
     start = now()
 
     def follow() -> None:
-        while not is_over.wait(line.period_seconds):
+        due = line.due_seconds()
+        while not is_over.wait(next(due)):
             line.show(now() - start)
 
     thread = threading.Thread(target=follow, name="gpuperf-progress", daemon=True)
@@ -70,7 +80,7 @@ def elapsed_shown(
         line.erase()
 
 
-def standard_error(doing: str) -> ElapsedLine:
+def standard_error(doing: Callable[[], str]) -> ElapsedLine:
     """Return the line of a command on its standard error."""
 
     def write(text: str) -> None:

@@ -29,6 +29,7 @@ from ..devices.own_code import checkout_of
 from ..devices.pretend import pretend_gpu
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..files import scratch_folder
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.environment import AS_INSTALLED
@@ -42,6 +43,7 @@ from ..runner.relocation import relocate
 from ..sharing.processes import PASSIVE
 from ..sharing.processes import Reply
 from ..sharing.processes import interrupts_left_to_child
+from ..sharing.processes import shared_numbers
 from ..sharing.processes import shell_code
 from ..sharing.processes import spawn
 from ..sharing.processes import terminations_passed_on
@@ -174,7 +176,8 @@ class ScriptRequest:
 
     Of its memory ``steps`` are as many as are run at most, ``saving`` is what is done about
     memory in the program's place; ``values`` is that of ``pretend_gpu``. As one side of a
-    comparison it has another copy of the project, and other ``packages``.
+    comparison it has another copy of the project, and other ``packages``. The file
+    ``whereabouts`` has the numbers of ``doing``.
     """
 
     program: Program
@@ -185,13 +188,20 @@ class ScriptRequest:
     saving: Saving | None = None
     relocation: Relocation | None = None
     packages: Overlay = AS_INSTALLED
+    whereabouts: str = ""
 
-    @property
-    def doing(self) -> str:
-        """What is going on while it runs."""
-        return (
-            f"{self.program.name}{f' with {self.saving.value}' if self.saving else ''}"
-        )
+    def doing(self, step: int, ops: int) -> str:
+        """Say what is going on in *step*, if that is not 0, else after *ops* operations."""
+        saving = f" with {self.saving.value}" if self.saving else ""
+        where = f", {ops:,} operations" if ops else ""
+        if step:
+            where = f", step {step}"
+            where += f" of {self.steps}" if self.asked is Asked.MEMORY else ""
+        return f"{self.asked.value}: {self.program.name}{saving}{where}"
+
+    def shared_whereabouts(self) -> memoryview[int]:
+        """Return the step and the operations, as the program counts them."""
+        return shared_numbers(Path(self.whereabouts), 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,16 +241,19 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
     variables = {**PASSIVE, **(streams.pop("env", None) or os.environ)}
     # Ctrl-C reaches both processes: the child ends as its own code decides, and its
     # exit code is passed on.
-    line = standard_error(f"{request.asked.value}: {request.doing}")
-    with interrupts_left_to_child(), elapsed_shown(line, Event()):
-        code, answer = spawn(
-            "pytest_gpuperf.cli.script_process:be_program",
-            request,
-            python=request.packages.python or sys.executable,
-            meanwhile=terminations_passed_on,
-            env=variables,
-            **streams,
-        )
+    with scratch_folder() as folder, interrupts_left_to_child():
+        request = replace(request, whereabouts=str(Path(folder, "whereabouts")))
+        numbers = request.shared_whereabouts()
+        line = standard_error(lambda: request.doing(*numbers))
+        with elapsed_shown(line, Event()):
+            code, answer = spawn(
+                "pytest_gpuperf.cli.script_process:be_program",
+                request,
+                python=request.packages.python or sys.executable,
+                meanwhile=terminations_passed_on,
+                env=variables,
+                **streams,
+            )
     found = decode(ScriptAnswer, answer or {})
     if found.refusal is not None:
         raise UsageError(found.refusal, ErrorId.GP110)
@@ -298,6 +311,7 @@ def _audited(request: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
     gc.freeze()
     program = ProgramAudit(gpu)
     undo.callback(program.close)
+    program.live.whereabouts = request.shared_whereabouts()
     if request.relocation is not None:  # as one side: which lines run other operations?
         gpu.recorder.locates_work = True
         undo.enter_context(gpu.recorder.log.following_modules())
@@ -314,6 +328,7 @@ def _remembered(request: ScriptRequest, _: PretendGpu, undo: ExitStack) -> Found
 
     gc.freeze()
     memory = undo.enter_context(watching_program(request.root, request.steps))
+    memory.live.whereabouts = request.shared_whereabouts()
 
     def found() -> ScriptAnswer:
         from ..measure.forecast_savings import forecast_of_program

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from contextlib import nullcontext
 from contextlib import suppress
 from importlib import import_module
+from mmap import mmap
 from pathlib import Path
 from subprocess import Popen
 from subprocess import TimeoutExpired
@@ -104,6 +105,19 @@ def resolved(entry: str) -> Callable[..., Any]:
     module, _, name = entry.partition(":")
     function: Callable[..., Any] = getattr(import_module(module), name)
     return function
+
+
+def shared_numbers(path: Path, count: int) -> memoryview[int]:
+    """Return *count* numbers, zeros at first, that all who ask for *path* share.
+
+    A process counts in them for another one without a thread or a stream.
+    """
+    with path.open("a+b") as file:
+        file.truncate(count * NUMBER_BYTES)
+        return memoryview(mmap(file.fileno(), count * NUMBER_BYTES)).cast("q")
+
+
+NUMBER_BYTES: Final = 8
 
 
 def write_json(path: Path, answer: object) -> None:

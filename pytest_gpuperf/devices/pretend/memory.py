@@ -198,7 +198,8 @@ class LiveMemory:
     ``device`` gives the storages, as long as it has *room*. ``several_streams`` says
     that more than one stream took memory, ``is_emptied`` that the code has emptied the
     cache, ``at_outputs`` what the kernel that runs takes
-    beside its outputs.
+    beside its outputs. ``whereabouts`` are the number of a program's step that runs, 0 if
+    none is known, and that of the operations so far.
     """
 
     def __init__(
@@ -207,6 +208,7 @@ class LiveMemory:
         self.device = DeviceMemory(room)
         self.events: list[MemoryEvent] = []
         self.op = ""
+        self.whereabouts: list[int] | memoryview[int] = [0, 0]
         self.site: Callable[[], Site] | None = None
         self.now_bytes = 0
         self.peak_bytes = 0
@@ -284,6 +286,7 @@ class LiveMemory:
         Backward has a thread of its own.
         """
         self.op = op
+        self.whereabouts[1] += 1
         node = current_node()
         self._follow(node)
         if multiplies:

@@ -376,6 +376,7 @@ class ProgramMemory(WatchedProgram):
             # catches by accident can end that, and a SystemExit ends it without a
             # traceback.
             raise EnoughSteps(0)
+        self.live.whereabouts[0] = self.steps + 1
         if self.steps >= STEADY_WATCHED_STEPS:
             self._lookout = Lookout(self.live, self._root, self.memories()[-1])
         return True

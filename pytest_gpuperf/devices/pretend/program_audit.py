@@ -47,7 +47,7 @@ class ProgramAudit:
 
     A step ends with an optimizer's ``step()``, else with a backward, else with the next
     batch of a ``DataLoader``, else with a turn of a loop that does something on the GPU.
-    A program of a single step does not show the difference.
+    A program of a single step does not show the difference. ``live`` is its memory.
     """
 
     def __init__(self, gpu: PretendGpu) -> None:
@@ -58,6 +58,7 @@ class ProgramAudit:
         from .memory_watch import FirstSteps
 
         self._first = FirstSteps(gpu.recorder.root)
+        self.live = self._first.live
         self._steps = ProgramSteps(gpu.recorder.root, self._begun)
         self._collections = Collections(gpu.recorder.root)
         self._recorder.of_program = True
@@ -100,6 +101,7 @@ class ProgramAudit:
     def _begun(self, mark: StepMark, number: int) -> None:
         self._recorder.begin_step(number)
         self._first.begin(mark, number)
+        self.live.whereabouts[0] = number + 1
 
     def _happened(self) -> None:
         # What another mark ends needs no loop, and looking costs time.
