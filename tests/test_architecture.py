@@ -40,7 +40,7 @@ LEVEL: Final = {
     "baselines": 4,
     "measure": 4,
     "report": 4,
-    "devices": 3,
+    "devices": 2397,
     "environments": 3,
     "judge": 3,
     "marks": 3,
@@ -401,7 +401,7 @@ MOST_CODE: Final = {
     "cli": 2905,  # what takes seconds says at which step it is; operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
     "compare_commits": 1862,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 1044,  # records of what steps train, for another process
-    "devices": 2395,  # the time of a process, whatever else computes
+    "devices": 2397,  # the time of a process, whatever else computes
     "devices.cpu": 766,
     "devices.cuda": 946,
     "devices.pretend": 7197,  # where a program is; no dynamo where nothing is compiled; a clock of the process

@@ -17,6 +17,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -246,6 +247,8 @@ def _be_a_server(order: Mapping[str, Any], fds: Sequence[int]) -> NoReturn:
         os.chdir(order["cwd"])
         os.environ.clear()
         os.environ.update(order["env"])
+        # That of the test which started this zygote may be gone.
+        tempfile.tempdir = None
         sys.orig_argv[:] = order["argv"]
         sys.path[:] = order["search_path"]
         from pytest_gpuperf.runner.fork_server_process import main as serve
