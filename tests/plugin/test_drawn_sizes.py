@@ -36,11 +36,7 @@ DRAWN = ("torch", "system")
 
 
 @pytest.fixture
-def stored(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> ScriptedProject:
-    # The servers of these tests are warm ones, whose order of strings is this.
-    monkeypatch.setenv("PYTHONHASHSEED", "0")
+def stored(project: ScriptedProject) -> ScriptedProject:
     project.file(f"MORE = 0\n{STEPS}")
     gate(project, "--gpuperf-update=missing").assert_outcomes(passed=3)
     return project
