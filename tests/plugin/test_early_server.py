@@ -35,6 +35,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return start(kind)
 
     monkeypatch.setattr(fork_server, "measuring_server", counted)
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     return found
 
 
@@ -60,13 +61,8 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ],
 )
 def test_no_server_starts_where_nothing_is_measured(
-    project: ScriptedProject,
-    starts: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    source: str,
-    arguments: tuple[str, ...],
+    project: ScriptedProject, starts: list[str], source: str, arguments: tuple[str, ...]
 ) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     project.file(source)
 
     project.run(*arguments)
@@ -87,13 +83,8 @@ def test_no_server_starts_where_nothing_is_measured(
     ],
 )
 def test_one_server_starts_where_something_is(
-    project: ScriptedProject,
-    starts: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    source: str,
-    arguments: tuple[str, ...],
+    project: ScriptedProject, starts: list[str], source: str, arguments: tuple[str, ...]
 ) -> None:
-    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
     project.file(source)
 
     project.run(*arguments)
