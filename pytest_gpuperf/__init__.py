@@ -57,5 +57,8 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
 
             # Kept as a global: the next access finds it without calling this function.
             return globals().setdefault(name, allow_sync)  # scripts enter it each step
+        from .model.retired import refuse_retired
+
+        refuse_retired(f"gpuperf.{name}")
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

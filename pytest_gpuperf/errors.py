@@ -41,6 +41,7 @@ class ErrorId(Enum):
     GP115 = "Stored counts that cannot be read"
     GP116 = "A run that measures and watches"
     GP117 = "Consecutive runs without a history"
+    GP118 = "Name that was removed"
 
     # Marks, budgets and calls of the fixture.
     GP201 = "Unknown keyword of a mark"

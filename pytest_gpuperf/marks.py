@@ -16,6 +16,7 @@ import pytest
 
 from .errors import ErrorId
 from .errors import UsageError
+from .model.retired import refuse_retired
 
 
 if TYPE_CHECKING:
@@ -170,6 +171,8 @@ def check(item: pytest.Item) -> None:
     # Parsers are imported only for tests that have such a mark: every pytest run checks
     # every collected test.
     names = {mark.name for node in item.listchain() for mark in node.own_markers}
+    for name in names:
+        refuse_retired(name.replace("gpuperf_", "gpuperf.", 1))
     if BUDGET_MARK in names:
         budgets_of(item)
     if TOLERANCE_MARK in names:

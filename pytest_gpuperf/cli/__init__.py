@@ -20,6 +20,7 @@ from ..devices.preflight import own_version
 from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
+from ..model.retired import refuse_retired
 from ..visible import VisibleStream
 from ..visible import shows_colours
 
@@ -106,6 +107,8 @@ def _run(argv: Sequence[str]) -> int:
         # Only the parser of this command gets its arguments; declaring the others would
         # import their modules.
         name = next((word for word in own if word in COMMANDS), "")
+        for word in own:
+            refuse_retired(f"gpuperf {name} {word.partition('=')[0]}")
         arguments, unknown = _parser(name).parse_known_args(own)
         command = _command(arguments.command)
         rest = [*unknown, *passed_on]
@@ -153,6 +156,7 @@ def _parted(argv: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 def _refuse_unknown_command(own: Sequence[str]) -> None:
     """Raise ``UsageError`` that suggests what was meant, where the first word is no command."""
     name = own[0] if own else ""
+    refuse_retired(f"gpuperf {name}")
     if not name or name.startswith("-") or name in COMMANDS:
         return
     # Needed for an error only, and every command would pay for the import.

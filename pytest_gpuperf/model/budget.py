@@ -18,6 +18,7 @@ from .metric import Metric
 from .metrics import BUDGET_KEYWORDS
 from .metrics import FLOPS
 from .metrics import limited_by
+from .retired import refuse_retired
 from .units import Unit
 
 
@@ -163,6 +164,8 @@ def shown(value: object) -> str:
 def refuse_unknown(mark: str, keywords: Iterable[str], known: Sequence[str]) -> None:
     """Raise ``UsageError`` if *mark* has another of its *keywords* than those *known*."""
     unknown = sorted(set(keywords) - set(known))
+    for name in unknown:
+        refuse_retired(f"{name}=")
     if unknown:
         meant = {name: _meant(name, known) for name in unknown}
         names = ", ".join(

@@ -42,8 +42,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 # First: conftest files are loaded in this hook, and one may ask torch for a GPU.
 @pytest.hookimpl(tryfirst=True)
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
+def pytest_load_initial_conftests(
+    early_config: pytest.Config, parser: pytest.Parser, args: list[str]
+) -> None:
     """Pretend before conftest files look for a GPU, and silence ranks in time."""
+    if not {"-h", "--help"}.intersection(args):  # or the help would show them
+        options.register_retired_keys(parser)
     if options.is_watched(early_config) and options.runs_tests_here(early_config):
         from .watch import watch
 

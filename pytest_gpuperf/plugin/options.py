@@ -14,6 +14,8 @@ import pytest
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.retired import RETIRED
+from ..model.retired import refuse_retired
 
 
 if TYPE_CHECKING:
@@ -272,31 +274,36 @@ OPTIONS: Final = (
 )
 
 
-REMOVED_KEYS: Final = {
-    "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected, and "
-    "--gpuperf-ref compares with the code of another commit"
-}
-"""Ini keys that are no more, and what does their job. They go with the next release."""
+RETIRED_OPTIONS: Final = tuple(name for name in RETIRED if name.startswith("--"))
+RETIRED_KEYS: Final = tuple(name for name in RETIRED if name.startswith("gpuperf_"))
 
 
-def refuse_removed(config: pytest.Config) -> None:
-    """Raise ``UsageError`` if the project sets an ini key that is no more."""
-    for name, instead in REMOVED_KEYS.items():
-        if ini_value(config, name) is not None:
-            msg = f"ini key {name}: it was removed; {instead}"
-            raise UsageError(msg, ErrorId.GP101)
+def refuse_retired_settings(config: pytest.Config) -> None:
+    """Raise ``UsageError`` for an option or an ini key that is no more."""
+    for flag in RETIRED_OPTIONS:
+        if config.getoption(flag) is not None:
+            refuse_retired(flag)
+    for key in RETIRED_KEYS:
+        if ini_value(config, key) is not None:
+            refuse_retired(key)
 
 
 def register(parser: pytest.Parser) -> None:
     """Declare every option and every ini key."""
-    for name in REMOVED_KEYS:
-        parser.addini(name, "was removed", default=None)
     group = parser.getgroup("gpuperf", "GPU performance (all: gpuperf help options)")
     for option in OPTIONS:
         kind: Literal["bool"] | None = "bool" if option.metavar is None else None
         parser.addini(option.name, option.key_help, type=kind, default=None)
         if option.on_command_line:
             _add_option(group, option)
+    for flag in RETIRED_OPTIONS:
+        group.addoption(flag, nargs="?", const="", default=None, help=argparse.SUPPRESS)
+
+
+def register_retired_keys(parser: pytest.Parser) -> None:
+    """Declare the ini keys that are no more, so that they can be answered."""
+    for key in RETIRED_KEYS:
+        parser.addini(key, "was removed", default=None)
 
 
 def _add_option(group: pytest.OptionGroup, option: Option) -> None:

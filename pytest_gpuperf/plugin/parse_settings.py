@@ -43,7 +43,7 @@ from ..settings import refuse_in_ci
 from .mark_conflicts import refuse_blind
 from .options import OPTIONS
 from .options import ini_value
-from .options import refuse_removed
+from .options import refuse_retired_settings
 
 
 # Options by which a command line selects tests.
@@ -232,7 +232,7 @@ def missing_baseline(
 
 def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
     """Resolve option, ini key, default; raise ``UsageError`` for one that cannot be."""
-    refuse_removed(config)
+    refuse_retired_settings(config)
     value = resolver(config)
     ci = bool(environ.get("CI"))
     given = {o.field: value(o.name, None) for o in OPTIONS if o.field in FIELDS}

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from types import TracebackType
 from typing import Final
+from typing import NoReturn
 from typing import Protocol
 from typing import TypeVar
 from unittest import SkipTest
@@ -36,6 +37,7 @@ from ..model.budget import finite
 from ..model.budget import parse_budget
 from ..model.budget import shown
 from ..model.measurement import Measurement
+from ..model.retired import refuse_retired
 from ..trainers.handover import Steps
 from .call_result import Compared
 from .call_result import Prospect
@@ -85,6 +87,12 @@ class Gpuperf:
     def __init__(self, measurer: Measurer, item: pytest.Item) -> None:
         self._measurer = measurer
         self._item = item
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Say what does the job of a method that is no more."""
+        refuse_retired(f"gpuperf.{name}()")
+        msg = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(msg)
 
     def __call__(  # noqa: PLR0913  the step, and what its author says of it
         self,

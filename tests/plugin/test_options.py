@@ -341,15 +341,6 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             ),
         ),
         (
-            ["--override-ini=gpuperf_precision=2%"],
-            "",
-            (
-                "ini key gpuperf_precision: it was removed; `gpuperf doctor` and a refresh "
-                "say what can be detected, and --gpuperf-ref compares with the code of "
-                "another commit [GP101]"
-            ),
-        ),
-        (
             ["--gpuperf-inline", "--gpuperf-update=all", "--gpuperf-device=scripted"],
             "",
             (

@@ -1,0 +1,26 @@
+"""Names that are no more, and what does their job: each answers for one release.
+
+The table goes with the next release, and each row with it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import ErrorId
+from ..errors import UsageError
+
+
+RETIRED: Final = {
+    "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
+}
+"""What to do instead, by the name as it is typed: ``gpuperf COMMAND``, ``gpuperf COMMAND
+--option``, ``--gpuperf-option``, ``gpuperf_key``, ``gpuperf.mark``, ``gpuperf.method()``,
+``keyword=`` of a mark or a call."""
+
+
+def refuse_retired(name: str) -> None:
+    """Raise ``UsageError`` with what to do instead, if *name* is no more."""
+    if name in RETIRED:
+        msg = f"{name} was removed: {RETIRED[name]}"
+        raise UsageError(msg, ErrorId.GP118)
