@@ -17,7 +17,6 @@ from .model.environment import PRETEND_GIB
 from .model.environment import Capability
 from .model.environment import DeviceKind
 from .model.ranks import Launch
-from .model.run import CompileTiming
 
 
 ALLOWANCE: Final = "GPUPERF_ALLOW_CI_UPDATE"
@@ -109,7 +108,7 @@ class Settings:
     ``stored_on`` the devices that have baselines of the tests that a refresh names
     without a device.
 
-    ``compile_times`` asks how long each step compiles. ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
+    ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
     pending baselines, ``baselines`` the committed one, ``history`` the folder or URL
     that each run leaves a file in. Failures are warnings up to the day ``soft_until``, and
@@ -140,7 +139,6 @@ class Settings:
     history: str | None = None
     pretend_gib: float = PRETEND_GIB
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
-    compile_times: bool = False
     unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN
     launch: Launch | None = None
     repeated: tuple[str, ...] = ()
@@ -154,11 +152,6 @@ class Settings:
         """The last day on which failures are warnings; empty if they are none."""
         until = self.soft_until or ""
         return until if self.today <= until else ""
-
-    @property
-    def compile_timing(self) -> CompileTiming:
-        """Of which calls the compiler is timed."""
-        return CompileTiming.ALWAYS if self.compile_times else CompileTiming.ASKED
 
     def note_on(self, kind: DeviceKind) -> str:
         """Say what a run on the device that nobody named does not judge."""

@@ -121,7 +121,7 @@ class ScriptedDevice(MeasuringDevice):
     runs or a list with one per run; the last one is repeated: ``step_ms``, ``fetch_ms``
     (of a loader's batch; none by default), ``sentinel_ms`` (of each, or an object with
     one by the metric's name; none by default),
-    ``first_ms`` (the first step's), ``compile_s`` and ``compile_warm_s`` (none by default), ``growth`` (factor per step, for one that never
+    ``first_ms`` (the first step's), ``growth`` (factor per step, for one that never
     becomes steady), ``mem_mb``, ``peak`` (what is alive there: ``op``, ``phase``,
     ``at`` a line, ``mb`` by role, ``held`` by operation), ``syncs``, ``disturbance``,
     ``waiting`` (share of the time without a core), ``clock_mhz``, ``gpu`` (the
@@ -258,15 +258,6 @@ class ScriptedDevice(MeasuringDevice):
     def compiled(self, run: Callable[[], object] | None) -> CompiledCode | None:
         """Return ``None``: a script compiles nothing."""
         return None
-
-    @contextmanager
-    def compiling(self, caches: Path) -> Iterator[Callable[[], float]]:
-        """Lend the script's ``compile_s``, or ``compile_warm_s`` if *caches* has it."""
-        compiled = caches / "scripted"
-        name = "compile_warm_s" if compiled.exists() else "compile_s"
-        caches.mkdir(parents=True, exist_ok=True)
-        compiled.touch()
-        yield lambda: float(self._value(name, 0.0)) if self._steps else 0.0
 
     def disturbance(self) -> str | None:
         reason: str | None = self._value("disturbance", None)

@@ -97,8 +97,6 @@ def tolerated(metric: Metric) -> str:
     ratio = f"{100 * metric.tolerance:g} %"
     if not metric.floor:
         return ratio
-    if metric.unit is Unit.SECONDS:
-        return f"{ratio}, {metric.floor:g} s"
     whole_mib = metric.floor >= 2**20
     size = metric.floor / (2**20 if whole_mib else 2**10)
     return f"{ratio}, {size:g} {'MiB' if whole_mib else 'KiB'}"
@@ -161,7 +159,6 @@ def test_the_end_of_a_metric_is_its_unit() -> None:
     text = text_of("docs/reference/metrics.md").partition("| metric |")[0]
     ends = {
         Unit.MS: "_ms",
-        Unit.SECONDS: "_s",
         Unit.BYTES: "_bytes",
         Unit.PERCENT: "_pct",
         Unit.PER_SECOND: "_per_s",

@@ -273,12 +273,6 @@ class MeasuringDevice(Device, Protocol):
         the process counts. ``None`` if the device cannot see compiled code.
         """
 
-    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
-        """Let torch keep what it compiles in the folder *caches*, and look nowhere else.
-
-        Lends the seconds that this process has compiled for so far.
-        """
-
     def remarks(self) -> Sequence[str]:
         """Say what may have disturbed the machine, where nothing says whether it did."""
         return ()

@@ -13,12 +13,10 @@ from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 from typing import Protocol
 from typing import TypeVar
@@ -204,10 +202,6 @@ class AgreedDevice(MeasuringDevice):
     def compiled(self, run: Callable[[], object] | None) -> CompiledCode | None:  # noqa: ARG002
         """Let all code of the process count: a rank that ran a step would run it alone."""
         return self._device.compiled(None)
-
-    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
-        """Time the compiler of this rank."""
-        return self._device.compiling(caches)
 
     def disturbance(self) -> str | None:
         """Say what disturbs the first disturbed rank."""

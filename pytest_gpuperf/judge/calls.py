@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 from ..model.baseline import Entry
-from ..model.baseline import RunSummary
 from ..model.budget import Budget
 from ..model.budget import Tolerance
-from ..model.compile_metrics import COMPILE_TIMES
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.measurement import Measurement
@@ -174,22 +171,11 @@ def _shifts(
 
 
 def counted(entries: Mapping[str, Entry]) -> dict[str, tuple[str, ...]]:
-    """Name by call what its stored runs have that a run may have to be asked for.
-
-    Those are counts, sizes, and what compiling takes.
-    """
+    """Name by call the counts and sizes that its stored runs have."""
     return {
-        key: tuple(
-            dict.fromkeys(
-                name for run in entry.runs for name in (*run.exact, *_on_request(run))
-            )
-        )
+        key: tuple(dict.fromkeys(name for run in entry.runs for name in run.exact))
         for key, entry in entries.items()
     }
-
-
-def _on_request(run: RunSummary) -> Iterator[str]:
-    return (metric.name for metric in COMPILE_TIMES if metric.name in run.times)
 
 
 def stored_round_steps(entries: Mapping[str, Entry]) -> dict[str, int]:

@@ -16,7 +16,6 @@ from typing import Final
 from ..model.baseline import Entry
 from ..model.baseline import RunSummary
 from ..model.budget import Tolerance
-from ..model.compile_metrics import COMPILE_TIMES
 from ..model.measurement import Board
 from ..model.measurement import Measurement
 from ..model.metric import Direction
@@ -416,7 +415,7 @@ def _unjudged_budget(case: _TestCase, metric: Metric, why: str) -> Verdict:
 
 def _is_expected(metric: Metric) -> bool:
     """Whether any test has it; metrics of ranks exist only for several ranks."""
-    return metric.gated and metric not in {*RANKED, *COMPILE_TIMES}
+    return metric.gated and metric not in RANKED
 
 
 def _judge_measured(case: _TestCase, metric: Metric) -> Iterator[Verdict]:

@@ -33,7 +33,6 @@ from ..model.metrics import read_in
 from ..model.run import RunMode
 from .compilation import COMPILED_NAMES
 from .compilation import asked_compiler
-from .compilation import time_compiling
 from .dataloader import with_loader_wait
 from .memory import MEMORY_NAMES
 from .memory import explained
@@ -77,15 +76,10 @@ def measure(
     Phases that no longer fit into the cap are left out, and their metrics say so.
     Raises ``PreflightError``, ``StepError`` and whatever the step raises.
     """
-    compiled = (
-        time_compiling(device, subject, plan.test, plan.caches) if plan.caches else None
-    )
     device.preflight()
     subject = subject.prepared(device, plan.test)
     measured = _in_time(device, subject, plan)
     found = device.together(measured.measurement, subject.run_once)
-    if compiled is not None:
-        found = compiled.added_to(found)
     if plan.mode is RunMode.RECORD_MEMORY and not device.is_ranked:
         found = explained(device, subject, found, plan.artefacts, root=plan.root)
     found = _with_rates(found, subject).lacking(plan.why_none(device, subject))

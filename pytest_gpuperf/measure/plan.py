@@ -82,10 +82,8 @@ class MeasurePlan:
     ``seconds`` caps the cost on the device's clocks. Metrics that are ``asked`` for by
     a budget or a baseline, by name, have up to ``MOST_CAPS`` times as long, and those that
     a budget of the test ``limited`` are said to be missing where the call leaves them out.
-    With ``only_times`` the phases after the timed rounds are left out. With ``caches``, the
-    folder of what is compiled, the compiler is timed first, which no cap counts. Files go
-    below ``artefacts`` and are named from ``root`` on. ``follow`` is called with the
-    progress.
+    With ``only_times`` the phases after the timed rounds are left out. Files go below
+    ``artefacts`` and are named from ``root`` on. ``follow`` is called with the progress.
     """
 
     test: str
@@ -94,7 +92,6 @@ class MeasurePlan:
     limited: Collection[str] = ()
     only_times: bool = False
     mode: RunMode = RunMode.MEASURE
-    caches: Path | None = None
     artefacts: Path = Path()
     root: Path = Path()
     follow: Follow = nobody

@@ -31,7 +31,6 @@ class MeasuringPhase(Enum):
     FURTHER = "further steps"
     RANKS = "ranks"
     PEAK = "operations"
-    COMPILING = "first steps"
 
 
 class OfRanks(Enum):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .compile_metrics import COMPILE_TIMES
 from .metric import MIB
 from .metric import Direction
 from .metric import MeasuringPhase
@@ -572,7 +571,6 @@ METRICS: Final[dict[str, Metric]] = {
         *FURTHER,
         *LAUNCHED,
         *COMPILED,
-        *COMPILE_TIMES,
         SLOPE,
         *RANKED,
         SPEEDUP,

@@ -12,6 +12,9 @@ from ..errors import UsageError
 
 
 RETIRED: Final = {
+    "compile_s=": "`TORCH_LOGS=dynamo` says at exit what compiling took",
+    "compile_warm_s=": "`TORCH_LOGS=dynamo` says in a second process what it took",
+    "gpuperf_compile_times": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
 }
 """What to do instead, by the name as it is typed: ``gpuperf COMMAND``, ``gpuperf COMMAND

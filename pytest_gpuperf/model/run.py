@@ -37,23 +37,12 @@ class RunMode(Enum):
     """What a run does with each step.
 
     ``RECORD_MEMORY`` measures it and records what the allocator did, ``TRACE`` does
-    nothing else than trace it, ``COMPILE_AGAIN`` than compile it with the caches that an
-    earlier process has filled.
+    nothing else than trace it.
     """
 
     MEASURE = "measure"
     RECORD_MEMORY = "record memory"
     TRACE = "trace"
-    COMPILE_AGAIN = "compile again"
-
-
-class CompileTiming(Enum):
-    """Whose compiling a run times: with empty caches that takes its time."""
-
-    NEVER = "never"
-    ASKED = "asked"
-    """Of calls with a budget or a baseline of it."""
-    ALWAYS = "always"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

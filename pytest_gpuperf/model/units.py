@@ -20,7 +20,6 @@ class Unit(Enum):
     """Unit of a metric's values, which are per step from birth, but for ratios and shares."""
 
     MS = "ms"
-    SECONDS = "s"
     BYTES = "bytes"
     COUNT = "count"
     RATIO = "ratio"
@@ -73,12 +72,6 @@ _FORMS: Final = {
             UnitScale("us", 1e-3, 1.0),
             UnitScale("ns", 1e-6, 1.0),
         ),
-    ),
-    Unit.SECONDS: _Form(
-        noun="time",
-        in_words="seconds",
-        suffix=" s",
-        scales=(UnitScale("s", 1.0, 1.0), UnitScale("ms", 1e-3, 0.0)),
     ),
     Unit.BYTES: _Form(
         noun="size",

@@ -54,7 +54,6 @@ from ..runner.soft_start import SoftStart
 from ..runner.verdicts import compared
 from ..runner.verdicts import unjudged
 from ..settings import Settings
-from ..worker.compile_again import CompileFolders
 from ..worker.fixture import measurer_key
 from ..worker.items import asks
 from ..worker.items import is_measured
@@ -127,8 +126,6 @@ class InlineSession(ReportedRun):
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
         self._samples: dict[str, tuple[Samples, ...]] = {}
-        folders = CompileFolders(settings.compile_timing)
-        config.add_cleanup(folders.close)
         request = RunRequest(
             tests=(),
             device=kind,
@@ -139,7 +136,7 @@ class InlineSession(ReportedRun):
                 {} if settings.update else stored_steps(self._baselines.entries, kind)
             ),
         )
-        self._measuring = Measuring(device, request, folders)
+        self._measuring = Measuring(device, request)
         config.stash[measurer_key] = self._measuring
         config.stash[chosen_key] = self._chosen = set[str]()
 

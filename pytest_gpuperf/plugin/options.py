@@ -260,12 +260,6 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_compile_times",
-        help="measure how long torch.compile takes, with and without its caches, of "
-        "each test and not only where a budget asks for it",
-        on_command_line=False,
-    ),
-    Option(
         name="gpuperf_benchmark",
         help="pass what was measured to pytest-benchmark, which shows, saves and "
         "compares it, and name the GPU in its machine info",

@@ -9,8 +9,6 @@ from dataclasses import replace
 from typing import Final
 
 from ..model.ab import Answer
-from ..model.compile_metrics import COMPILE_S
-from ..model.compile_metrics import COMPILE_WARM_S
 from ..model.metric import Direction
 from ..model.metrics import COLLECTIVE_BYTES
 from ..model.metrics import COLLECTIVES
@@ -49,8 +47,6 @@ from .wrapping import text_width
 TITLES: Final = {
     STEP_MS.name: "step time",
     LATENCY_MS.name: "latency",
-    COMPILE_S.name: "compile time",
-    COMPILE_WARM_S.name: "compile time with caches",
     PEAK_ALLOCATED.name: "peak memory",
     LIVE_PEAK.name: "peak memory",
     PREDICTED_ALLOCATED.name: "peak memory",
@@ -72,8 +68,6 @@ TITLES: Final = {
 
 WORSE_WORDS: Final = {
     STEP_MS.name: "SLOWER",
-    COMPILE_S.name: "SLOWER TO COMPILE",
-    COMPILE_WARM_S.name: "SLOWER TO LOAD FROM CACHES",
     PEAK_ALLOCATED.name: "MORE MEMORY",
     LIVE_PEAK.name: "MORE MEMORY",
     PREDICTED_ALLOCATED.name: "MORE MEMORY",

@@ -29,7 +29,7 @@ MOST_DIGITS: Final = 5
 EXACT_DIGITS: Final = 15
 """Every integer of so many digits is represented exactly by a float."""
 
-SMALLEST: Final = {Unit.MS: "ms", Unit.SECONDS: "s", Unit.BYTES: "B"}
+SMALLEST: Final = {Unit.MS: "ms", Unit.BYTES: "B"}
 """Written after whole numbers of bytes, and after a time of nothing."""
 
 ROUND_PERCENT: Final = 1000

@@ -200,9 +200,6 @@ class WorkerPool:
         read. *arrived* gets the results of each group as soon as it has ended.
         """
         request = replace(self._request(kind, number), mode=mode)
-        if mode is RunMode.MEASURE:
-            timing = self._settings.compile_timing
-            request = replace(request, compile_timing=timing)
         only_times = KnownCalls(dict.fromkeys(timed, True))
         jobs = [
             self._assigned(

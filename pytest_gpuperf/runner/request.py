@@ -11,7 +11,6 @@ from pathlib import Path
 
 from ..model.environment import DeviceKind
 from ..model.ranks import Ranks
-from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StoredStep
 from ..model.soft_start import Quarantine
@@ -68,9 +67,7 @@ class RunRequest:
     are measured beyond the cap. ``round_steps`` has by call the steps per round of the
     runs it is compared with, ``stored_steps`` the time of a step in them: a run that is
     quick enough may end early. ``timed`` are calls of which nothing but times is asked:
-    what else there is to know of them is known. ``compile_timing`` says of which calls
-    compiling is timed, and ``caches`` is the folder of what they compile, if an earlier
-    process has filled it.
+    what else there is to know of them is known.
     """
 
     tests: tuple[str, ...]
@@ -87,8 +84,6 @@ class RunRequest:
     round_steps: Mapping[str, int] = field(default_factory=dict)
     stored_steps: Mapping[str, StoredStep] = field(default_factory=dict)
     timed: tuple[str, ...] = ()
-    compile_timing: CompileTiming = CompileTiming.NEVER
-    caches: str = ""
 
 
 def groups_of(plan: Sequence[Planned], isolation: Isolation) -> list[Group]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextlib import suppress
@@ -23,17 +22,14 @@ from typing import Final
 class QueueSlot:
     """This process's place: its *lock*, and the *gate* it waits at, a pipe.
 
-    The gate is ``None`` from its turn on, which began at *began_s*.
+    The gate is ``None`` from its turn on.
     """
 
     lock: int
     gate: int | None
-    began_s: float
 
 
 _place: Final[list[QueueSlot]] = []
-
-_now_s: Final = time.monotonic
 
 
 def enter_line(lock: Path, gate: int | None) -> None:
@@ -41,7 +37,7 @@ def enter_line(lock: Path, gate: int | None) -> None:
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if gate is not None:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-    _place[:] = [QueueSlot(descriptor, gate, _now_s())]
+    _place[:] = [QueueSlot(descriptor, gate)]
 
 
 def wait_for_turn() -> None:
@@ -53,12 +49,7 @@ def wait_for_turn() -> None:
         if not os.read(place.gate, 1):
             os._exit(1)  # who opens the gate is dead, and nobody reads a result
         os.close(place.gate)
-        place.gate, place.began_s = None, _now_s()
-
-
-def seconds_of_turn() -> float:
-    """Return how long this process has had its turn; 0 outside of a line."""
-    return next((_now_s() - place.began_s for place in _place), 0.0)
+        place.gate = None
 
 
 @contextmanager

@@ -22,7 +22,6 @@ from importlib import import_module
 from mmap import mmap
 from pathlib import Path
 from subprocess import Popen
-from subprocess import TimeoutExpired
 from typing import Any
 from typing import Final
 
@@ -55,7 +54,6 @@ def spawn(
     request: object,
     *,
     python: str = sys.executable,
-    outlasted: Callable[[Popen[bytes]], object] = lambda _: None,
     meanwhile: Callable[[Popen[bytes]], AbstractContextManager[object]] = lambda _: (
         nullcontext()
     ),
@@ -64,8 +62,7 @@ def spawn(
     """Call *entry*, ``module:function``, in a new *python*: its exit code and its answer.
 
     The function gets the *request* in JSON and a ``Reply``; the answer is ``None`` if it
-    left none. *streams* are those of ``Popen``. It is *outlasted* that may wait for the end;
-    if that returns anything the process is killed, and ``TimeoutExpired`` raised.
+    left none. *streams* are those of ``Popen``.
     """
     with scratch_folder() as folder:
         order, answer = Path(folder, "order.json"), Path(folder, "answer.json")
@@ -76,21 +73,18 @@ def spawn(
             Popen([*command, str(answer)], **streams) as process,  # noqa: S603, our own
             meanwhile(process),
         ):
-            code = _waited(process, outlasted)
+            code = _waited(process)
         # A file, not standard output: that belongs to what runs there.
         found = answer.read_text(encoding="utf-8") if answer.exists() else "null"
     return code, json.loads(found)
 
 
-def _waited(process: Popen[bytes], outlasted: Callable[[Popen[bytes]], object]) -> int:
+def _waited(process: Popen[bytes]) -> int:
     try:
-        if not outlasted(process):
-            return process.wait()
+        return process.wait()
     except BaseException:
         process.kill()
         raise
-    process.kill()
-    raise TimeoutExpired(process.args, 0.0)
 
 
 def main() -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
-from math import inf
 from typing import Any
 from typing import Final
 from typing import Protocol
@@ -25,7 +24,6 @@ from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
 from ..devices.host_clock import HostClock
 from ..devices.pretend import NeedsGpuError
-from ..devices.process_time import OwnClock
 from ..devices.slots import seeing
 from ..devices.slots import slots_of
 from ..errors import ErrorId
@@ -37,7 +35,6 @@ from ..model.codec import encode
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.run import Ending
-from ..model.run import RunMode
 from ..model.run import Stop
 from ..model.run import TestResult
 from ..report.secrets import masked
@@ -47,8 +44,6 @@ from ..runner.fork_server import send_progress_seldom
 from ..runner.request import RunRequest
 from ..sharing import head_start
 from . import draws
-from .compile_again import CompileFolders
-from .compile_again import compiled_again
 from .fixture import Measurer
 from .fixture import measurer_key
 from .items import asks
@@ -134,22 +129,15 @@ def describe(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
-    request, clock = decode(RunRequest, raw), OwnClock()
+    request = decode(RunRequest, raw)
     enter(request)
     # Where nothing is timed nobody is disturbed.
     is_timed = request.device.has(Capability.CLOCK)
     alone = head_start.undisturbed if is_timed else nullcontext
-    folders = CompileFolders(request.compile_timing, request.caches)
     listener = CallListener(
         arriving=send_progress, follow=send_progress_seldom, alone=alone
     )
-    measuring = measuring_for(request, folders=folders, listener=listener)
-    results = run_tests(request, measuring)
-    if request.mode is RunMode.MEASURE:
-        spent_s = min(clock.seconds(), head_start.seconds_of_turn() or inf)
-        with alone():
-            results = compiled_again(request, results, folders, spent_s)
-    folders.close()
+    results = run_tests(request, measuring_for(request, listener=listener))
     return [encode(result) for result in results]
 
 
@@ -167,14 +155,10 @@ def measuring_for(
     request: RunRequest,
     watch: Callable[[Device], Device] = lambda device: device,
     *,
-    folders: CompileFolders | None = None,
     listener: CallListener = NO_LISTENER,
 ) -> Measuring:
-    """Open the device, and measure on the one that *watch* makes of it.
-
-    Without *folders* no compiler is timed.
-    """
-    return Measuring(watch(opened(request)), request, folders, listener)
+    """Open the device, and measure on the one that *watch* makes of it."""
+    return Measuring(watch(opened(request)), request, listener)
 
 
 def opened(request: RunRequest) -> Device:

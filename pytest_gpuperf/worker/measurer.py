@@ -52,7 +52,6 @@ from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
 from ..model.metrics import limited_by
 from ..model.run import ComparedCall
-from ..model.run import CompileTiming
 from ..model.run import RunMode
 from ..model.run import StepCall
 from ..model.run import TestResult
@@ -60,7 +59,6 @@ from ..runner.request import RunRequest
 from . import draws
 from .call_result import Compared
 from .call_result import Prospect
-from .compile_again import CompileFolders
 from .fixture import FixtureCall
 from .items import below
 from .items import kept_budgets_of
@@ -129,10 +127,6 @@ def measured_call(device: Device, subject: Subject, plan: MeasurePlan) -> Measur
         from ..measure.failed_step import traced
 
         return traced(alone, subject, plan)
-    if plan.mode is RunMode.COMPILE_AGAIN:
-        from ..measure.compilation import compile_again
-
-        return compile_again(alone, subject, plan)
     from ..measure.phases import measure
 
     return measure(alone, subject, plan)
@@ -156,22 +150,17 @@ NO_LISTENER: Final = CallListener()
 
 
 class Measuring:
-    """Measures on an open *device* what *request* asks, and keeps every call by test.
-
-    What is compiled of a call is in its folder of *folders*.
-    """
+    """Measures on an open *device* what *request* asks, and keeps every call by test."""
 
     def __init__(
         self,
         device: Device,
         request: RunRequest,
-        folders: CompileFolders | None = None,
         listener: CallListener = NO_LISTENER,
     ) -> None:
         self._device = device
         self._request = request
         self._settings = request.settings
-        self._folders = folders or CompileFolders(CompileTiming.NEVER)
         self._listener = listener
         self._calls: dict[str, list[StepCall]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
@@ -212,8 +201,6 @@ class Measuring:
         _refuse_unreal_time(measured.measurement)
         refuse_replaced()
         found = replace(measured.measurement, unseeded=draws.is_unseeded())
-        if not plan.only_times:
-            found = self._folders.completed(found, plan.asked)
         self._keep(item, found, budgets)
         return measured.result
 
@@ -232,7 +219,6 @@ class Measuring:
             limited=_limited(budgets),
             only_times=only_times,
             mode=self._request.mode,
-            caches=None if only_times else self._folders.folder(test, asked),
             artefacts=self._settings.artefacts,
             root=item.config.rootpath,
             follow=partial(self._listener.follow, test),

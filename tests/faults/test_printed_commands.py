@@ -912,26 +912,6 @@ def test_an_option_that_is_to_be_left_out_was_the_reason(
     assert here.type(" ".join(["pytest --gpuperf", *left])).status == 0
 
 
-def test_what_needs_a_second_process_is_judged_without_the_option_named(
-    here: Desk,
-) -> None:
-    here.write(
-        FILE,
-        "import pytest_gpuperf as g\n"
-        "@g.budget(compile_warm_s=3, on='scripted')\n"
-        "def test_a(gpuperf): gpuperf(int)\n",
-    )
-    here.play({"test_a": {"compile_s": 40.0, "compile_warm_s": 5.0}})
-    first = here.type("pytest --gpuperf --gpuperf-inline -rA")
-    [option] = re.findall(r"and (--gpuperf-inline) has none", first.words)
-
-    again = here.type("pytest --gpuperf --gpuperf-inline -rA".replace(f" {option}", ""))
-
-    assert "not judged" in first.words
-    assert again.status == 1
-    assert "compile_warm_s: 5.000 s, limit 3.000 s" in again.words
-
-
 def test_workers_that_are_no_place_for_a_debugger_are_switched_off(here: Desk) -> None:
     here.store()
     asked = "pytest --gpuperf -p xdist.plugin -n1 --gpuperf-inline"
@@ -1292,10 +1272,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("devices/machine.py", "--gpuperf-device"): MACHINE,
     ("plugin/benchmark_plugin.py", "gpuperf export"): MACHINE,
     ("plugin/benchmark_plugin.py", "pip install pytest-gpuperf[benchmark]"): MACHINE,
-    ("worker/compile_again.py", "--gpuperf-inline"): (
-        "test_what_needs_a_second_process_is_judged_without_the_option_named"
-    ),
-    ("worker/compile_again.py", "--gpuperf-seconds"): MINUTES,
     ("worker/unmeasured.py", "pytest --gpuperf"): DESCRIBED,
     ("runner/screening.py", "--gpuperf-seconds"): (
         "test_a_cap_that_was_too_low_decides_where_it_is_raised"

@@ -18,7 +18,6 @@ from torch import nn
 from torch._inductor import config
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.measure.compilation import time_compiling
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
@@ -197,27 +196,6 @@ def test_cuda_graphs_of_a_compiled_step_replay_its_kernels() -> None:
     assert any("native_layer_norm" in name for name in replayed)
     assert any("native_layer_norm_backward" in name for name in replayed)
     assert found.exact["launches"] < of_plain
-
-
-def test_the_compiler_is_timed_with_empty_caches_and_again_with_what_it_left_there(
-    tmp_path: Path,
-) -> None:
-    torch._dynamo.reset()
-    step, device = training(), CudaDevice.open()
-
-    cold = time_compiling(device, Subject(step=step), "t", tmp_path)
-    made = {path.suffix for path in (tmp_path / "triton").rglob("*")}
-    # Only the caches on disk are left: Inductor's in memory are emptied by the next.
-    torch._dynamo.reset()
-    torch._dynamo.utils.counters.clear()
-    warm = time_compiling(device, Subject(step=step), "t", tmp_path)
-
-    assert ".cubin" in made
-    assert torch._dynamo.utils.counters["inductor"]["fxgraph_cache_hit"] > 0
-    assert torch._dynamo.utils.counters["inductor"]["fxgraph_cache_miss"] == 0
-    assert 0 < warm.times["compile_s"].mean < cold.times["compile_s"].mean
-    again = time_compiling(device, Subject(step=step), "t", tmp_path)
-    assert again.unmeasured["compile_s"].startswith("nothing was compiled")
 
 
 @triton.jit

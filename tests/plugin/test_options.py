@@ -58,7 +58,6 @@ FLAGS = {
     "gpuperf_fail_on_improvement": "fail_on_improvement",
     "gpuperf_explain": "explain",
     "gpuperf_accept_drift": "accept_drift",
-    "gpuperf_compile_times": "compile_times",
     "gpuperf_benchmark": "benchmark",
 }
 
@@ -99,7 +98,6 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
         "gpuperf_lock_seconds",
         "gpuperf_pretend_gb",
         "gpuperf_peak_tflops",
-        "gpuperf_compile_times",
         "gpuperf_benchmark",
     ]
 

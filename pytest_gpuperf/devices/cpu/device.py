@@ -116,12 +116,6 @@ class HostDevice(MeasuringDevice):
 
         return operations_of_step(step, arguments, self.root)
 
-    def compiling(self, caches: Path) -> AbstractContextManager[Callable[[], float]]:
-        """Ask torch."""
-        from ..compile import compiling_in
-
-        return compiling_in(caches)
-
 
 class CpuDevice(HostDevice):
     """Measures on the host. Opening it sets torch's number of *threads*.

@@ -160,6 +160,24 @@ def test_the_same_runs_are_judged_to_the_same_outcome_with_the_same_numbers(
         assert set(map(numbers, verdicts)) <= set(now), call
 
 
+def test_a_metric_that_is_no_more_is_kept_and_judges_nothing(written: Path) -> None:
+    text = baseline_of(written).read_text(encoding="utf-8")
+    raw = json.loads(text)
+    for entry in raw["tests"].values():
+        for run in entry["runs"]:
+            run["times"]["compile_s"] = dict.fromkeys(("q10", "q25", "q50", "mean"), 1)
+            run["times"]["compile_s"]["samples"] = 1
+        entry["anchor"]["compile_s"] = 1.0
+
+    stored = baseline_format.loads(json.dumps(raw), "")
+
+    assert '"compile_s"' in baseline_format.dumps(stored)
+    pending, plain = read(pending_of(written)), baseline_format.loads(text, "")
+    for call in judged_then(written):
+        now = judged_now(call, pending, stored.entries[call])
+        assert now == judged_now(call, pending, plain.entries[call])
+
+
 def judged_then(project: Path) -> dict[str, list[dict[str, Any]]]:
     """Verdicts by a baseline, of the metrics that a summary of runs can be judged by."""
     found: dict[str, list[dict[str, Any]]] = {}

@@ -69,11 +69,7 @@ def test_what_gets_ready_keeps_others_from_timing_until_it_is(lock: Path) -> Non
     assert is_free(lock, fcntl.LOCK_EX)
 
 
-def test_a_turn_is_waited_for_once_and_its_time_begins_with_it(
-    lock: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = iter([10.0, 25.0, 27.5])
-    monkeypatch.setattr(head_start, "_now_s", lambda: next(times))
+def test_a_turn_is_waited_for_once(lock: Path) -> None:
     with gate() as (waits, opens):
         head_start.enter_line(lock, waits)
         os.write(opens, b".")
@@ -81,13 +77,11 @@ def test_a_turn_is_waited_for_once_and_its_time_begins_with_it(
         head_start.wait_for_turn()
         head_start.wait_for_turn()
 
-    assert head_start.seconds_of_turn() == 2.5
 
-
-def test_outside_of_a_line_nothing_waits_and_no_turn_has_begun() -> None:
+def test_outside_of_a_line_nothing_waits() -> None:
     head_start.wait_for_turn()
     with head_start.undisturbed():
-        assert head_start.seconds_of_turn() == 0.0
+        pass
 
 
 def test_a_step_is_timed_all_the_same_where_a_test_has_closed_the_lock(
