@@ -1,4 +1,8 @@
-"""Bars of the stored baseline on a GPU that every day makes a little slower or faster."""
+"""Bars of the stored baseline on a GPU that every day makes a little slower or faster.
+
+Where stored days cannot tell, the gate's red or undecided test is settled by an A/B: pairs
+of processes of both versions, which all run today.
+"""
 
 from __future__ import annotations
 
@@ -11,25 +15,28 @@ from datetime import timezone
 from itertools import chain
 from itertools import product
 from itertools import repeat
-from math import exp
 from typing import Final
 
 import numpy as np
-from effort import Effort
-from effort import say
+from figures import Effort
 from figures import Figure
 from figures import Table
+from figures import at_least
 from figures import at_most
 from figures import beside
 from figures import changed
 from figures import percent
-from noise_profiles import Array
+from figures import say
+from noise import Array
 from numpy.random import Generator
 from order_of_work import Tally
+from order_of_work import compare_pairs
+from order_of_work import constant
 from order_of_work import gate_one
 from order_of_work import kept
 from order_of_work import measured
 
+from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.baseline import MOST_RUNS
 from pytest_gpuperf.model.baseline import OCCASION_RUNS
@@ -37,7 +44,6 @@ from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.baseline import spread_over_occasions
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.verdict import Outcome
 
 
@@ -54,7 +60,19 @@ SCATTERS: Final = (0.002, 0.003, 0.005, 0.010)
 
 SLOWDOWNS: Final = (0.03, 0.05, 0.10, 0.20)
 FRESH: Final = 5
+MOST_PAIRS: Final = 8
 SEED: Final = 71
+
+AB_SEED: Final = 73
+AB_POWER_AT: Final = 0.05
+AB_POWER_BAR: Final = 0.95
+AB_SLOWDOWNS: Final = (0.03, AB_POWER_AT, 0.10)
+
+SETTLED_AS: Final = {
+    Answer.SLOWER: Outcome.REGRESSED,
+    Answer.FASTER: Outcome.IMPROVED,
+    Answer.SAME: Outcome.PASS,
+}
 
 FIRST_DAY: Final = datetime(2026, 1, 1, 9, 0, tzinfo=timezone.utc)
 
@@ -104,10 +122,22 @@ class Days:
             tally.add(end, runs)
         return tally
 
-    def outcomes(self, slowdown: float) -> list[Outcome]:
-        """Take all tests through the gate, slowed by so much."""
-        ends = self._ends(len(self.fresh), slowdown, DeviceKind.CUDA)
-        return [outcome for outcome, _ in ends]
+    def settled(self, tests: int, slowdown: float, random: Generator) -> Tally:
+        """Take them through the gate, and what that leaves undecided through pairs.
+
+        Units are comparisons: 1 for a test of which pairs were asked. Each process scatters
+        as the stored runs do.
+        """
+        tally = Tally()
+        ends = self._ends(tests, slowdown, DeviceKind.CUDA)
+        for (outcome, _), scatter in zip(ends, self.scatter.tolist(), strict=False):
+            if outcome is not Outcome.INCONCLUSIVE:
+                tally.add(outcome, 0)
+                continue
+            drawn = random.normal(np.log1p(slowdown), 2**0.5 * scatter, MOST_PAIRS)
+            answer, _ = compare_pairs(drawn.tolist())
+            tally.add(SETTLED_AS.get(answer, Outcome.INCONCLUSIVE), 1)
+        return tally
 
     def _ends(
         self, tests: int, slowdown: float, kind: DeviceKind
@@ -115,10 +145,10 @@ class Days:
         slow = self.fresh[:tests] + np.log1p(slowdown)
         for stored, fresh in zip(self.stored.tolist(), slow.tolist(), strict=False):
             baseline = [
-                kept(_constant(log), occasion)
+                kept(constant(log), occasion)
                 for log, occasion in zip(stored, self.occasions, strict=True)
             ]
-            yield gate_one(baseline, [measured(_constant(log), kind) for log in fresh])
+            yield gate_one(baseline, [measured(constant(log), kind) for log in fresh])
 
 
 def occasions_of(occasions: int) -> tuple[str, ...]:
@@ -130,11 +160,6 @@ def occasions_of(occasions: int) -> tuple[str, ...]:
     runs = chain.from_iterable(map(repeat, names, counts))
     spread = spread_over_occasions([RunSummary(occasion=n) for n in runs], MOST_RUNS)
     return tuple(run.occasion for run in spread)
-
-
-def _constant(log: float) -> Distribution:
-    time = 10 * exp(log)
-    return Distribution(q10=time, q25=time, q50=time, mean=time, samples=100)
 
 
 def tables(effort: Effort) -> list[Table]:
@@ -226,3 +251,66 @@ def _caught(tally: Tally) -> str:
 def named(occasions: int, shift: float) -> str:
     of = "1 occasion" if occasions == 1 else f"{occasions} occasions"
     return f"{of}, shifts of {percent(shift)}"
+
+
+# What stored days leave undecided, settled by pairs of processes.
+
+
+def tables_of_ab(effort: Effort) -> list[Table]:
+    random = np.random.default_rng(AB_SEED)
+    few = effort.days // SHARE_SLOWED
+    ends = {}
+    for occasions, shift in product(OCCASIONS, SHIFTS):
+        say(f"ab, {named(occasions, shift)}")
+        for slowdown in (0.0, *AB_SLOWDOWNS):
+            tests = few if slowdown else effort.days
+            days = Days.drawn(occasions, tests, shift, random)
+            ends[occasions, shift, slowdown] = days.settled(tests, slowdown, random)
+    cells = list(product(OCCASIONS, SHIFTS))
+    return [
+        Table(
+            title="Days that differ and an A/B, nothing changed: tests that fail",
+            figures=[
+                at_most(
+                    named(*cell),
+                    ends[(*cell, 0.0)].regressed,
+                    FALSE_BAR,
+                    hurried=effort.hurried,
+                )
+                for cell in cells
+            ],
+        ),
+        Table(
+            title=f"Days that differ and an A/B, slower by {changed(AB_POWER_AT)}: "
+            "tests that fail",
+            figures=[
+                at_least(
+                    named(*cell),
+                    ends[(*cell, AB_POWER_AT)].regressed,
+                    AB_POWER_BAR,
+                    hurried=effort.hurried,
+                )
+                for cell in cells
+            ],
+        ),
+        _ab_table(ends),
+    ]
+
+
+def _ab_table(ends: Ends) -> Table:
+    at = ", ".join(map(changed, AB_SLOWDOWNS))
+    return Table(
+        title="Days that differ and an A/B: % of unchanged tests compared; "
+        f"% that fail / pass in silence at {at}",
+        figures=[
+            Figure(
+                name=named(occasions, shift),
+                measured=f"{percent(ends[occasions, shift, 0.0].mean_units)};   "
+                + "   ".join(
+                    _caught(ends[occasions, shift, slowdown])
+                    for slowdown in AB_SLOWDOWNS
+                ),
+            )
+            for occasions, shift in product(OCCASIONS, SHIFTS)
+        ],
+    )

@@ -8,8 +8,7 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-from effort import Effort
-from effort import say
+from figures import Effort
 from figures import Figure
 from figures import Share
 from figures import Table
@@ -17,21 +16,25 @@ from figures import at_least
 from figures import at_most
 from figures import beside
 from figures import changed
+from figures import say
+from noise import WORKLOADS
+from noise import Choice
+from noise import Processes
+from noise import choose
+from noise import choose_in_a_row
+from noise import pair_differences
+from noise import processes
+from order_of_work import PEERS
+from order_of_work import Peer
 from order_of_work import Tally
+from order_of_work import compare_pairs
 from order_of_work import distributions
 from order_of_work import gate_one
 from order_of_work import kept
 from order_of_work import measured
 from order_of_work import slowed
-from peers import PEERS
-from peers import Peer
-from recorded_noise import WORKLOADS
-from recorded_noise import Choice
-from recorded_noise import Processes
-from recorded_noise import choose
-from recorded_noise import choose_in_a_row
-from recorded_noise import processes
 
+from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.environment import DeviceKind
 
 
@@ -89,6 +92,10 @@ PEERS_SEE: Final = (0.0, 0.05)
 AT_ONCE: Final = 1000
 
 IN_A_ROW_SEED: Final = 29
+
+MOST_PAIRS: Final = 8
+PAIRS_SEED: Final = 41
+PAIRS_FALSE_BAR: Final = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,3 +250,35 @@ def _peer_figures(found: Mapping[Setting, Found], slowdown: float) -> list[Figur
         if setting in SHOWN_TO_PEERS
         for peer in PEERS
     ]
+
+
+# Pairs of processes, as ``gpuperf ab`` judges them.
+
+
+def tables_of_pairs(effort: Effort) -> list[Table]:
+    say("pairs")
+    random = np.random.default_rng(PAIRS_SEED)
+    figures: list[Figure] = []
+    whole = Tally()
+    for workload, found in pair_differences().items():
+        tally = Tally()
+        for _ in range(effort.pairs):
+            drawn = random.choice(found, MOST_PAIRS, replace=False)
+            tally.add(*compare_pairs(drawn * random.choice((-1, 1))))
+        figures.append(beside(f"{workload}, slower or faster", _called(tally)))
+        whole.join(tally)
+    called, bar = _called(whole), PAIRS_FALSE_BAR
+    figures.append(
+        at_most("all, slower or faster", called, bar, hurried=effort.hurried)
+    )
+    return [
+        Table(
+            title="Pairs of processes that run the same step, drawn from 62 recorded",
+            figures=figures,
+        )
+    ]
+
+
+def _called(tally: Tally) -> Share:
+    called = tally.slower.count + tally.share(Answer.FASTER).count
+    return Share(count=called, total=tally.slower.total)

@@ -1,4 +1,4 @@
-"""Bars of the stored baseline on synthetic GPUs: blame, power, cost, and targets."""
+"""Bars of the stored baseline on synthetic GPUs: blame, power and cost, of tests and of suites."""
 
 from __future__ import annotations
 
@@ -13,36 +13,40 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from effort import Effort
-from effort import say
+from figures import Effort
 from figures import Figure
 from figures import Share
 from figures import Table
 from figures import at_least
 from figures import at_most
 from figures import beside
-from figures import changed
-from noise_profiles import BOOST
-from noise_profiles import LOCKED
-from noise_profiles import PROFILES
-from noise_profiles import SHARED
-from noise_profiles import Draw
-from noise_profiles import Profile
-from noise_profiles import draws
+from figures import say
+from noise import BOOST
+from noise import LOCKED
+from noise import PROFILES
+from noise import SHARED
+from noise import Array
+from noise import Draw
+from noise import Profile
+from noise import draws
+from numpy.random import Generator
+from order_of_work import COMPARE_FAIL
+from order_of_work import PEERS
+from order_of_work import Peer
 from order_of_work import Tally
+from order_of_work import constant
 from order_of_work import distributions
 from order_of_work import gate_one
+from order_of_work import gate_suite
 from order_of_work import kept
 from order_of_work import measured
 from order_of_work import slowed
-from peers import PEERS
-from peers import Peer
-from targets import STORED
-from targets import against
 
 from pytest_gpuperf.judge.context import Sentinels
+from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.verdict import Outcome
 
 
 FALSE_BAR: Final = 0.0005
@@ -99,7 +103,7 @@ def tables(effort: Effort) -> list[Table]:
         _blame_table(found, effort),
         _power_table(found, effort),
         _cost_table(found),
-        _target_table(found),
+        _suite_table(effort),
     ]
 
 
@@ -235,17 +239,92 @@ def _cost_table(found: Mapping[str, Found]) -> Table:
     )
 
 
-def _target_table(found: Mapping[str, Found]) -> Table:
+# Suites, through the product's own gate.
+
+TESTS: Final = 40
+SUITE_FALSE_BAR: Final = 0.01
+
+STORED: Final = 8
+FRESH: Final = 8
+
+DAYS: Final = tuple(
+    occasion_id(FIRST_DAY + timedelta(days=day), "0000") for day in range(STORED)
+)
+"""Each stored run is of a day of its own."""
+
+JUDGED_ON: Final = {DeviceKind.SCRIPTED: "", DeviceKind.CUDA: ", days apart"}
+"""Devices of which no shift between occasions is assumed, and of which one is."""
+
+SEES: Final = (0.5, 1.2)
+"""By how much of the machine's state a test is moved."""
+
+NOISIER: Final = 0.4
+"""Standard deviation of the logarithm of a test's own noise over the profile's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """Logarithms of run summaries by test and run: tests share the machine's state.
+
+    A slow machine stays slow for a whole session, the worst case for re-runs.
+    """
+
+    stored: Array
+    fresh: Array
+
+    @classmethod
+    def drawn(cls, profile: Profile, random: Generator) -> Suite:
+        sees = random.uniform(*SEES, (TESTS, 1))
+        noise = profile.run * np.exp(random.normal(0, NOISIER, (TESTS, 1)))
+        then = _machine(profile, STORED, random)
+        now = _machine(profile, 1, random)
+        return cls(
+            stored=sees * then + noise * random.normal(0, 1, (TESTS, STORED)),
+            fresh=sees * now + noise * random.normal(0, 1, (TESTS, FRESH)),
+        )
+
+
+def _machine(profile: Profile, sessions: int, random: Generator) -> Array:
+    slow = random.random(sessions) < profile.slow_share
+    added = slow * random.uniform(*profile.slow_run, sessions)
+    return added + random.normal(0, profile.session, sessions)
+
+
+def _suite_table(effort: Effort) -> Table:
+    ours, theirs = [], []
+    for seed, profile in enumerate(PROFILES, start=51):
+        say(f"suites, {profile.name}")
+        random = np.random.default_rng(seed)
+        suites = [Suite.drawn(profile, random) for _ in range(effort.suites)]
+        for kind, how in JUDGED_ON.items():
+            fails = [_fails(suite, kind) for suite in suites]
+            failed = Share(count=sum(fails), total=len(fails))
+            name = f"{profile.name}: gpuperf{how}"
+            ours.append(at_most(name, failed, SUITE_FALSE_BAR, hurried=effort.hurried))
+        ratio = Share(count=sum(map(_compare_fail, suites)), total=len(suites))
+        theirs.append(beside(f"{profile.name}: one stored run, +5 %", ratio))
     return Table(
-        title="Stored baseline against its targets, within 4 standard errors: "
-        "% pass, regressed, improved, inconclusive; runs",
-        figures=[
-            against(
-                f"{name} {changed(slowdown)}",
-                target,
-                found[name].ours[slowdown],
-                "runs",
-            )
-            for (name, slowdown), target in STORED.items()
-        ],
+        title=f"Suites of {TESTS} tests, nothing changed: runs of the suite that fail",
+        figures=[*ours, *theirs],
     )
+
+
+def _compare_fail(suite: Suite) -> bool:
+    moved = suite.fresh[:, 0] - suite.stored[:, 0]
+    return bool((moved > np.log1p(COMPARE_FAIL)).any())
+
+
+def _fails(suite: Suite, kind: DeviceKind) -> bool:
+    """Whether the gate of a suite in which nothing changed is red."""
+    fresh = suite.fresh.tolist()
+    entries = {
+        str(test): Entry(runs=tuple(map(kept, map(constant, logs), DAYS)))
+        for test, logs in enumerate(suite.stored.tolist())
+    }
+    found = gate_suite(
+        entries,
+        lambda test, number: measured(
+            constant(fresh[int(test)][number]), kind, test=test
+        ),
+    )
+    return any(outcome is Outcome.REGRESSED for outcome, _ in found.values())

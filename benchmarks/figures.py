@@ -1,7 +1,8 @@
-"""What a benchmark measured, beside its bar."""
+"""What a benchmark measured, beside its bar, and how many tests it draws."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import sqrt
@@ -89,15 +90,6 @@ def at_least(name: str, share: Share, bar: float, *, hurried: bool) -> Figure:
     )
 
 
-def within_seconds(name: str, seconds: float, bar: float) -> Figure:
-    return Figure(
-        name=name,
-        measured=f"{seconds:.3f} s",
-        bar=f"<= {bar:g} s",
-        met=seconds <= bar,
-    )
-
-
 def beside(name: str, share: Share) -> Figure:
     """Return a figure that has no bar."""
     return Figure(name=name, measured=str(share))
@@ -122,3 +114,54 @@ def _allowance(bar: float, limit: float) -> str:
     if bar == limit:
         return ""
     return f" {'+' if limit > bar else '-'} {percent(abs(limit - bar))}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Sizes of the samples. ``hurried`` ones leave their bars simulation error.
+
+    ``unchanged`` tests are drawn a profile; ``power`` of them are slowed by 5 % as
+    well, ``slowed`` of them by all else, and ``peers`` are shown to the peers.
+    ``recorded`` tests are drawn a workload, a fourth of them slowed, ``pairs`` a
+    workload, ``suites`` a profile, ``days`` tests a shift and number of occasions, a
+    twentieth of them slowed.
+    """
+
+    hurried: bool
+    unchanged: int
+    power: int
+    slowed: int
+    peers: int
+    recorded: int
+    pairs: int
+    suites: int
+    days: int
+
+
+FULL: Final = Effort(
+    hurried=False,
+    unchanged=200_000,
+    power=200_000,
+    slowed=10_000,
+    peers=20_000,
+    recorded=20_000,
+    pairs=20_000,
+    suites=1000,
+    days=20_000,
+)
+
+QUICK: Final = Effort(
+    hurried=True,
+    unchanged=4000,
+    power=1000,
+    slowed=700,
+    peers=1000,
+    recorded=500,
+    pairs=1000,
+    suites=24,
+    days=1000,
+)
+
+
+def say(what: str) -> None:
+    print(f"... {what}", file=sys.stderr, flush=True)

@@ -225,18 +225,6 @@ def commands(results: Results) -> Iterator[str]:
         yield f"- {line}"
 
 
-def energy(results: Results) -> Iterator[str]:
-    told = results.document("energy.json")
-    if "unread" in told:
-        yield f"NVML was not read: {told['unread']}."
-    elif told:
-        names = sorted({name for each in told.values() for name in each})
-        rows = [(n, *(str(told[w].get(n, "-")) for w in told)) for n in names]
-        yield from table(
-            ("reading, median", *(w.replace("_", " ") for w in told)), rows
-        )
-
-
 SECTIONS: Final[Mapping[str, Callable[[Results], Iterator[str]]]] = {
     "Time, beside other ways to read it": truth,
     "Waits": tail_of("waits"),
@@ -246,7 +234,6 @@ SECTIONS: Final[Mapping[str, Callable[[Results], Iterator[str]]]] = {
     "tests/gpu": tail_of("tests-gpu"),
     "Examples, stored and gated": tail_of("examples"),
     "Two workers, a commit beside itself, watch": commands,
-    "Energy and clocks": energy,
 }
 
 

@@ -1,4 +1,4 @@
-"""The product's own judge, asked in the order in which a gate would ask it."""
+"""The product's own judge, asked in the order in which a gate would ask it, and a peer."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from functools import partial
+from math import exp
 from math import inf
 from statistics import fmean
 from typing import Final
 
 import numpy as np
 from figures import Share
-from noise_profiles import Array
+from noise import Array
+from numpy.typing import NDArray
 
-from pytest_gpuperf.compare_steps.interleave import torch_swaps
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.judge.calls import settle_together
 from pytest_gpuperf.judge.calls import suite_context_of
 from pytest_gpuperf.judge.context import Sentinels
-from pytest_gpuperf.judge.interleaved import decide_quads
-from pytest_gpuperf.judge.interleaved import quad_schedule
 from pytest_gpuperf.judge.process_pairs import judge_pairs
 from pytest_gpuperf.judge.process_pairs import pair_schedule
 from pytest_gpuperf.judge.stored_times import judge_stored
@@ -57,7 +56,7 @@ DIRTY: Final = ("the process waited for a core",)
 
 @dataclass(slots=True)
 class Tally:
-    """What became of many tests, and how many units each took: runs, quads or pairs."""
+    """What became of many tests, and how many units each took: runs or pairs."""
 
     ends: Counter[Outcome | Answer] = field(default_factory=Counter)
     units: list[int] = field(default_factory=list)
@@ -107,6 +106,12 @@ def slowed(times: Distribution, slowdown: float) -> Distribution:
         mean=times.mean * factor,
         samples=times.samples,
     )
+
+
+def constant(log: float) -> Distribution:
+    """Return a run whose steps all took 10 ms, and so much more in its logarithm."""
+    time = 10 * exp(log)
+    return Distribution(q10=time, q25=time, q50=time, mean=time, samples=100)
 
 
 def kept(times: Distribution, occasion: str = "") -> RunSummary:
@@ -194,23 +199,6 @@ def _ask(
     ]
 
 
-def compare_quads(quads: Array, *, seed: int) -> tuple[Answer, int]:
-    """Decide at each look of the judge, the last time where there are no more quads."""
-    schedule = quad_schedule(TOLERANCE, DETECT)
-    series = [(a, b, c, d) for a, b, c, d in quads.tolist()]
-    looks = sorted(
-        {*(look for look in schedule.looks if look < len(series)), len(series)}
-    )
-    for look in looks:
-        last = look == len(series)
-        answer = decide_quads(
-            series[:look], schedule, torch_swaps, seed=seed, last=last
-        )[0]
-        if answer is not Answer.MORE:
-            return answer, look
-    return Answer.INCONCLUSIVE, len(series)
-
-
 def compare_pairs(differences: Iterable[float]) -> tuple[Answer, int]:
     """Decide at each look of the judge; there are as many pairs as it can ask for."""
     schedule = pair_schedule(TOLERANCE, DETECT)
@@ -220,3 +208,36 @@ def compare_pairs(differences: Iterable[float]) -> tuple[Answer, int]:
         if answer is not Answer.MORE:
             return answer, look
     return Answer.INCONCLUSIVE, len(pairs)
+
+
+# pytest-benchmark, which compares one run with one: the oldest of each.
+
+Blamed = NDArray[np.bool_]
+
+COMPARE_FAIL: Final = 0.05
+"""Threshold of the examples in pytest-benchmark's manual."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A rule: which tests it blames, by times of stored and fresh runs, by test, run, step."""
+
+    name: str
+    blames: Callable[[Array, Array], Blamed]
+
+
+def compare_fail_min(stored: Array, fresh: Array) -> Blamed:
+    """``--benchmark-compare-fail=min:5%``: the least time against that of one run."""
+    return fresh[:, 0].min(axis=1) > (1 + COMPARE_FAIL) * stored[:, 0].min(axis=1)
+
+
+def compare_fail_median(stored: Array, fresh: Array) -> Blamed:
+    """``--benchmark-compare-fail=median:5%``."""
+    now, then = np.median(fresh[:, 0], axis=1), np.median(stored[:, 0], axis=1)
+    return now > (1 + COMPARE_FAIL) * then
+
+
+PEERS: Final = (
+    Peer("pytest-benchmark, min +5 %", compare_fail_min),
+    Peer("pytest-benchmark, median +5 %", compare_fail_median),
+)

@@ -1,11 +1,11 @@
-"""Does the judge keep its word? False blame, power, cost and speed, beside their bars.
+"""Does the judge keep its word? False blame, power and cost, beside their bars.
 
     python benchmarks/verdicts.py [--quick] [--only NAME]
 
 Simulated GPUs and recorded CPU noise are judged by the product in the order in which
-its gate would ask for runs, and by the rules of other tools on the same times. Exits
+its gate would ask for runs, and by the rules of pytest-benchmark on the same times. Exits
 with 1 where a bar is missed. ``--quick`` draws fewer tests and leaves each bar four
-standard errors of so many; bars and targets are the same.
+standard errors of so many.
 """
 
 from __future__ import annotations
@@ -17,28 +17,21 @@ from collections.abc import Callable
 from collections.abc import Sequence
 from typing import Final
 
-import bars_auto
-import bars_compare
 import bars_days
 import bars_recorded
-import bars_speed
 import bars_stored
-import bars_suite
-from effort import FULL
-from effort import QUICK
-from effort import Effort
+from figures import FULL
+from figures import QUICK
+from figures import Effort
 from figures import Table
 
 
 SECTIONS: Final[dict[str, Callable[[Effort], list[Table]]]] = {
     "stored": bars_stored.tables,
     "days": bars_days.tables,
-    "auto": bars_auto.tables,
+    "ab": bars_days.tables_of_ab,
     "recorded": bars_recorded.tables,
-    "quads": bars_compare.tables_of_quads,
-    "pairs": bars_compare.tables_of_pairs,
-    "suite": bars_suite.tables,
-    "speed": bars_speed.tables,
+    "pairs": bars_recorded.tables_of_pairs,
 }
 
 

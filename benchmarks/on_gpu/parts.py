@@ -55,7 +55,7 @@ class Place:
     def _first(self) -> Iterator[Part]:
         yield Part(
             name="machine",
-            asks="does NVML tell identity, clocks, throttling, memory and energy?",
+            asks="does NVML tell identity, clocks, throttling and memory?",
             limit_s=60,
             commands=(
                 *((("nvidia-smi", "-q"),) if shutil.which("nvidia-smi") else ()),
@@ -151,12 +151,6 @@ class Place:
                 self._own("unchanged.py", "--ab"),
                 python(BENCHMARKS / "watch.py", *rounds),
             ),
-        )
-        yield Part(
-            name="energy",
-            asks="do NVML's energy, clocks and reasons to throttle follow a load?",
-            limit_s=30,
-            commands=(self._own("energy.py"),),
         )
 
     def _own(self, script: str, *more: str) -> Command:

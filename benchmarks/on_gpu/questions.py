@@ -19,8 +19,6 @@ ASSUMPTIONS: Final = Path(__file__).resolve().parents[1] / "evidence" / "assumpt
 
 MOST_OFF: Final = 0.02
 """Of ``step_ms`` from the wall clock."""
-MOST_OFF_ENERGY: Final = 0.1
-"""Of the energy by its counter from that by the power that is read."""
 MOST_READING_MS: Final = 1.0
 MOST_WATCH: Final = 1.3
 
@@ -130,16 +128,6 @@ def unchanged_is_not_blamed(results: Results) -> Answer | None:
     return Answer(holds=not red, why=why) if rows else None
 
 
-def energy_is_counted(results: Results) -> Answer | None:
-    load = results.document("energy.json").get("under_load", {})
-    if not load.get("energy_by_power_mj") or "energy_by_counter_mj" not in load:
-        return None
-    ratio = load["energy_by_counter_mj"] / load["energy_by_power_mj"]
-    moves = load["counter_moves"] / load["seconds"]
-    why = f"counter over power x time: {ratio:.2f}, {moves:.0f} moves a second"
-    return Answer(holds=abs(ratio - 1) <= MOST_OFF_ENERGY, why=why)
-
-
 def examples_are_unchanged(results: Results) -> Answer | None:
     ends = re.findall(
         r"^(\d+ (?:passed|failed).*) in ", results.text("examples"), re.MULTILINE
@@ -192,7 +180,6 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "`devices/pretend`": waits_agree,
     "SM clock on CUDA": left_open,
     "`devices/cuda/flops.py`": left_open,
-    "energy on CUDA": energy_is_counted,
     "`gpuperf(step, period=...)` on CUDA": left_open,
     "`trainers/` on CUDA": left_open,
     "allowances on CUDA": tests("a_block_and_a_comment_allow"),

@@ -171,9 +171,8 @@ DISTURBANCE: Final = {
 It adds time, and not any amount of it: the larger a slowdown, the less it can hide it.
 
 On a CPU, neighbours on the core's other thread, in the caches and on the memory bus
-added a factor of 2.6 at most (``benchmarks/sharing.py``). For a GPU it is reasoned, not
-measured: a throttled clock falls to a fifth of its boost, and one other process takes
-half of the time.
+added a factor of 2.6 at most. For a GPU it is reasoned, not measured: a throttled clock
+falls to a fifth of its boost, and one other process takes half of the time.
 """
 
 

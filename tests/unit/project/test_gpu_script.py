@@ -268,7 +268,7 @@ def brought_back(tmp_path: Path, step_ms: float) -> Path:
     (results / "speed.txt").write_text("$ pytest\n2 passed in 1 s\n")
     found = [
         gpu_run.PartStatus(part="truth", exit_status=0, seconds=41.4),
-        gpu_run.PartStatus(part="energy", exit_status=None),
+        gpu_run.PartStatus(part="commands", exit_status=None),
     ]
     gpu_run.keep(folder, results, found)
     return folder
@@ -284,7 +284,7 @@ def test_a_page_is_made_of_what_came_back(
     assert gpu_page.main() == wrong
 
     page = (folder / "README.md").read_text()
-    assert "| truth | exit 0 | 41 |\n| energy | no time | 0 |\n" in page
+    assert "| truth | exit 0 | 41 |\n| commands | no time | 0 |\n" in page
     assert f"| training | {step_ms:.3f} | 10.000 | 10.000 | 10.000 |" in page
     assert "```text\n$ pytest\n2 passed in 1 s\n```" in page
     row = "`devices/cuda/device.py`, time"
