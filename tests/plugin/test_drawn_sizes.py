@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from scripted_project import ScriptedProject
@@ -75,6 +76,19 @@ def test_unchanged_code_passes_whatever_it_draws_and_a_shift_of_all_draws_does_n
             "*sure?*in each of 2 runs*",
         ]
     )
+
+
+def test_a_seed_repeats_what_a_test_draws(project: ScriptedProject) -> None:
+    project.file(f"MORE = 0\n{STEPS}")
+
+    def drawn(seed: int) -> list[str]:
+        result = gate(project, f"--gpuperf-seed={seed}", "-k", "torch")
+        result.assert_outcomes(passed=1)
+        text = (project.path / ".gpuperf/results.json").read_text()
+        assert json.loads(text)["seed"] == seed
+        return re.findall(r"memory (\S+ MiB)", result.stdout.str())
+
+    assert drawn(7) == drawn(7) != drawn(8)
 
 
 CHOSEN = """
