@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .devices.allow_sync import allow_sync
     from .marks import budget
-    from .marks import quarantine
     from .marks import ranks
     from .marks import tolerance
     from .worker.call_result import Compared
@@ -25,7 +24,6 @@ __all__ = [
     "Prospect",
     "allow_sync",
     "budget",
-    "quarantine",
     "ranks",
     "tolerance",
 ]
@@ -36,7 +34,7 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         """Import it when asked: every pytest run and every command imports this package."""
-        if name in {"budget", "quarantine", "ranks", "tolerance"}:
+        if name in {"budget", "ranks", "tolerance"}:
             from . import marks
 
             return globals().setdefault(name, getattr(marks, name))

@@ -40,7 +40,6 @@ class ErrorId(Enum):
     GP114 = "Option that needs --gpuperf"
     GP115 = "Stored counts that cannot be read"
     GP116 = "A run that measures and watches"
-    GP117 = "Consecutive runs without a history"
     GP118 = "Name that was removed"
 
     # Marks, budgets and calls of the fixture.
@@ -68,7 +67,6 @@ class ErrorId(Enum):
     GP222 = "Test collected without the fixture"
     GP223 = "Nothing that trains"
     GP224 = "A framework that is too old"
-    GP225 = "A quarantine without an end or a reason"
 
     # Steps that cannot be measured.
     GP301 = "Step that only starts its work"

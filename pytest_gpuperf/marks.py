@@ -1,4 +1,4 @@
-"""``budget``, ``tolerance``, ``ranks`` and ``quarantine``: they return registered flat marks.
+"""``budget``, ``tolerance`` and ``ranks``: they return registered flat marks.
 
 Every pytest run imports this module, so it imports what reads a mark where one is read.
 """
@@ -20,24 +20,19 @@ from .model.retired import refuse_retired
 
 
 if TYPE_CHECKING:
-    from datetime import date
-
     from .model.budget import Budget
     from .model.budget import Tolerance
     from .model.ranks import Ranks
-    from .model.soft_start import Quarantine
 
 BUDGET_MARK: Final = "gpuperf_budget"
 TOLERANCE_MARK: Final = "gpuperf_tolerance"
 RANKS_MARK: Final = "gpuperf_ranks"
-QUARANTINE_MARK: Final = "gpuperf_quarantine"
 AUTO_MARK: Final = "gpuperf"
 
 REGISTERED: Final = (
     f"{BUDGET_MARK}(..., on=None): ceilings of a step, from @gpuperf.budget(...)",
     f"{TOLERANCE_MARK}(..., detect=None): changes to ignore, from @gpuperf.tolerance(...)",
     f"{RANKS_MARK}(n, timeout_s=None): processes that execute the test together, from @gpuperf.ranks(...)",
-    f"{QUARANTINE_MARK}(until, reason): failures are warnings, from @gpuperf.quarantine(...)",
     f"{AUTO_MARK}: added to each test that takes the gpuperf fixture",
 )
 
@@ -103,21 +98,6 @@ def ranks(n: int, *, timeout_s: float | None = None) -> pytest.MarkDecorator:
     return mark(**keywords)
 
 
-def quarantine(*, until: str | date = "", reason: str = "") -> pytest.MarkDecorator:
-    """Make failures warnings: ``@gpuperf.quarantine(until="2027-01-15", reason="...")``.
-
-    The day, the last one, is in UTC. What the test itself raises fails it as before.
-    Raises ``UsageError`` if the day or the reason is missing or is none.
-    """
-    from .model.soft_start import parse_quarantine
-
-    __tracebackhide__ = True
-    keywords: dict[str, object] = {"until": until, "reason": reason}
-    _check(parse_quarantine, keywords)
-    mark: pytest.MarkDecorator = getattr(pytest.mark, QUARANTINE_MARK)
-    return mark(**keywords)
-
-
 def _check(
     parse: Callable[[Mapping[str, object]], object], keywords: Mapping[str, object]
 ) -> None:
@@ -156,16 +136,6 @@ def ranks_of(item: pytest.Item) -> Ranks | None:
     return parse_ranks(_keywords(found[0])) if found else None
 
 
-def quarantine_of(item: pytest.Item) -> Quarantine | None:
-    """Return the quarantine of *item*, by the mark of the highest precedence."""
-    found = _by_precedence(item, QUARANTINE_MARK)
-    if not found:
-        return None
-    from .model.soft_start import parse_quarantine
-
-    return parse_quarantine(_keywords(found[0]))
-
-
 def check(item: pytest.Item) -> None:
     """Raise ``UsageError`` for a wrong mark of *item*, however it was made."""
     # Parsers are imported only for tests that have such a mark: every pytest run checks
@@ -179,8 +149,6 @@ def check(item: pytest.Item) -> None:
         tolerances_of(item)
     if RANKS_MARK in names:
         ranks_of(item)
-    if QUARANTINE_MARK in names:
-        quarantine_of(item)
 
 
 def _keywords(mark: pytest.Mark) -> Mapping[str, object]:

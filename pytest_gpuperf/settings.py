@@ -55,6 +55,9 @@ AUTO: Final = "auto"
 
 NO_REFERENCE: Final = "none"
 
+FOREVER: Final = "forever"
+"""Failures are warnings without a last day."""
+
 
 class Referred(Enum):
     """Which times a reference settles by A/B."""
@@ -111,8 +114,8 @@ class Settings:
     ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
     pending baselines, ``baselines`` the committed one, ``history`` the folder or URL
-    that each run leaves a file in. Failures are warnings up to the day ``soft_until``, and
-    slow runs until there were as many ``consecutive`` ones; ``today`` is that of this run.
+    that each run leaves a file in. Failures are warnings if ``warn`` is ``FOREVER`` or a last
+    day that is not before ``today``, which is that of this run.
     """
 
     device: DeviceKind | None = None
@@ -143,18 +146,26 @@ class Settings:
     launch: Launch | None = None
     repeated: tuple[str, ...] = ()
     stored_on: tuple[DeviceKind, ...] = ()
-    soft_until: str | None = None
-    consecutive: int = 1
+    warn: str = ""
     today: str = ""
 
     @property
-    def soft_day(self) -> str:
-        """The last day on which failures are warnings; empty if they are none."""
-        until = self.soft_until or ""
-        return until if self.today <= until else ""
+    def warns(self) -> bool:
+        """Whether what fails a test by a verdict is a warning."""
+        return self.warn == FOREVER or (bool(self.warn) and self.today <= self.warn)
+
+    @property
+    def warning_note(self) -> str:
+        """Say until when failures are warnings, or that they are none again."""
+        if self.warns:
+            until = "" if self.warn == FOREVER else f" until {self.warn}"
+            return f"failures are warnings{until}"
+        return f"gpuperf_warn ended on {self.warn}: remove it" if self.warn else ""
 
     def note_on(self, kind: DeviceKind) -> str:
-        """Say what a run on the device that nobody named does not judge."""
-        if self.device is None and kind.has(Capability.FORECAST):
-            return "no CUDA device here: memory is predicted, no times"
-        return ""
+        """Say what a run on the device that nobody named does not judge, or only warns of."""
+        is_forecast = self.device is None and kind.has(Capability.FORECAST)
+        device = (
+            "no CUDA device here: memory is predicted, no times" if is_forecast else ""
+        )
+        return "; ".join(filter(None, (device, self.warning_note)))

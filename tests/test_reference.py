@@ -23,7 +23,6 @@ from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.judge.budget import is_time
 from pytest_gpuperf.marks import BUDGET_MARK
-from pytest_gpuperf.marks import QUARANTINE_MARK
 from pytest_gpuperf.marks import RANKS_MARK
 from pytest_gpuperf.marks import TOLERANCE_MARK
 from pytest_gpuperf.model.baseline import ENOUGH_RUNS
@@ -187,11 +186,10 @@ def test_every_public_name_and_its_signature_stand_in_the_reference() -> None:
     assert sorted(name.strip("`").split("(")[0] for name in named) == sorted(
         pytest_gpuperf.__all__
     )
-    assert named[:4] == [
+    assert named[:3] == [
         "`budget(*, on=None, **limits)`",
         "`tolerance(*, detect=None, **ratios)`",
         "`ranks(n, *, timeout_s=None)`",
-        '`quarantine(*, until="", reason="")`',
     ]
 
 
@@ -245,8 +243,8 @@ def test_every_kind_of_refresh_is_shown(kind: Refresh) -> None:
 
 
 def test_the_marks_are_named() -> None:
-    first = f"as `{BUDGET_MARK}`, `{TOLERANCE_MARK}`, `{RANKS_MARK}`"
-    assert f"{first} and `{QUARANTINE_MARK}`" in text_of(REFERENCE)
+    first = f"as `{BUDGET_MARK}`, `{TOLERANCE_MARK}`"
+    assert f"{first} and `{RANKS_MARK}`" in text_of(REFERENCE)
 
 
 def test_the_numbers_of_runs_are_those_of_the_code() -> None:

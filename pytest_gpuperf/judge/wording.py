@@ -75,6 +75,5 @@ def signed(ratio: float) -> str:
     return f"{100 * ratio:+.1f} %"
 
 
-def would_have_failed(day: str) -> str:
-    """Say that a failure is a warning until *day*; nothing if there is none."""
-    return f"would have failed until {day}" if day else ""
+WOULD_HAVE_FAILED: Final = "would have failed"
+"""What is said of a failure that is a warning."""

@@ -15,7 +15,10 @@ RETIRED: Final = {
     "compile_s=": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "compile_warm_s=": "`TORCH_LOGS=dynamo` says in a second process what it took",
     "gpuperf_compile_times": "`TORCH_LOGS=dynamo` says at exit what compiling took",
+    "gpuperf.quarantine": "mark the test with `@pytest.mark.xfail(reason=...)`",
+    "gpuperf_consecutive": "`gpuperf_warn = true` makes failures warnings",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
+    "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",
 }
 """What to do instead, by the name as it is typed: ``gpuperf COMMAND``, ``gpuperf COMMAND
 --option``, ``--gpuperf-option``, ``gpuperf_key``, ``gpuperf.mark``, ``gpuperf.method()``,

@@ -20,7 +20,7 @@ class Ending(Enum):
     XFAILED = "xfailed"
     DIED = "died"
     WARNED = "warned"
-    """It would have failed by a verdict, and is let pass until a day or for one run."""
+    """It would have failed by a verdict in a run that only warns."""
 
     @property
     def fails(self) -> bool:
@@ -133,8 +133,7 @@ class TestResult:
 class Report:
     """What the pytest loop is to say of a measured test at its natural place.
 
-    ``headline`` is what its failure says in a line, the first of ``text`` if empty, and
-    ``softened`` is why that is only a warning.
+    ``headline`` is what its failure says in a line, the first of ``text`` if empty.
     ``verdicts`` are JSON texts, one a call, so that they survive any transport. ``stop``
     ends pytest once all this is reported.
     """
@@ -143,7 +142,6 @@ class Report:
     ending: Ending
     text: str = ""
     headline: str = ""
-    softened: str = ""
     warning: str = ""
     sections: tuple[tuple[str, str], ...] = ()
     properties: tuple[tuple[str, str], ...] = ()

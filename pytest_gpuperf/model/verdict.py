@@ -211,8 +211,7 @@ class TestVerdict:
     verdict, and nothing fails. ``diagnosis`` is what the step waits for. ``rates`` are
     what the author asked for with ``samples=`` or ``tokens=``, each by its metric, if no
     budget limits it: it has a verdict otherwise. ``operations`` are the lines that run
-    others than when the baseline was recorded, of a test that failed. ``softened`` is why
-    it fails no test, if it would: ``would have failed until 2027-01-15``.
+    others than when the baseline was recorded, of a test that failed.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -229,7 +228,6 @@ class TestVerdict:
     diagnosis: Diagnosis | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     operations: tuple[LineChange, ...] = field(default=(), metadata=RARELY)
-    softened: str = field(default="", metadata=RARELY)
 
     @property
     def outcome(self) -> Outcome:

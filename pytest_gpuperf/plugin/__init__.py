@@ -119,7 +119,7 @@ def _watch(config: pytest.Config) -> None:
 def _enable(config: pytest.Config) -> None:
     from ..worker.fixture import measurer_key
     from .reported_items import PaintsFailures
-    from .reported_items import SoftensFailures
+    from .reported_items import WarnsOfFailures
 
     # The ini key `gpuperf` is set in a measuring process too. It must not measure
     # again.
@@ -134,7 +134,7 @@ def _enable(config: pytest.Config) -> None:
         # is the outer one, so the file has the exit status that the run has set.
         config.pluginmanager.register(plugin, "gpuperf-run")
         config.pluginmanager.register(PaintsFailures(), "gpuperf-colours")
-        config.pluginmanager.register(SoftensFailures(), "gpuperf-soft-start")
+        config.pluginmanager.register(WarnsOfFailures(), "gpuperf-warnings")
         _record(config, settings, plugin)
     except GpuperfError as error:
         raise pytest.UsageError(str(error)) from None
@@ -171,15 +171,6 @@ def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
 
 def _keep_history(config: pytest.Config, settings: Settings, plugin: Any) -> None:
     """Leave one file per run if the project keeps a history; not in a debugger."""
-    if settings.consecutive > 1 and settings.history is None:
-        from ..errors import ErrorId
-        from ..errors import UsageError
-
-        msg = (
-            f"gpuperf_consecutive = {settings.consecutive} asks for the runs before, and no "
-            "history is set: set gpuperf_history, or give --gpuperf-history=FOLDER"
-        )
-        raise UsageError(msg, ErrorId.GP117)
     if settings.history is None or settings.inline:
         return
     from .outputs import HistoryKeeper

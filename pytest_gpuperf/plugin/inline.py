@@ -29,7 +29,6 @@ from ..judge.calls import prior_of
 from ..judge.calls import stored_round_steps
 from ..judge.context import SuiteContext
 from ..judge.early_end import stored_steps
-from ..marks import quarantine_of
 from ..model.baseline import occasion_id
 from ..model.environment import PRETEND_GIB
 from ..model.environment import DeviceKind
@@ -50,7 +49,6 @@ from ..runner.request import RunRequest
 from ..runner.screening import Case
 from ..runner.screening import left_open
 from ..runner.screening import samples_of
-from ..runner.soft_start import SoftStart
 from ..runner.verdicts import compared
 from ..runner.verdicts import unjudged
 from ..settings import Settings
@@ -115,13 +113,11 @@ class InlineSession(ReportedRun):
             occasions=occasions_prior_of(entries, kind),
             now=occasion_id(datetime.now(timezone.utc)),
         )
-        self._soft = SoftStart(settings, self._hardware.key)
         self._reporter = Reporter(
             settings=settings,
             hardware=self._hardware,
             rootdir=config.rootpath,
             directory=config.invocation_params.dir,
-            notes=self._soft.notes,
         )
         self._verdicts: list[TestVerdict] = []
         self._reports: dict[str, Report] = {}
@@ -143,8 +139,6 @@ class InlineSession(ReportedRun):
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         for item in filter(is_measured, session.items):
             self._chosen.add(item.nodeid)
-            found = quarantine_of(item)
-            self._soft.quarantines |= {item.nodeid: found} if found else {}
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
@@ -189,8 +183,7 @@ class InlineSession(ReportedRun):
     def _judge(self, item: pytest.Item, case: Case) -> None:
         self._samples |= samples_of([case])
         self.params = {**self.params, item.nodeid: params_of(item)}
-        judged = {case.test: self._verdicts_on(case)}
-        verdicts = self._soft.applied({case.test: case}, judged)[case.test]
+        verdicts = self._verdicts_on(case)
         self._verdicts.extend(verdicts.values())
         report = self._reporter.report(case, verdicts)
         self._reports[item.nodeid] = report
@@ -226,8 +219,7 @@ class InlineSession(ReportedRun):
             explained=self._settings.explain,
             invocation=self._reporter.invocation,
             note=self._reporter.note,
-            soft_lines=self._soft.lines(self._reports),
-            soft_day=self._settings.soft_day,
+            warns=self._settings.warns,
         )
 
     # The outermost wrapper: behind the yield every other plugin has set its status.

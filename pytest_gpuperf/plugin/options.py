@@ -191,19 +191,10 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_start",
-        help="failures are warnings for now: warn until 2027-01-15 (UTC, included)",
-        metavar="WARN_UNTIL_DAY",
-        kind="start",
-        field="soft_until",
-        on_command_line=False,
-    ),
-    Option(
-        name="gpuperf_consecutive",
-        help="runs in a row that a time must be worse in to fail, by the history; counts "
-        "and bytes fail at once (default: 1)",
-        metavar="N",
-        kind="consecutive",
+        name="gpuperf_warn",
+        help="failures are warnings: true, or until 2027-01-15 (UTC, included)",
+        metavar="UNTIL_DAY",
+        kind="warn",
         on_command_line=False,
     ),
     Option(

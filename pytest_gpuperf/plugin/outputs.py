@@ -73,7 +73,6 @@ from ..report.secrets import shown_verdict
 from ..report.wrapping import wrapped
 from ..runner.evaluation import RunResult
 from ..runner.git import run_git
-from ..runner.soft_start import IN_A_ROW
 from ..settings import Settings
 from ..visible import visible_line
 from .collection import SELECTION
@@ -169,11 +168,8 @@ class HistoryKeeper:
     # pytest's terminal plugin prints its summary in a wrapper of this hook, behind all
     # plain implementations.
     @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Write before pytest begins its summary; nothing if nothing was measured.
-
-        A slow run that only a row of them would fail must not be forgotten in silence.
-        """
+    def pytest_sessionfinish(self) -> None:
+        """Write before pytest begins its summary; nothing if nothing was measured."""
         found = self._run.run_result
         try:
             now = self._now()
@@ -188,10 +184,6 @@ class HistoryKeeper:
         except Exception as error:  # noqa: BLE001 - the verdicts do not need a history
             why = f"{type(error).__name__}: {error}"
             self._failure = f"the history lacks this run: {why}"
-        softened = [v.softened for v in found.verdicts] if found else []
-        if self._failure and any(why.endswith(IN_A_ROW) for why in softened):
-            self._failure += "; gpuperf_consecutive needs it, so the run fails"
-            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
@@ -509,8 +501,7 @@ class ResultsFile:
     def _notes(self, found: RunResult) -> Iterator[str]:
         moved = found.moved_with_the_environment
         if moved:
-            yield moved_line(moved, found.invocation, found.soft_day).text
-        yield from (line.text for line in found.soft_lines)
+            yield moved_line(moved, found.invocation, warns=found.warns).text
         if found.suite:
             yield suite_line(found.suite).text
         if found.skipped_files:

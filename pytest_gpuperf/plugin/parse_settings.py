@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from dataclasses import fields
 from dataclasses import replace
+from datetime import date
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -29,8 +30,8 @@ from ..model.budget import Tolerance
 from ..model.budget import parse_project_tolerance
 from ..model.budget import parse_tolerance
 from ..model.environment import DeviceKind
-from ..model.soft_start import is_day
 from ..settings import AUTO
+from ..settings import FOREVER
 from ..settings import NO_REFERENCE
 from ..settings import RECORDED
 from ..settings import Isolation
@@ -125,25 +126,23 @@ def _seed(text: str) -> int:
     return int(text)
 
 
-def _last_day(text: str) -> str:
+def _warn(text: str) -> str:
     """Read until when; raise ``ValueError`` that says what was expected."""
-    words, _, day = text.rpartition(" ")
-    if words != "warn until" or not is_day(day):
-        msg = "expected `warn until` and the last day in UTC, such as warn until 2027-01-15"
+    if text in {"true", "false"}:
+        return FOREVER if text == "true" else ""
+    day = text.removeprefix("until ")
+    if day == text or not _is_day(day):
+        msg = "expected true, or `until` and the last day in UTC, such as until 2027-01-15"
         raise ValueError(msg)
     return day
 
 
-MOST_CONSECUTIVE: Final = 10
-"""Runs in a row; with more a slowdown would be a warning for ever."""
-
-
-def _consecutive(text: str) -> int:
-    """Read a number of runs; raise ``ValueError`` that says what was expected."""
-    if text not in map(str, range(1, MOST_CONSECUTIVE + 1)):
-        msg = f"expected a whole number of runs from 1 to {MOST_CONSECUTIVE}, such as 2"
-        raise ValueError(msg)
-    return int(text)
+def _is_day(text: str) -> bool:
+    try:
+        # Python reads other forms of ISO 8601 as well, which do not sort as text.
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
 
 
 def _peaks(text: str) -> dict[str, float]:
@@ -196,7 +195,6 @@ def _filled(kind: Callable[[str], object], wanted: str) -> Callable[[str], objec
 
 VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "commit": _commit,
-    "consecutive": _consecutive,
     "detect": _detect,
     "device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "folder": _filled(Path, "a folder, such as baselines"),
@@ -209,8 +207,8 @@ VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "seconds": positive_seconds,
     "seed": _seed,
     "shared use": _one_of(SharedUse),
-    "start": _last_day,
     "tolerance": _tolerance,
+    "warn": _warn,
 }
 """How the text of an option or ini key is read, by the kind in its row of ``OPTIONS``."""
 

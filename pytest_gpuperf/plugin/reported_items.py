@@ -19,6 +19,7 @@ from unittest import SkipTest
 
 import pytest
 
+from ..judge.wording import WOULD_HAVE_FAILED
 from ..marks import RANKS_MARK
 from ..model.run import Ending
 from ..model.run import Report
@@ -219,14 +220,14 @@ class PaintsFailures:
         return (yield)
 
 
-_softened_key: Final[pytest.StashKey[Report]] = pytest.StashKey()
+_warned_key: Final[pytest.StashKey[Report]] = pytest.StashKey()
 
-SOFTENED: Final = "gpuperf_softened"
-"""Attribute of pytest's report that says why a failure is a warning; xdist sends it."""
+IS_WARNING: Final = "gpuperf_warned"
+"""Attribute of pytest's report of a failure that is a warning; xdist sends it."""
 
 
-class SoftensFailures:
-    """Turns failures that are warnings for now into passes that pytest counts apart."""
+class WarnsOfFailures:
+    """Turns failures that are warnings into passes that pytest counts apart."""
 
     # The outermost wrapper: an `xfail` of the author comes first.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -234,7 +235,7 @@ class SoftensFailures:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         made = yield
-        report = item.stash.get(_softened_key, None)
+        report = item.stash.get(_warned_key, None)
         if report is None or call.excinfo is None or not made.failed:
             return made
         said = _said(report.text)
@@ -242,7 +243,7 @@ class SoftensFailures:
         if str(call.excinfo.value).startswith(said):
             # Without the exception no debugger opens, and no plugin runs the test again.
             made.outcome, made.longrepr, call.excinfo = "passed", None, None
-            setattr(made, SOFTENED, report.softened)
+            setattr(made, IS_WARNING, True)
             item.user_properties.append((WARNED_PROPERTY, said))
             _warn(item, report.text)
         return made
@@ -250,8 +251,9 @@ class SoftensFailures:
     def pytest_report_teststatus(
         self, report: pytest.TestReport
     ) -> tuple[str, str, tuple[str, Mapping[str, bool]]] | None:
-        why = getattr(report, SOFTENED, None)
-        return None if why is None else (why, "w", ("WARNED", {"yellow": True}))
+        if not hasattr(report, IS_WARNING):
+            return None
+        return WOULD_HAVE_FAILED, "w", ("WARNED", {"yellow": True})
 
 
 def _replayed(report: Report) -> Report:
@@ -274,7 +276,7 @@ def remember(item: pytest.Item, report: Report) -> None:
     if report.warning:
         _warn(item, report.warning)
     if report.ending is Ending.WARNED:
-        item.stash[_softened_key] = report
+        item.stash[_warned_key] = report
 
 
 def _warn(item: pytest.Item, text: str) -> None:

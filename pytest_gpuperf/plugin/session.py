@@ -232,7 +232,7 @@ class ReportedRun:
                 self._heard.passed,
                 {verdict.test for verdict in verdicts},
             ),
-            is_strict=not self._settings.soft_day
+            is_strict=not self._settings.warns
             and (is_ci(os.environ) or self._settings.strict),
         )
 
@@ -383,7 +383,7 @@ class GpuperfSession(ReportedRun):
         found = self._run_result
         if found is None:
             return False
-        moved = found.moved_with_the_environment and not found.soft_day
+        moved = found.moved_with_the_environment and not found.warns
         return bool(moved or found.drifts or found.unmeasured)
 
     @property

@@ -146,6 +146,7 @@ def write_summary(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
         unjudged=_endings_without_verdict(run_result),
         refused=len(run_result.drifted_tests),
         note=run_result.note,
+        warns=run_result.warns,
         unmeasured=run_result.unmeasured,
         stopped=run_result.stopped,
     )
@@ -255,8 +256,7 @@ def _whole_run_lines(run_result: RunResult) -> Iterator[Line]:
     if run_result.drifts:
         yield drifted_line(run_result.drifted_tests, run_result.invocation)
     if moved:
-        yield moved_line(moved, run_result.invocation, run_result.soft_day)
-    yield from run_result.soft_lines
+        yield moved_line(moved, run_result.invocation, warns=run_result.warns)
     if run_result.suite:
         yield suite_line(run_result.suite)
     if run_result.skipped_files:

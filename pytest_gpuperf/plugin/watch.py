@@ -43,7 +43,7 @@ from ..judge.watch import WatchedTest
 from ..judge.watch import is_test_code
 from ..judge.watch import objections
 from ..judge.watch import parse_gates
-from ..judge.wording import would_have_failed
+from ..judge.wording import WOULD_HAVE_FAILED
 from ..model.baseline import Refresh
 from ..model.codec import decode
 from ..model.codec import encode
@@ -385,8 +385,9 @@ class WatchReport:
         self._update = _update(early_value(config, "gpuperf_update"))
         self._stored = _read(self._counts, self._update)
         value = resolver(config)
-        start = Settings(soft_until=value("gpuperf_start", None), today=today())
-        self._soft_day = start.soft_day
+        settings = Settings(warn=value("gpuperf_warn", ""), today=today())
+        self._warns = settings.warns
+        self._warning_note = settings.warning_note
         self._missing = missing_baseline(value, environment())
         self._edited: Counts | None = None
         self._records: dict[str, WatchedTest] = {}
@@ -418,7 +419,7 @@ class WatchReport:
     ) -> Generator[None, object, object]:
         ended = yield
         self._conclude(session.exitstatus)
-        fails = self._objections and not self._soft_day
+        fails = self._objections and not self._warns
         if fails and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         return ended
@@ -507,17 +508,16 @@ class WatchReport:
         lines = watch_lines(
             records,
             self._objections,
-            notes=[*self._lost, *filter(None, [self._note])],
+            notes=[*self._lost, *filter(None, [self._note, self._warning_note])],
             stored=None if self._update is Refresh.ALL else self._edited,
             kind=self._kind,
             most=None if terminalreporter.verbosity > 0 else 10,
-            soft_day=self._soft_day,
+            warns=self._warns,
         )
         if self._objections:
             # In pytest's last line, which is green where all tests passed.
             noun = "count" if len(self._objections) == 1 else "counts"
-            would = "would have " if self._soft_day else ""
-            key = f"{noun} {would}failed"
+            key = f"{noun} {WOULD_HAVE_FAILED if self._warns else 'failed'}"
             terminalreporter.stats[key] = [*self._objections]
         for line in (*map(visible_line, lines), *self._annotations()):
             terminalreporter.write_line(line)
@@ -528,8 +528,8 @@ class WatchReport:
         place = RunPlace(root=root, artefacts=root, environ=environment())
         if not place.is_annotated:
             return ()
-        softened = would_have_failed(self._soft_day)
-        return watch_commands(self._objections, place.sources(None), softened)
+        sources = place.sources(None)
+        return watch_commands(self._objections, sources, warns=self._warns)
 
 
 def _lines_of(file: str, root: Path) -> frozenset[str]:

@@ -37,7 +37,6 @@ from ..report.command import DEFAULT_INVOCATION
 from ..report.command import Invocation
 from ..report.screen.progress import Interrupted
 from ..report.screen.progress import interruption_lines
-from ..report.screen.summary import Line
 from .baseline_writer import BaselineWriter
 from .baseline_writer import Refreshed
 from .baseline_writer import command_for_the_rest
@@ -68,8 +67,8 @@ def stopped_after(failures: int) -> str:
 class RunResult:
     """What came of the planned tests; ``stored`` are the calls that have a baseline.
 
-    ``stopped`` says why the ``unmeasured`` tests were not measured. Until ``soft_day``, if
-    there is one, the run as a whole does not fail by what moved.
+    ``stopped`` says why the ``unmeasured`` tests were not measured. One that only ``warns``
+    does not fail as a whole by what moved.
     """
 
     hardware: Hardware
@@ -93,8 +92,7 @@ class RunResult:
     note: str = ""
     unmeasured: tuple[str, ...] = ()
     stopped: str = ""
-    soft_lines: tuple[Line, ...] = ()
-    soft_day: str = ""
+    warns: bool = False
 
     @property
     def moved_with_the_environment(self) -> tuple[TestVerdict, ...]:
@@ -160,7 +158,6 @@ class RunEvaluator:
             hardware=self._environment.hardware,
             rootdir=rounds.project.rootdir,
             directory=Path(rounds.project.directory),
-            notes=rounds.soft.notes,
         )
         if rounds.stored_device:
             self._announce(rounds.stored_device)
@@ -252,8 +249,7 @@ class RunEvaluator:
         """Judge every call; what a refresh has taken is accepted."""
         taken = state.refreshed.taken
         verdicts = verdicts_of(state.cases, taken, self._judge.verdict)
-        softened = self._rounds.soft.applied(state.cases, verdicts)
-        return replace(state, verdicts=softened)
+        return replace(state, verdicts=verdicts)
 
     def _stored(self, state: RunState, seen: Seen) -> RunState:
         """Keep what was measured: all of it as pending, what was asked as baselines."""
@@ -369,6 +365,5 @@ class RunEvaluator:
             invocation=reporter.invocation,
             explained=self._settings.explain,
             note=reporter.note,
-            soft_lines=self._rounds.soft.lines(state.reports),
-            soft_day=self._settings.soft_day,
+            warns=self._settings.warns,
         )

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from pathlib import Path
 
 from ..baselines.store import path_of
 from ..judge.speedup import demands_speedup
+from ..judge.wording import WOULD_HAVE_FAILED
 from ..model.environment import Hardware
 from ..model.metrics import SPEEDUP
 from ..model.run import Ending
@@ -28,7 +28,6 @@ from ..report.json.results import to_json
 from ..report.screen.drift import drift_text
 from ..report.screen.failure import failure_text
 from ..report.secrets import shown_verdict
-from ..report.wrapping import labelled
 from ..settings import MissingBaseline
 from ..settings import Settings
 from ..settings import UnjudgedBudget
@@ -83,7 +82,6 @@ def report_of(
         report,
         ending=ending,
         text=text,
-        softened=_softened(judged) if ending is Ending.WARNED else "",
         warning=_warning(judged) if ending is Ending.PASSED else "",
     )
 
@@ -102,7 +100,10 @@ def _ended_otherwise(
     # No ending may hide that a test became worse. A missing baseline and an improvement
     # are not worse.
     lenient = replace(
-        settings, missing_baseline=MissingBaseline.WARN, fail_on_improvement=False
+        settings,
+        missing_baseline=MissingBaseline.WARN,
+        fail_on_improvement=False,
+        warn="" if last.ending.fails else settings.warn,
     )
     ending, why = _ending(judged, lenient, explain)
     if last.ending.fails:
@@ -116,7 +117,6 @@ def _ended_otherwise(
         ending=ending,
         text=text,
         headline="",
-        softened=_softened(judged) if ending is Ending.WARNED else "",
         warning=warning,
     )
 
@@ -162,7 +162,7 @@ def refused(report: Report, why: str) -> Report:
     """
     own = report.text if report.ending.accuses else ""
     text = "\n\n".join(filter(None, (why, own)))
-    return replace(report, ending=Ending.FAILED, text=text, softened="", warning="")
+    return replace(report, ending=Ending.FAILED, text=text, warning="")
 
 
 def _ending(
@@ -170,23 +170,15 @@ def _ending(
 ) -> tuple[Ending, str]:
     failing = [v for v in verdicts if fails(v, settings)]
     if failing:
-        is_soft = all(v.softened for v in failing)
-        text = "\n\n".join(_excused(v, explain(v)) for v in failing)
-        return Ending.WARNED if is_soft else Ending.FAILED, text
+        text = "\n\n".join(map(explain, failing))
+        if settings.warns:
+            return Ending.WARNED, f"{WOULD_HAVE_FAILED}: {text}"
+        return Ending.FAILED, text
     outcomes = {v.outcome for verdict in verdicts for v in verdict.verdicts}
     is_silent = bool(verdicts) and not any(map(_is_shown, verdicts))
     if is_silent and outcomes <= {Outcome.NOT_JUDGED}:
         return Ending.SKIPPED, "; ".join(_reasons(verdicts, Outcome.NOT_JUDGED))
     return Ending.PASSED, ""
-
-
-def _excused(verdict: TestVerdict, text: str) -> str:
-    return f"{verdict.softened}: {text}" if verdict.softened else text
-
-
-def _softened(verdicts: Iterable[TestVerdict]) -> str:
-    """Say in a word why all that failed is only a warning."""
-    return max(verdict.softened for verdict in verdicts)
 
 
 def _is_shown(verdict: TestVerdict) -> bool:
@@ -196,7 +188,7 @@ def _is_shown(verdict: TestVerdict) -> bool:
 
 
 def fails(verdict: TestVerdict, settings: Settings) -> bool:
-    """Whether *verdict* fails its test, or would if nothing softened it."""
+    """Whether *verdict* fails its test, or would if failures were no warnings."""
     outcomes = {v.outcome for v in verdict.verdicts}
     if any(outcome.fails for outcome in outcomes):
         return True
@@ -262,16 +254,12 @@ def _reasons(verdicts: Sequence[TestVerdict], outcome: Outcome) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reporter:
-    """What the text of a test's report needs to know of its run.
-
-    ``notes`` says what is to be known of a failure of a test beside its numbers.
-    """
+    """What the text of a test's report needs to know of its run."""
 
     settings: Settings
     hardware: Hardware
     rootdir: Path
     directory: Path
-    notes: Callable[[str, TestVerdict], Iterable[str]]
 
     @property
     def baseline_file(self) -> str:
@@ -291,7 +279,7 @@ class Reporter:
 
     @property
     def note(self) -> str:
-        """What is to be known of the device that was taken."""
+        """What is to be known of the device that was taken, and of failures."""
         return self.settings.note_on(self.hardware.kind)
 
     def report(self, case: Case, verdicts: Mapping[str, TestVerdict]) -> Report:
@@ -301,15 +289,13 @@ class Reporter:
 
     def explanation(self, nodeid: str, verdict: TestVerdict) -> str:
         """Say why *verdict*, of a call of the test *nodeid*, fails it."""
-        text = failure_text(
+        return failure_text(
             verdict,
             nodeid=nodeid,
             invocation=self.invocation,
             strict=self.settings.strict,
             baseline_needed=self.settings.missing_baseline is not MissingBaseline.WARN,
         )
-        notes = (labelled("note", note) for note in self.notes(nodeid, verdict))
-        return "\n".join((text, *chain.from_iterable(notes)))
 
     def refusal(self, case: Case, refreshed: Refreshed) -> str:
         """Say why the refresh did not take *case* as it should; nothing if it did."""

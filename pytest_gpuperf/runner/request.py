@@ -13,7 +13,6 @@ from ..model.environment import DeviceKind
 from ..model.ranks import Ranks
 from ..model.run import RunMode
 from ..model.run import StoredStep
-from ..model.soft_start import Quarantine
 from ..settings import Isolation
 from ..settings import Settings
 from .screening import Group
@@ -24,8 +23,7 @@ class Planned:
     """A selected test: its node id, the argument that selects it, its module, its ranks.
 
     ``params`` are those of its parametrization, by name, for other programs. ``where`` is
-    its line, from the rootdir. A test that ``may_fail`` is an expected
-    failure, one in ``quarantine`` may do so until a day.
+    its line, from the rootdir. A test that ``may_fail`` is an expected failure.
     """
 
     test: str
@@ -35,7 +33,6 @@ class Planned:
     params: Mapping[str, object] = field(default_factory=dict, hash=False)
     where: str = ""
     may_fail: bool = False
-    quarantine: Quarantine | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

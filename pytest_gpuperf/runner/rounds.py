@@ -65,7 +65,6 @@ from .screening import complete
 from .screening import confirm
 from .screening import screen
 from .screening import with_counts_of
-from .soft_start import SoftStart
 from .verdicts import Candidate
 from .verdicts import Judge
 from .verdicts import ReferenceCheck
@@ -163,7 +162,6 @@ class Rounds:
         except BaseException:
             self._workers.close()
             raise
-        self.soft = SoftStart(settings, self.environment.hardware.key)
         self.estimates = RunEstimates(settings, self.baselines, announce)
         self.isolation = ErrorIsolation()
         self.judge = Judge(
@@ -195,7 +193,6 @@ class Rounds:
         *store* takes those that a refresh is done with, and says whether it could.
         """
         self._plan = {planned.test: planned for planned in plan}
-        self.soft.quarantines = {p.test: p.quarantine for p in plan if p.quarantine}
         self._storing = Storing(store)
         groups = groups_of(plan, self.settings.isolation)
         entries = self.baselines.entries
@@ -325,7 +322,6 @@ class Rounds:
         """Count the tests that fail the run; what a refresh may accept is no failure."""
         judged = cases if self.settings.update is None else {}
         verdicts = verdicts_of(judged, {}, self.judge.verdict)
-        verdicts = self.soft.applied(judged, verdicts)
         reports = {
             test: report_of(case, verdicts[test], self.settings, lambda _: "")
             for test, case in judged.items()

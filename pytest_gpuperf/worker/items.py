@@ -23,7 +23,6 @@ from ..judge.operations import fitted
 from ..marks import AUTO_MARK
 from ..marks import BUDGET_MARK
 from ..marks import budgets_of
-from ..marks import quarantine_of
 from ..marks import ranks_of
 from ..model.budget import Budget
 from ..model.finding import Diagnosis
@@ -112,7 +111,6 @@ def plan_of(items: Sequence[pytest.Item]) -> list[Planned]:
             ranks=ranks_of(item),
             params=params_of(item),
             may_fail=item.get_closest_marker("xfail") is not None,
-            quarantine=quarantine_of(item),
         )
         for test, item in planned.items()
     ]

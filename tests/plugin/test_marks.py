@@ -97,7 +97,6 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
             "@pytest.mark.gpuperf_budget(..., on=None): ceilings of a step, *",
             "@pytest.mark.gpuperf_tolerance(..., detect=None): changes to ignore, *",
             "@pytest.mark.gpuperf_ranks(n, timeout_s=None): processes that execute *",
-            "@pytest.mark.gpuperf_quarantine(until, reason): failures are warnings, *",
             "@pytest.mark.gpuperf: added to each test that takes the gpuperf fixture",
         ]
     )

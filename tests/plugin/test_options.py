@@ -32,8 +32,7 @@ VALUES = {
         MissingBaseline.EVERY_METRIC,
         "missing_baseline",
     ),
-    "gpuperf_start": ("warn until 2027-01-15", "2027-01-15", "soft_until"),
-    "gpuperf_consecutive": ("2", 2, "consecutive"),
+    "gpuperf_warn": ("until 2027-01-15", "2027-01-15", "warn"),
     "gpuperf_isolation": ("module", Isolation.MODULE, "isolation"),
     "gpuperf_tolerance": (
         "ms=5% and 0.1 ms, mem_mb=1%",
@@ -89,8 +88,7 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
     assert [option.name for option in OPTIONS if not option.on_command_line] == [
         "gpuperf_baselines",
         "gpuperf_missing_baseline",
-        "gpuperf_start",
-        "gpuperf_consecutive",
+        "gpuperf_warn",
         "gpuperf_fail_on_improvement",
         "gpuperf_detect",
         "gpuperf_isolation",

@@ -122,9 +122,7 @@ def test_github_marks_the_lines_that_fail(
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     gates = "--gpuperf-watch=max-syncs:0,leak:0"
     red = suite.runpytest_subprocess(gates)
-    soft = suite.runpytest_subprocess(
-        gates, "-o", "gpuperf_start=warn until 2999-01-01"
-    )
+    warned = suite.runpytest_subprocess(gates, "-o", "gpuperf_warn=true")
 
     fix = "%0Afix: add it up on the GPU with .detach(), read it every N steps"
     said = f"title=gpuperf%3A watch::test_suite.py::test_gpu: 1 wait, limit 0{fix}"
@@ -134,10 +132,10 @@ def test_github_marks_the_lines_that_fail(
         for line in red.outlines
         if line.startswith("::error file=package.py,line=10,")
     ]
-    assert not [line for line in soft.outlines if line.startswith("::error ")]
+    assert not [line for line in warned.outlines if line.startswith("::error ")]
     assert [
         line
-        for line in soft.outlines
+        for line in warned.outlines
         if line.startswith("::warning file=package.py,line=7,")
     ]
 
@@ -211,21 +209,21 @@ def test_a_gate_that_has_nothing_to_judge_fails_in_ci_and_says_so_elsewhere(
     ("until", "ret", "said"),
     [("2999-01-01", 0, "would have failed"), ("2020-01-01", 1, "failed")],
 )
-def test_until_a_soft_start_is_over_what_rose_is_a_warning(
+def test_until_the_last_day_what_rose_is_a_warning(
     suite: pytest.Pytester, until: str, ret: int, said: str
 ) -> None:
-    start = f"gpuperf_start=warn until {until}"
-    result = suite.runpytest_subprocess("--gpuperf-watch=leak:0", "-o", start)
+    warn = f"gpuperf_warn=until {until}"
+    result = suite.runpytest_subprocess("--gpuperf-watch=leak:0", "-o", warn)
 
     assert result.ret == ret
     result.stdout.fnmatch_lines([f"1 count {said}*:", f"*passed*1 count {said}*"])
 
 
-def test_a_soft_start_without_a_day_is_a_usage_error(suite: pytest.Pytester) -> None:
-    result = suite.runpytest_subprocess("--gpuperf-watch", "-o", "gpuperf_start=warn")
+def test_a_day_that_is_none_is_a_usage_error(suite: pytest.Pytester) -> None:
+    result = suite.runpytest_subprocess("--gpuperf-watch", "-o", "gpuperf_warn=soon")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*gpuperf_start*found 'warn'*"])
+    result.stderr.fnmatch_lines(["*gpuperf_warn*found 'soon'*"])
 
 
 def test_a_line_that_was_edited_keeps_its_count(suite: pytest.Pytester) -> None:

@@ -6,8 +6,6 @@ and mypy would say so.
 
 from __future__ import annotations
 
-from datetime import date
-
 import pytest
 
 import pytest_gpuperf as gpuperf
@@ -15,7 +13,6 @@ from pytest_gpuperf import Compared
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf import Prospect
 from pytest_gpuperf import budget
-from pytest_gpuperf import quarantine
 from pytest_gpuperf import ranks
 from pytest_gpuperf import tolerance
 
@@ -27,7 +24,6 @@ elsewhere: pytest.MarkDecorator = gpuperf.budget(ms=3, on="*H200*")
 several: pytest.MarkDecorator = gpuperf.budget(latency_ms=3, on=["cuda", "cpu"])
 lifted: pytest.MarkDecorator = gpuperf.budget(mem_mb=None)
 together: pytest.MarkDecorator = gpuperf.ranks(2, timeout_s=30)
-known: pytest.MarkDecorator = quarantine(until=date(2027, 1, 15), reason="issue 12")
 version: str = gpuperf.__version__
 
 
@@ -130,8 +126,6 @@ gpuperf.budget(ms="12")  # type: ignore[arg-type]
 gpuperf.budget(ms=1, on=3)  # type: ignore[arg-type]
 gpuperf.tolerance(ms=0.05)  # type: ignore[arg-type]
 gpuperf.tolerance(detect=2)  # type: ignore[arg-type]
-gpuperf.quarantine("2027-01-15", "issue 12")  # type: ignore[call-arg]
-gpuperf.quarantine(until=20270115, reason="issue 12")  # type: ignore[arg-type]
 gpuperf.ranks()  # type: ignore[call-arg]
 gpuperf.ranks("2")  # type: ignore[arg-type]
 gpuperf.ranks(2, 30)  # type: ignore[call-arg]

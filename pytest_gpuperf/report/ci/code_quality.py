@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Any
 from typing import Final
 
+from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.verdict import Outcome
 from ..command import DEFAULT_INVOCATION
 from ..command import Invocation
@@ -52,13 +53,13 @@ def _issue(remark: Remark, sources: Sources, invocation: Invocation) -> dict[str
     outcome = remark.outcome or Outcome.NOT_JUDGED
     check = f"gpuperf/{outcome.value.replace(' ', '-')}"
     identity = f"{check}\0{remark.test}\0{remark.metric}"
-    said = ": ".join(filter(None, (remark.softened, sentence(remark))))
+    said = f"{WOULD_HAVE_FAILED}: " * remark.is_warned + sentence(remark)
     said = f"{said} in {remark.test}"
     tips = (advice(remark, sources.is_ours), stored_by(remark, invocation))
     return {
         "description": ": ".join(filter(None, (said, *tips))),
         "check_name": check,
         "fingerprint": sha256(identity.encode("utf-8", "replace")).hexdigest(),
-        "severity": "minor" if remark.softened else SEVERITIES[outcome],
+        "severity": "minor" if remark.is_warned else SEVERITIES[outcome],
         "location": {"path": sources.path(file), "lines": {"begin": line}},
     }

@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 from ...judge.watch import Objection
+from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.finding import Finding
 from ...model.results import Results
 from ...model.verdict import Outcome
@@ -67,8 +68,7 @@ def _mark(remark: Remark, sources: Sources) -> Hashable:
     """Return what is the same for tests that one line of the project fails alike."""
     if not has_cause(remark, sources.is_ours):
         return remark.test, remark.metric
-    level = remark.fails, remark.softened
-    return level, remark.word, place(remark, sources.is_ours)
+    return remark.fails, remark.is_warned, remark.word, place(remark, sources.is_ours)
 
 
 def _annotation(
@@ -82,17 +82,17 @@ def _annotation(
         sources,
         (sentence(worst), *tips, join_fitting(tests, MOST_NAMED)),
         # It says why the check is red, so a missing baseline that fails is an error.
-        is_error=worst.fails and not worst.softened,
-        title=(worst.softened, worst.word),
+        is_error=worst.fails and not worst.is_warned,
+        title=(WOULD_HAVE_FAILED if worst.is_warned else "", worst.word),
     )
 
 
 def watch_commands(
-    objections: Iterable[Objection], sources: Sources, softened: str = ""
+    objections: Iterable[Objection], sources: Sources, *, warns: bool = False
 ) -> tuple[str, ...]:
     """Return the commands that mark the lines that fail a watched suite.
 
-    *softened* says why that is only a warning, if it is.
+    They are warnings where the run only *warns*.
     """
     marked = (
         (objection, finding)
@@ -101,13 +101,13 @@ def watch_commands(
         or (None,)
     )
     return tuple(
-        _watched(objection, finding, sources, softened)
+        _watched(objection, finding, sources, warns=warns)
         for objection, finding in islice(marked, MOST_ANNOTATIONS)
     )
 
 
 def _watched(
-    objection: Objection, finding: Finding | None, sources: Sources, softened: str
+    objection: Objection, finding: Finding | None, sources: Sources, *, warns: bool
 ) -> str:
     at = finding.location if finding else None
     remedy = remedy_of(finding) if finding else None
@@ -120,8 +120,8 @@ def _watched(
             "" if at is None or is_ours else f"at {at}",
             f"fix: {remedy.do}" if remedy else "",
         ),
-        is_error=not softened,
-        title=(softened, "watch"),
+        is_error=not warns,
+        title=(WOULD_HAVE_FAILED if warns else "", "watch"),
     )
 
 

@@ -12,6 +12,7 @@ from html import escape
 from itertools import islice
 from typing import Final
 
+from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.codec import decode
 from ...model.environment import Hardware
 from ...model.results import Record
@@ -294,8 +295,8 @@ def _prefix(remark: Remark) -> str:
     record, outcome = remark.record, remark.record.outcome
     if record.ending is Ending.XFAILED and outcome is not None:
         return "expected to fail: "
-    if remark.softened:
-        return f"{escaped(remark.softened)}: "
+    if remark.is_warned:
+        return f"{WOULD_HAVE_FAILED}: "
     if outcome is None or (outcome.fails and record.ending.fails):
         return ""
     return f"{TITLE_WORDS[outcome]}: "

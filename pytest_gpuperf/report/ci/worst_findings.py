@@ -23,6 +23,7 @@ from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
 from ...model.results import Record
 from ...model.results import Results
+from ...model.run import Ending
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
@@ -128,9 +129,9 @@ class Remark(NamedTuple):
         return outcome.fails
 
     @property
-    def softened(self) -> str:
-        """Why the failure is only a warning; empty if it is none."""
-        return str((self.call or {}).get("softened", ""))
+    def is_warned(self) -> bool:
+        """Whether the failure is only a warning."""
+        return self.fails and self.record.ending is Ending.WARNED
 
     @property
     def metric(self) -> str:
@@ -194,7 +195,7 @@ def _badness(remark: Remark) -> tuple[bool, bool, int, float, str]:
     """Metrics that failed a test come before tests that failed by themselves."""
     outcome = remark.outcome if remark.is_telling else None
     rank = _RANKS[outcome] if outcome else len(_RANKS)
-    return not remark.fails, bool(remark.softened), rank, -remark.change, remark.test
+    return not remark.fails, remark.is_warned, rank, -remark.change, remark.test
 
 
 def sentence(remark: Remark) -> str:

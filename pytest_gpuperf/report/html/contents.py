@@ -83,20 +83,22 @@ class Section:
         ending = self.record.ending
         if self.verdict is None or ending is Ending.DIED:
             return ending.value
-        if self.verdict.softened:
-            return Ending.WARNED.value
-        return Ending.FAILED.value if self.failed else PEOPLE[self.verdict.outcome]
+        if not self._is_accused:
+            return PEOPLE[self.verdict.outcome]
+        return Ending.WARNED.value if ending is Ending.WARNED else Ending.FAILED.value
 
     @property
     def failed(self) -> bool:
         """Whether its test failed because of it, as far as that is known."""
         if self.verdict is None:
             return self.record.ending.fails
-        if self.verdict.softened:
-            return False
-        outcome = self.verdict.outcome
-        is_worst = outcome is self.record.outcome and self.record.ending.fails
-        return outcome.fails or is_worst
+        return self._is_accused and self.record.ending is not Ending.WARNED
+
+    @property
+    def _is_accused(self) -> bool:
+        outcome = self.verdict.outcome if self.verdict else None
+        is_worst = outcome is self.record.outcome and self.record.ending.accuses
+        return outcome is not None and (outcome.fails or is_worst)
 
     @property
     def failing(self) -> Sequence[Verdict]:

@@ -158,8 +158,7 @@ def _said(section: Section, lines: SourceLines) -> Iterator[tuple[str, str, str]
     if not section.failing or verdict.outcome in SILENT:
         return
     heads = [text for _, text in merged_headlines(section.failing)]
-    softened = [f"{verdict.softened}: "] if verdict.softened else []
-    yield "head", "", "".join((*softened, "; ".join(heads[:MOST_HEADS])))
+    yield "head", "", "; ".join(heads[:MOST_HEADS])
     if not verdict.outcome.fails:
         yield "", "", section.failing[0].because
     for worst, *_ in places_of(section, lines)[:1]:

@@ -9,22 +9,19 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
+from dataclasses import replace
 from typing import Final
 
-from ...judge.wording import would_have_failed
+from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.baseline import Refresh
 from ...model.environment import Hardware
 from ...model.metrics import STEP_MS
 from ...model.results import NOTHING_SEEN
 from ...model.results import Unseen
-from ...model.run import Ending
-from ...model.run import Report
-from ...model.soft_start import Quarantine
 from ...model.units import counted
 from ...model.verdict import Outcome
 from ...model.verdict import SuiteVerdict
 from ...model.verdict import TestVerdict
-from ...settings import Settings
 from ..command import Invocation
 from ..command import referred_command
 from ..command import refresh_command
@@ -55,23 +52,23 @@ class OutcomeCounts:
     """Calls by outcome and those only compared, metrics of judged calls by outcome.
 
     ``endings`` counts how the tests ended that gave nothing to judge, ``not_stored``
-    the calls by a metric that their baselines lack, ``softened`` those which would have
-    failed, by the reason why they did not.
+    the calls by a metric that their baselines lack. Where the run only ``warns``, those that
+    fail would have.
     """
 
     calls: Counter[Outcome] = field(default_factory=Counter)
-    softened: Counter[str] = field(default_factory=Counter)
     compared: int = 0
     metrics: Counter[Outcome] = field(default_factory=Counter)
     endings: Counter[str] = field(default_factory=Counter)
     not_stored: Counter[str] = field(default_factory=Counter)
+    warns: bool = False
 
     @property
     def worst(self) -> LineRole:
         """The role of a line that says all this."""
         if self.endings["failed"]:
             return LineRole.BAD
-        if self.softened and not any(o.fails for o in self.calls):
+        if self.warns and any(o.fails for o in self.calls):
             return LineRole.WARN
         roles = [
             ROLES[outcome] for outcome in WORST_FIRST_OUTCOMES if self.calls[outcome]
@@ -88,6 +85,7 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
     refused: int = 0,
     *,
     note: str = "",
+    warns: bool = False,
     unmeasured: Sequence[str] = (),
     stopped: str = "",
 ) -> Line:
@@ -95,10 +93,10 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
 
     *unjudged* says how tests ended that gave nothing to judge, *unseen* names those
     that a green run would hide, *refused* counts those that were not refreshed.
-    The *note* is on the device. *unmeasured* are those that nobody waited for: they
-    are *stopped*, which says why.
+    The *note* is on the device, and on a run that *warns*. *unmeasured* are those that
+    nobody waited for: they are *stopped*, which says why.
     """
-    counts = _counted(verdicts, unjudged)
+    counts = replace(_counted(verdicts, unjudged), warns=warns)
     parts = (
         *count_lines(counts, f"{hardware.in_words}{f' ({note})' if note else ''}"),
         *([f"{refused} NOT REFRESHED"] if refused else []),
@@ -134,8 +132,7 @@ def _counted(verdicts: Sequence[TestVerdict], unjudged: Sequence[str]) -> Outcom
     calls = [v for v in verdicts if v.verdicts or v.sides is None]
     judged = [v for v in verdicts if v.outcome is not Outcome.NOT_JUDGED]
     return OutcomeCounts(
-        calls=Counter(v.outcome for v in calls if not v.softened),
-        softened=Counter(v.softened for v in calls if v.softened),
+        calls=Counter(v.outcome for v in calls),
         compared=len(verdicts) - len(calls),
         metrics=Counter(v.outcome for test in judged for v in test.verdicts),
         endings=Counter(unjudged),
@@ -172,9 +169,8 @@ def _outcomes(counts: OutcomeCounts) -> Iterator[str]:
             for o in WORST_FIRST_OUTCOMES
             if o in failed
         )
-        yield f"{sum(failed.values())} failed ({kinds})"
-    for why, number in sorted(counts.softened.items()):
-        yield f"{number} {why}"
+        word = WOULD_HAVE_FAILED if counts.warns else "failed"
+        yield f"{sum(failed.values())} {word} ({kinds})"
     for outcome in WORST_FIRST_OUTCOMES:
         if calls.get(outcome) and not outcome.fails:
             yield f"{calls[outcome]} {COUNTED_WORDS[outcome]}"
@@ -200,22 +196,22 @@ def _ungated(metrics: Mapping[Outcome, int]) -> Iterable[str]:
 
 
 def moved_line(
-    moved: Sequence[TestVerdict], invocation: Invocation, soft_day: str = ""
+    moved: Sequence[TestVerdict], invocation: Invocation, *, warns: bool = False
 ) -> Line:
     """One verdict for the run: exact metrics moved together with torch's version.
 
-    It is a warning until the *soft_day*, if there is one.
+    It is a warning where the run only *warns*.
     """
     then, now = next(v.changed["torch"] for v in moved if "torch" in v.changed)
     command = refresh_command(Refresh.ALL, invocation, accept_drift=True)
     tests = counted(len(moved), "test")
-    fails = would_have_failed(soft_day) or "fails"
+    fails = WOULD_HAVE_FAILED if warns else "fails"
     return Line(
         text=(
             f"gpuperf: the run {fails}: torch {then} -> {now} moved exact "
             f"metrics of {tests}; check them, then accept with: {command}"
         ),
-        role=LineRole.WARN if soft_day else LineRole.BAD,
+        role=LineRole.WARN if warns else LineRole.BAD,
     )
 
 
@@ -300,39 +296,3 @@ def skipped_line(files: Sequence[str]) -> Line:
 def suite_line(suite: SuiteVerdict) -> Line:
     """One verdict for the run: the times of its tests moved together."""
     return Line(text=f"gpuperf: {suite.because}", role=LineRole.WARN)
-
-
-# The lines about a soft start that is over, and about tests in quarantine.
-
-
-def soft_lines(
-    quarantines: Mapping[str, Quarantine],
-    reports: Mapping[str, Report],
-    settings: Settings,
-) -> Iterator[Line]:
-    """Name what can go, and the *quarantines* of the tests that *reports* are of."""
-    if settings.soft_until and not settings.soft_day:
-        text = (
-            f"gpuperf: the soft start ended on {settings.soft_until}, and failures fail: "
-            "remove gpuperf_start"
-        )
-        yield Line(text=text, role=LineRole.WARN)
-    alike: dict[str, list[str]] = {}
-    for test, report in reports.items():
-        if test in quarantines:
-            said = _said(quarantines[test], report, settings.today)
-            alike.setdefault(said, []).append(test)
-    for said, tests in alike.items():
-        for text in named(tests, said):
-            yield Line(text=f"gpuperf: {text}", role=LineRole.WARN)
-
-
-def _said(quarantine: Quarantine, report: Report, today: str) -> str:
-    passes = report.ending is Ending.PASSED and not report.warning
-    until, reason = quarantine.until, quarantine.reason
-    if today > until:
-        word = "passing" if passes else report.ending.value
-        return f"{word}, the quarantine ended on {until} ({reason}), remove the mark"
-    if passes:
-        return f"quarantined until {until} ({reason}), passes now: remove the mark"
-    return f"quarantined until {until} ({reason})"

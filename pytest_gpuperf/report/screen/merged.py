@@ -27,8 +27,8 @@ from .summary import summary_lines
 MOST_ROWS: Final = 1000
 """Calls that have a row in the table of one hardware, the worst."""
 
-Pattern = tuple[bool, tuple[str, ...], str]
-"""Whether a call compared two steps, the outcomes of its metrics, and what softens them."""
+Pattern = tuple[bool, tuple[str, ...]]
+"""Whether a call compared two steps, and the outcomes of its metrics."""
 
 Call = tuple[Mapping[str, Any], str]
 """A call as JSON, and its file."""
@@ -61,13 +61,13 @@ def _by_pattern(tests: Mapping[str, FoundRecord]) -> dict[Pattern, list[Call]]:
     for record, source in tests.values():
         for call in record.verdicts:
             words = tuple([judged["outcome"] for judged in call["verdicts"]])
-            pattern = "sides" in call, words, str(call.get("softened", ""))
+            pattern = "sides" in call, words
             patterns.setdefault(pattern, []).append((call, source))
     return patterns
 
 
 def _outcome(pattern: Pattern) -> Outcome:
-    is_comparison, words, _ = pattern
+    is_comparison, words = pattern
     if is_comparison and not words:
         return Outcome.PASS
     return worst_of(_OUTCOMES[word] for word in words) or Outcome.NOT_JUDGED
@@ -124,22 +124,19 @@ def _counts(
 ) -> OutcomeCounts:
     counts = OutcomeCounts()
     for pattern, calls in patterns.items():
-        is_comparison, words, softened = pattern
+        is_comparison, words = pattern
         outcome = _outcome(pattern)
         # A comparison without a budget has no verdict; it is counted as compared.
-        if softened:
-            counts.softened[softened] += len(calls)
-        elif words or not is_comparison:
+        if words or not is_comparison:
             counts.calls[outcome] += len(calls)
         if outcome is not Outcome.NOT_JUDGED:
             for word in words:
                 counts.metrics[_OUTCOMES[word]] += len(calls)
-    judged = counts.calls.total() + counts.softened.total()
+    judged = counts.calls.total()
     compared = sum(map(len, patterns.values())) - judged
     endings = Counter(r.ending.value for r, _ in tests if not r.verdicts)
     return OutcomeCounts(
         calls=counts.calls,
-        softened=counts.softened,
         compared=compared,
         metrics=counts.metrics,
         endings=endings,

@@ -119,8 +119,7 @@ def summary_lines(
     header, *rows = align(cells, left=frozenset({5}))
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
-        role = LineRole.WARN if verdict.softened else ROLES[verdict.outcome]
-        lines.append(Line(text=row, role=role))
+        lines.append(Line(text=row, role=ROLES[verdict.outcome]))
         lines += as_lines(remark(verdict, failures_above=failures_above))
     return (*lines, *as_lines(unjudged_lines(ordered)))
 
@@ -148,12 +147,10 @@ def _cells(verdict: TestVerdict) -> tuple[str, ...]:
 
 def in_a_word(verdict: TestVerdict) -> str:
     """Name what failed, as the headline does, or the outcome."""
-    outcome, warned = verdict.outcome, "warned: " if verdict.softened else ""
+    outcome = verdict.outcome
     if not outcome.fails:
-        return warned + PEOPLE[outcome]
-    return warned + what_happened(
-        next(v for v in verdict.verdicts if v.outcome is outcome)
-    )
+        return PEOPLE[outcome]
+    return what_happened(next(v for v in verdict.verdicts if v.outcome is outcome))
 
 
 def _peak_bytes(verdict: TestVerdict) -> float | None:

@@ -17,7 +17,7 @@ from ...judge.watch import WatchedTest
 from ...judge.watch import suite_lines
 from ...judge.watch import tally
 from ...judge.watch import waits_in
-from ...judge.wording import would_have_failed
+from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
@@ -56,12 +56,12 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
     stored: Counts | None = None,
     notes: Sequence[str] = (),
     most: int | None = 10,
-    soft_day: str = "",
+    warns: bool = False,
 ) -> tuple[str, ...]:
     """Return the answer in a line, then the worst lines, leaks and peaks.
 
-    *most* limits each table; ``None`` shows all. *notes* come last. Until *soft_day*,
-    if there is one, no objection fails the run.
+    *most* limits each table; ``None`` shows all. *notes* come last. Where
+    the run only *warns*, no objection fails it.
     """
     return (
         *_answer(records, kind),
@@ -71,7 +71,7 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
         *_peaks(records, MOST_PEAKS if most else None),
         *_own_lines(records),
         *_endings(records, kind, most),
-        *_verdict(objections, stored, soft_day),
+        *_verdict(objections, stored, warns=warns),
         *notes,
     )
 
@@ -250,12 +250,13 @@ def _differing(records: Iterable[WatchedTest], most: int | None) -> Iterator[str
 def _verdict(
     objections: Sequence[Objection],
     stored: Counts | None,
-    soft_day: str,
+    *,
+    warns: bool,
 ) -> Iterator[str]:
     if objections or stored is not None:
         yield ""
     if objections:
-        failed = would_have_failed(soft_day) or "failed"
+        failed = WOULD_HAVE_FAILED if warns else "failed"
         yield f"{counted(len(objections), 'count')} {failed}:"
         for objection in objections:
             yield from wrapped(f"{objection.test}: {objection.what}", first="  ")

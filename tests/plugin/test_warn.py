@@ -1,0 +1,349 @@
+"""Failures that are warnings by ``gpuperf_warn``: always, or until a day."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from pathlib import Path
+from typing import Any
+from typing import Final
+
+import jsonschema
+import pytest
+
+from pytest_gpuperf.cli import main
+from pytest_gpuperf.plugin.parse_settings import PARSERS
+from pytest_gpuperf.report import json as json_room
+from tests.scripted_project import ScriptedProject
+
+
+STEP: Final = "def test_step(gpuperf): gpuperf(int)\n"
+OVER: Final = "@gpuperf.budget(ms=5)\n" + STEP
+WARN: Final = ("-o", "gpuperf_warn=until 2027-01-15")
+UNTIL: Final = "failures are warnings until 2027-01-15"
+WOULD: Final = "would have failed"
+TEST: Final = "test_it.py::test_step"
+
+
+@pytest.fixture(autouse=True)
+def _day(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_gpuperf.plugin.options.today", lambda: "2027-01-15")
+
+
+@pytest.fixture
+def next_day(_day: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pytest_gpuperf.plugin.options.today", lambda: "2027-01-16")
+
+
+def test_until_the_last_day_a_failure_is_a_warning_with_its_whole_text(
+    project: ScriptedProject,
+) -> None:
+    project.script({"*": {"step_ms": 10.0, "syncs": 1}})
+    project.file(OVER)
+
+    result = project.run("-v", *WARN)
+
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(
+        [
+            f"{TEST} WARNED*",
+            f"*GpuperfWarning: {WOULD}: OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms",
+            "*  limit    is set in the test's budget*",
+            f"*OVER LIMIT ms*{TEST}",
+            f"gpuperf: 1 {WOULD} (1 over limit) on scripted ({UNTIL})*",
+            f"*1 warning, 1 {WOULD} in *",
+        ]
+    )
+
+
+def test_after_the_last_day_it_fails_and_the_key_can_go(
+    project: ScriptedProject, next_day: None
+) -> None:
+    project.file(OVER + STEP.replace("step", "other"))
+
+    result = project.run(*WARN)
+
+    result.assert_outcomes(failed=1, passed=1, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms",
+            "gpuperf: 1 failed*(gpuperf_warn ended on 2027-01-15: remove it)*",
+        ]
+    )
+    result.stdout.no_fnmatch_line(f"*{WOULD}*")
+
+
+@pytest.mark.parametrize("budget", ["ms=5", "ms=50"])
+def test_true_has_no_last_day_and_a_run_without_failures_says_so_too(
+    project: ScriptedProject, budget: str
+) -> None:
+    project.file(OVER.replace("ms=5", budget))
+
+    result = project.run("-o", "gpuperf_warn=true")
+
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines(["gpuperf: 1 * on scripted (failures are warnings)*"])
+    assert project.run("-o", "gpuperf_warn=false").ret == (budget == "ms=5")
+
+
+WORSE: Final = {"step_ms": 12.0, "syncs": 1}
+BETTER: Final = {"step_ms": 8.0}
+UNCLEAR: Final = {"step_ms": 12.0, "disturbance": "the GPU is throttling"}
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments"),
+    [
+        (WORSE, ()),
+        (BETTER, ("-o", "gpuperf_fail_on_improvement=true")),
+        (UNCLEAR, ("--gpuperf-strict",)),
+    ],
+    ids=["worse", "better", "undecided"],
+)
+def test_what_is_judged_by_a_baseline_is_a_warning(
+    project: ScriptedProject, script: dict[str, object], arguments: tuple[str, ...]
+) -> None:
+    project.file(STEP)
+    project.refresh()
+    project.script({"*": script})
+
+    failed = project.run(*arguments)
+    warned = project.run(*WARN, *arguments)
+
+    assert failed.ret == pytest.ExitCode.TESTS_FAILED
+    assert warned.ret == pytest.ExitCode.OK
+    warned.stdout.fnmatch_lines([f"*1 warning, 1 {WOULD} in *"])
+
+
+def test_in_ci_a_missing_baseline_is_a_warning_and_so_is_one_that_nothing_measures(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    project.file(
+        "def test_step(gpuperf):\n    gpuperf(int)\n    gpuperf(int, name='b')\n"
+    )
+    project.refresh()
+    monkeypatch.setenv("CI", "true")
+    project.file(STEP + STEP.replace("step", "new"))
+
+    warned = project.run(*WARN)
+
+    assert warned.ret == pytest.ExitCode.OK
+    warned.stdout.fnmatch_lines(["gpuperf: *1 STORED AND NOT MEASURED*"])
+    assert project.run().ret == pytest.ExitCode.TESTS_FAILED
+
+
+def test_counts_that_moved_with_torch_are_a_warning_of_the_run(
+    project: ScriptedProject,
+) -> None:
+    project.script({"*": {"step_ms": 10.0}, "software": {"torch": "2.6.0"}})
+    project.file(STEP)
+    project.refresh()
+    moved = {"step_ms": 10.0, "syncs": 1}
+    project.script({"*": moved, "software": {"torch": "2.7.0"}})
+
+    warned, failed = project.run(*WARN), project.run()
+
+    assert (warned.ret, failed.ret) == (0, pytest.ExitCode.TESTS_FAILED)
+    warned.stdout.fnmatch_lines([f"gpuperf: the run {WOULD}: torch 2.6.0 -> 2.7.0*"])
+
+
+FAILS_ITSELF: Final = """
+import os
+def test_raises(gpuperf):
+    gpuperf(int, ms=5)
+    assert False
+def test_dies(gpuperf): os._exit(3)
+def test_never_calls(gpuperf): pass
+@pytest.mark.xfail(strict=True)
+@gpuperf.budget(ms=50)
+def test_passes_against_its_mark(gpuperf): gpuperf(int)
+def test_plain(): assert False
+"""
+
+
+def test_what_no_verdict_fails_fails_as_before(project: ScriptedProject) -> None:
+    project.file(FAILS_ITSELF)
+
+    project.run(*WARN).assert_outcomes(failed=5)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "until",
+        "until 2027-13-01",
+        "until 20270115",
+        "until 2027-W02-5",
+        "till 2027-01-15",
+        "2027-01-15",
+        "until 2027-01-15 noon",
+        "UNTIL 2027-01-15",
+        "yes",
+    ],
+)
+def test_what_is_neither_true_nor_a_day_is_refused(value: str) -> None:
+    with pytest.raises(ValueError, match=r"such as until 2027-01-15$"):
+        PARSERS["gpuperf_warn"](value)
+
+
+def test_a_warning_ends_no_run_that_stops_at_the_first_failure(
+    project: ScriptedProject,
+) -> None:
+    project.file(OVER + OVER.replace("step", "other"))
+
+    result = project.run("-x", *WARN)
+
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines([f"gpuperf: 2 {WOULD} (2 over limit) on scripted*"])
+
+
+def test_a_worker_of_xdist_warns_as_well(project: ScriptedProject) -> None:
+    pytest.importorskip("xdist")
+    project.file(OVER)
+
+    result = project.run("-p", "xdist.plugin", "-n2", *WARN)
+
+    assert result.ret == pytest.ExitCode.OK
+    result.stdout.fnmatch_lines([f"*1 warning, 1 {WOULD} in *"])
+
+
+def test_an_expected_failure_stays_one_with_and_without_the_key(
+    project: ScriptedProject,
+) -> None:
+    project.file(f"@pytest.mark.xfail(strict=True, reason='issue 12')\n{OVER}")
+
+    for arguments in ((), WARN):
+        result = project.run(*arguments)
+        result.assert_outcomes(xfailed=1)
+        assert result.ret == pytest.ExitCode.OK
+
+
+def test_an_expectation_that_does_not_hold_here_changes_nothing(
+    project: ScriptedProject,
+) -> None:
+    project.file(f"@pytest.mark.xfail(False, reason='elsewhere')\n{OVER}")
+
+    project.run().assert_outcomes(failed=1)
+    project.run(*WARN).stdout.fnmatch_lines([f"*1 warning, 1 {WOULD} in *"])
+
+
+def test_nothing_is_run_again_for_a_warning_and_no_debugger_opens(
+    project: ScriptedProject,
+) -> None:
+    pytest.importorskip("pytest_rerunfailures")
+    project.file(OVER)
+
+    again = project.run("-p", "rerunfailures", "--reruns=2", *WARN)
+    debugged = project.run("--pdb", *WARN)
+
+    assert (again.ret, debugged.ret) == (pytest.ExitCode.OK, pytest.ExitCode.OK)
+    assert "1 rerun" not in again.stdout.str()
+
+
+def test_what_another_plugin_raises_in_its_place_is_not_forgiven(
+    project: ScriptedProject,
+) -> None:
+    project.file(OVER)
+    project.pytester.makeconftest(
+        """
+import pytest
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    try:
+        return (yield)
+    except BaseException as error:
+        raise ZeroDivisionError from error
+"""
+    )
+
+    project.run(*WARN).assert_outcomes(failed=1)
+
+
+# What a refresh and a review make of it.
+
+
+def test_a_refresh_stores_nothing_worse_because_it_is_a_warning(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    project.refresh()
+    stored = project.baseline.read_bytes()
+    project.script({"*": WORSE})
+
+    for which in ("missing", "improved", "evidence"):
+        assert project.refresh(*WARN, which=which).ret == pytest.ExitCode.OK
+    refused = project.refresh(*WARN, which="all")
+
+    assert refused.ret == pytest.ExitCode.TESTS_FAILED
+    refused.stdout.fnmatch_lines(["DRIFTED *", "*1 NOT REFRESHED*"])
+    assert project.baseline.read_bytes() == stored
+
+
+def test_accepting_a_run_that_warns_follows_the_rules_of_any_run(
+    project: ScriptedProject,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    project.file(STEP)
+    project.refresh()
+    stored = project.baseline.read_bytes()
+    project.script({"*": WORSE})
+    project.run(*WARN)
+    monkeypatch.chdir(project.path)
+
+    assert main(["accept", ".gpuperf"]) == 1
+    assert project.baseline.read_bytes() == stored
+    assert main(["accept", "--accept-drift", ".gpuperf"]) == 0
+    assert project.baseline.read_bytes() != stored
+
+
+# What other programs read.
+
+
+def test_files_say_warned(
+    project: ScriptedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setenv("GITHUB_OUTPUT", str(tmp_path / "output"))
+    project.script({"*": {"step_ms": 10.0, "syncs": 1}})
+    project.file(f"@gpuperf.budget(syncs=0)\n{STEP}")
+
+    result = project.run("--junit-xml=junit.xml", *WARN)
+
+    folder = project.path / ".gpuperf"
+    found: dict[str, Any] = json.loads((folder / "results.json").read_text("utf-8"))
+    schema = (
+        resources.files(json_room).joinpath("results_schema.json").read_text("utf-8")
+    )
+    jsonschema.validate(found, json.loads(schema))
+    assert found["counts"] == {"warned": 1}
+    assert found["exit_status"] == 0
+    record = found["tests"][TEST]
+    assert (record["ending"], record["outcome"]) == ("warned", "over budget")
+    assert record["headline"] == f"{WOULD}: OVER LIMIT syncs: 1 per step, limit 0"
+    assert "warned=1\nfailed=0\n" in (tmp_path / "output").read_text("utf-8")
+    junit = (project.path / "junit.xml").read_text("utf-8")
+    assert 'failures="0"' in junit
+    assert f'name="gpuperf.warned" value="{WOULD}: OVER LIMIT syncs' in junit
+    comment = (folder / "comment.md").read_text("utf-8")
+    assert comment.startswith("### gpuperf: 1 test warned (scripted)\n")
+    assert f"{WOULD}: waits 1 per step (limit 0)" in comment
+    result.stdout.fnmatch_lines([f"::warning *title=gpuperf%3A {WOULD}%3A OVER LIMIT*"])
+
+
+def test_the_page_says_warned(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("jinja2")
+    project.file(OVER)
+    project.run(*WARN)
+    monkeypatch.chdir(project.path)
+
+    main(["report", "--out=page.html"])
+
+    page = (project.path / "page.html").read_text("utf-8")
+    assert "1 test, none failed" in page
+    assert 'class="badge warned"' in page
+    assert "OVER LIMIT ms" in page
