@@ -98,7 +98,7 @@ class ErrorId(Enum):
     GP413 = "Device without a clock"
     GP414 = "The baselines are of other devices"
 
-    # Baselines, results and histories.
+    # Baselines and results.
     GP501 = "Baseline file that cannot be read"
     GP502 = "Broken baseline file"
     GP503 = "File of a newer version"
@@ -116,13 +116,6 @@ class ErrorId(Enum):
     GP515 = "Shard given twice"
     GP516 = "Shards of different runs"
     GP517 = "Shards that contradict each other"
-    GP518 = "History that cannot be read"
-    GP519 = "History that cannot be written"
-    GP520 = "No history was named"
-    GP521 = "Empty history"
-    GP522 = "Not in the history"
-    GP523 = "File that is not of the history"
-    GP524 = "History with NaN"
     GP525 = "Not a memory snapshot"
     GP526 = "Link in place of a folder"
     GP527 = "Results file that cannot be read"

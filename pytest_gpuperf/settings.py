@@ -113,9 +113,8 @@ class Settings:
 
     ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
-    pending baselines, ``baselines`` the committed one, ``history`` the folder or URL
-    that each run leaves a file in. Failures are warnings if ``warn`` is ``FOREVER`` or a last
-    day that is not before ``today``, which is that of this run.
+    pending baselines, ``baselines`` the committed one. Failures are warnings if ``warn``
+    is ``FOREVER`` or a last day that is not before ``today``, which is that of this run.
     """
 
     device: DeviceKind | None = None
@@ -139,7 +138,6 @@ class Settings:
     script: str | None = None
     lock_seconds: float = 3600.0
     shared_use: SharedUse = SharedUse.TIMED
-    history: str | None = None
     pretend_gib: float = PRETEND_GIB
     peak_tflops: Mapping[str, float] = field(default_factory=dict)
     unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN

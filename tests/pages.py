@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 from typing import Final
@@ -31,7 +30,6 @@ from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.finding import StepTimeline
 from pytest_gpuperf.model.finding import Wait
-from pytest_gpuperf.model.history import Point
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
@@ -145,22 +143,6 @@ def entry(*step_ms: float) -> Entry:
     )
 
 
-def points(count: int, *, step_ms: float = 10.0, seed: int = 0) -> tuple[Point, ...]:
-    """A history of *count* days, of which the last tenth is a fifth slower."""
-    slower_from = count - max(1, count // 10)
-    return tuple(
-        Point(
-            recorded_at=f"2026-{1 + day // 28 % 12:02}-{1 + day % 28:02}T09:30:00Z",
-            commit=f"{day:010x}" * 4,
-            value=step_ms
-            * (1 + 0.01 * math.sin(12.9898 * (day + seed)) * math.cos(78.2 * day))
-            * (1.2 if day >= slower_from else 1.0),
-            outcome="regressed" if day >= slower_from else "pass",
-        )
-        for day in range(count)
-    )
-
-
 COURSE: Final = MemoryCourse(
     purposes=(
         "parameters",
@@ -220,12 +202,6 @@ def told() -> Contents:
         stored={BAD.test: entry(*(9.9 + 0.02 * n for n in range(8)))},
         pending={BAD.test: entry(*(11.9 + 0.05 * n for n in range(5)))},
         samples={BAD.test: [rounds, rounds]},
-        history={
-            BAD.test: {
-                "step_ms": points(40),
-                "syncs": tuple(replace(p, value=1.0) for p in points(40)),
-            }
-        },
         lines={
             ("train.py", 2): "    loss = model(batch)",
             ("train.py", 3): "    total += loss.item()",
@@ -285,13 +261,11 @@ def hostile_page(evil: str) -> Contents:
         notes=(evil,),
         selected=(evil,),
     )
-    moved = tuple(replace(p, recorded_at=evil, commit=evil) for p in points(3))
     return contents(
         verdict,
         others={f"t.py::u[{evil}]": Record(Ending.FAILED, headline=evil)},
         head=head,
         stored={verdict.test: entry(10.0)},
         pending={verdict.test: entry(12.0)},
-        history={verdict.test: {"step_ms": moved, evil: moved}},
         lines={(evil, 3): evil},
     )

@@ -51,7 +51,6 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     },
     "More": {
         "show": "show the stored baselines",
-        "history": "show what tests measured in run after run, and what changed",
         "bisect": "find the commit, or the release of a package, that made a test worse",
         "merge": "join the results of several machines into one verdict",
         "export": "write what was measured last in the format of another program",

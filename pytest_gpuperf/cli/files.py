@@ -21,7 +21,6 @@ from ..errors import QuotedError
 from ..errors import UsageError
 from ..files import found_above
 from ..files import read_regular_text
-from ..history.place import is_url
 from ..model.baseline import Baselines
 from ..model.codec import decode
 from ..model.finding import Location
@@ -79,22 +78,6 @@ def count(text: str) -> int:
         msg = f"expected a whole number from 1 on, found {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
-
-
-def add_history_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare ``--history``, which pytest knows under a longer name."""
-    parser.add_argument(
-        "--history",
-        "--gpuperf-history",
-        dest="history",
-        metavar="PLACE",
-        help="folder or URL of the history (default: the ini key gpuperf_history)",
-    )
-
-
-def history_at(given: str) -> str:
-    """Return where the history lies that an argument names."""
-    return given if is_url(given) else str(Path(given).absolute())
 
 
 # Folders that are not where a command was typed.

@@ -25,14 +25,12 @@ from .verdict import Outcome
 class ProjectSettings:
     """Settings of ``pytest --gpuperf`` in a folder, as its ini file has them.
 
-    Folders are paths as the command may use them, ``history`` a folder or a URL. ``tests``
-    are the files, folders and tests that its arguments name.
+    ``baselines`` is a path as the command may use it; ``tests`` are the files, folders
+    and tests that its arguments name.
     """
 
     device: DeviceKind | None
     baselines: str
-    artefacts: str
-    history: str | None
     lock_seconds: float
     tolerance: Tolerance = field(default_factory=Tolerance)
     tests: tuple[str, ...] = ()

@@ -17,6 +17,11 @@ RETIRED: Final = {
     "gpuperf_compile_times": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "gpuperf.quarantine": "mark the test with `@pytest.mark.xfail(reason=...)`",
     "gpuperf_consecutive": "`gpuperf_warn = true` makes failures warnings",
+    "gpuperf history": "`gpuperf export` writes a run for pytest-benchmark, "
+    "github-action-benchmark and Bencher",
+    "gpuperf report --history": "the page shows one run; `gpuperf export` feeds what keeps runs",
+    "--gpuperf-history": "`gpuperf export` writes a run for what keeps runs",
+    "gpuperf_history": "`gpuperf export` writes a run for what keeps runs",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
     "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",
 }

@@ -165,18 +165,7 @@ def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
 
         results = ResultsFile(config, settings, plugin)
         config.pluginmanager.register(results, "gpuperf-results")
-        _keep_history(config, settings, plugin)
         _feed_benchmark(config, settings, plugin)
-
-
-def _keep_history(config: pytest.Config, settings: Settings, plugin: Any) -> None:
-    """Leave one file per run if the project keeps a history; not in a debugger."""
-    if settings.history is None or settings.inline:
-        return
-    from .outputs import HistoryKeeper
-
-    keeper = HistoryKeeper(settings.history, config.rootpath, plugin)
-    config.pluginmanager.register(keeper, "gpuperf-history")
 
 
 def _feed_benchmark(config: pytest.Config, settings: Settings, plugin: Any) -> None:

@@ -156,14 +156,6 @@ OPTIONS: Final = (
         advanced=True,
     ),
     Option(
-        name="gpuperf_history",
-        help="folder or fsspec URL to keep the numbers of each run in, for `gpuperf "
-        "history`",
-        metavar="FOLDER_OR_URL",
-        kind="place",
-        advanced=True,
-    ),
-    Option(
         name="gpuperf_prune",
         help="remove the baselines of tests that no longer exist",
         advanced=True,

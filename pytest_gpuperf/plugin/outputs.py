@@ -19,10 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
-from math import isfinite
 from pathlib import Path
-from secrets import token_hex
-from time import time
 from typing import Any
 from typing import Final
 from typing import Protocol
@@ -34,13 +31,7 @@ from ..baselines.store import write_ignored
 from ..devices.preflight import own_version
 from ..errors import GpuperfError
 from ..errors import UsageError
-from ..history.document import dumps_rows
-from ..history.document import moment_of
-from ..history.place import PART_SUFFIX
-from ..history.place import place_at
-from ..history.place import shown
 from ..model.codec import encode_briefly
-from ..model.history import CallRow
 from ..model.results import RESULTS_NAME as RESULTS_FILE
 from ..model.results import SAMPLES_FILE
 from ..model.results import Head
@@ -49,7 +40,6 @@ from ..model.results import Results
 from ..model.results import Unseen
 from ..model.run import Ending
 from ..model.run import Report
-from ..model.verdict import TestVerdict
 from ..model.verdict import worst_of
 from ..report.ci import code_quality
 from ..report.ci.code_quality import code_quality as quality_of
@@ -70,11 +60,9 @@ from ..report.screen.counts import suite_line
 from ..report.secrets import secrets_of
 from ..report.secrets import shown_headline
 from ..report.secrets import shown_verdict
-from ..report.wrapping import wrapped
 from ..runner.evaluation import RunResult
 from ..runner.git import run_git
 from ..settings import Settings
-from ..visible import visible_line
 from .collection import SELECTION
 from .session import announce
 from .terminal import unmeasured_lines
@@ -120,15 +108,6 @@ def changed_files(folder: Path, one: str, other: str) -> frozenset[str] | None:
     return None if found.returncode else frozenset(found.stdout.split("\0"))
 
 
-# Keeps what a run showed in the project's history: one file per run.
-
-SHORT_COMMIT = 12
-"""Digits of a commit in the name of a file."""
-
-NAME_DIGITS = 6
-"""Significant digits of a number that is no whole one, as in ``results.json``."""
-
-
 class MeasuringPlugin(Protocol):
     """The plugin that measures."""
 
@@ -143,101 +122,6 @@ class MeasuringPlugin(Protocol):
     @property
     def params(self) -> Mapping[str, Mapping[str, object]]:
         """Parameters of each test by their names."""
-
-
-class HistoryKeeper:
-    """Writes the file of one run when it is over; reports it if that fails."""
-
-    def __init__(
-        self,
-        location: str,
-        root: Path,
-        run: MeasuringPlugin,
-        *,
-        now: Callable[[], float] = time,
-        token: Callable[[int], str] = token_hex,
-    ) -> None:
-        self._location = location
-        self._root = root
-        self._run = run
-        self._now = now
-        self._token = token
-        self._kept = ""
-        self._failure = ""
-
-    # pytest's terminal plugin prints its summary in a wrapper of this hook, behind all
-    # plain implementations.
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self) -> None:
-        """Write before pytest begins its summary; nothing if nothing was measured."""
-        found = self._run.run_result
-        try:
-            now = self._now()
-            rows = list(self._rows(found, now)) if found else []
-            if rows:
-                name = name_of(rows[0], now, self._token(4))
-                place_at(self._location).write(name, dumps_rows(rows))
-                self._kept = f"history: {name} in {shown(self._location)}"
-        except GpuperfError as error:
-            self._failure = f"the history lacks this run: {error}"
-        # fsspec and its back ends raise exceptions of many libraries.
-        except Exception as error:  # noqa: BLE001 - the verdicts do not need a history
-            why = f"{type(error).__name__}: {error}"
-            self._failure = f"the history lacks this run: {why}"
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        if self._failure:
-            for line in wrapped(f"gpuperf: {self._failure}"):
-                terminalreporter.write_line(visible_line(line), yellow=True)
-        elif self._kept and terminalreporter.config.get_verbosity() > 0:
-            terminalreporter.write_line(visible_line(self._kept))
-
-    def _rows(self, found: RunResult, now: float) -> Iterator[CallRow]:
-        origin = found.origin
-        commit = origin.commit if origin else commit_of(self._root, os.environ)
-        for verdict in found.verdicts:
-            row = CallRow(
-                test=verdict.test.encode(errors="backslashreplace").decode(),
-                hardware=found.hardware.key,
-                recorded_at=moment_of(now),
-                commit=commit,
-                dirty=origin.dirty if origin else None,
-                versions=found.software,
-                metrics=dict(values_of(verdict)),
-                outcomes=dict(outcomes_of(verdict)),
-            )
-            if row.metrics:
-                yield row
-
-
-def name_of(row: CallRow, now: float, token: str) -> str:
-    """Return a unique name: hardware, time, commit and a random token.
-
-    *now* is in seconds since 1970. Its milliseconds order the runs of one second, as
-    rows name the second alone.
-    """
-    second = row.recorded_at.replace("-", "").replace(":", "").removesuffix("Z")
-    when = f"{second}.{int(now % 1 * 1000):03}Z"
-    commit = "".join(filter(str.isalnum, row.commit or ""))[:SHORT_COMMIT] or "nocommit"
-    return f"{row.hardware}/{when}-{commit}-{token}{PART_SUFFIX}"
-
-
-def values_of(verdict: TestVerdict) -> Iterator[tuple[str, float]]:
-    """Yield each metric's value as the verdict has it; counts and bytes are whole."""
-    judged = ((v.metric, v.now) for v in verdict.verdicts)
-    for metric, now in (*judged, *verdict.rates.items()):
-        if now is not None and isfinite(now):
-            is_whole = float(now).is_integer()
-            yield metric, now if is_whole else float(f"{now:.{NAME_DIGITS}g}")
-
-
-def outcomes_of(verdict: TestVerdict) -> Iterator[tuple[str, str]]:
-    """Yield the worst outcome of each metric that has a value."""
-    for metric in dict(values_of(verdict)):
-        worst = worst_of(v.outcome for v in verdict.verdicts if v.metric == metric)
-        if worst:
-            yield metric, worst.value
 
 
 # Files for CI services: summary, comment, outputs, report.

@@ -23,7 +23,6 @@ from ..errors import BaselineError
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..files import no_link
-from ..history.place import is_url
 from ..model.baseline import Baselines
 from ..model.baseline import Refresh
 from ..model.budget import Tolerance
@@ -202,7 +201,6 @@ VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "isolation": _one_of(Isolation),
     "missing baseline": _one_of(MissingBaseline),
     "peaks": _peaks,
-    "place": _filled(str, "a folder, or a URL such as s3://bucket/history"),
     "refresh": _one_of(Refresh),
     "seconds": positive_seconds,
     "seed": _seed,
@@ -246,7 +244,6 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         baselines=config.rootpath / settings.baselines,
         artefacts=no_link(config.rootpath / settings.artefacts),
         tolerance=project_tolerance(config),
-        history=_located(settings.history, config.rootpath),
         **_reference(config, value, ci=ci),
         script=environ.get("GPUPERF_SCRIPT"),
         launch=launch_of(environ, settings.lock_seconds),
@@ -266,13 +263,6 @@ def project_tolerance(config: pytest.Config) -> Tolerance:
     found = replace(tolerance, detect=value("gpuperf_detect", None))
     refuse_blind((found,), "gpuperf_detect and gpuperf_tolerance")
     return found
-
-
-def _located(location: str | None, root: Path) -> str | None:
-    """Return the history's place as it is called anywhere on this machine."""
-    if location is None or is_url(location):
-        return location
-    return str(root / location)
 
 
 def _reference(

@@ -251,8 +251,7 @@ class WorkerPool:
             tests=(),
             device=kind,
             project=self._project,
-            # The address of a history may have a password in it.
-            settings=replace(self._settings, history=None),
+            settings=self._settings,
             number=number,
         )
 

@@ -18,7 +18,6 @@ from pages import HOSTILE
 from pages import ITEM
 from pages import contents
 from pages import hostile_page
-from pages import points
 from pages import told
 
 from pytest_gpuperf.model.finding import Location
@@ -50,10 +49,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     over = replace(BAD, test="t.py::waits", verdicts=BAD.verdicts[1:])
     other = replace(GOOD, test="t.py::<b>other</b>")
     path: Path = tmp_path_factory.mktemp("page") / "report.html"
-    history = {BAD.test: {"step_ms": points(40)}}
-    path.write_text(
-        page_text(contents(BAD, over, GOOD, other, history=history)), "utf-8"
-    )
+    path.write_text(page_text(contents(BAD, over, GOOD, other)), "utf-8")
     return path
 
 
@@ -158,38 +154,6 @@ def test_everything_that_is_shown_opens_at_once(browser: Chromium, page: Path) -
     assert browser.value(OPEN) == 0
 
 
-def told_of_run(browser: Chromium) -> str:
-    return str(browser.value("document.querySelector('figure output').textContent"))
-
-
-def test_a_run_of_the_history_is_named_under_the_pointer_and_by_arrows(
-    browser: Chromium, page: Path
-) -> None:
-    browser.open(page, "#q=test_step")
-    browser.value("document.querySelector('svg.history').scrollIntoView()")
-    box = browser.value(
-        "JSON.parse(JSON.stringify("
-        "document.querySelector('svg.history').getBoundingClientRect()))"
-    )
-
-    # A whole pixel: what the browser repeats of a still pointer has no fractions.
-    browser.point_at(int(box["right"]) - 1, int(box["top"]) + 5)
-    last = told_of_run(browser)
-    browser.value("document.querySelector('svg.history').focus()")
-    browser.press("ArrowLeft")
-
-    *_, before, newest = points(40)
-    assert last == named(newest.value, newest.recorded_at, newest.commit)
-    assert told_of_run(browser) == named(
-        before.value, before.recorded_at, before.commit
-    )
-
-
-def named(value: float, recorded_at: str, commit: str | None) -> str:
-    when = recorded_at.replace("T", " ")
-    return f"{value:.2f} ms, {when} {str(commit)[:10]}"
-
-
 WIDTHS = (400, 800, 1280)
 
 BEYOND = """[...document.querySelectorAll('body *')].filter((e) => {
@@ -265,7 +229,6 @@ def test_charts_are_as_wide_as_there_is_room(browser: Chromium, full: Path) -> N
     body = browser.value(width.format(".body"))
 
     assert browser.value(width.format(".body figure:not(.place)")) > 0.95 * body
-    assert browser.value(width.format("svg.history")) > 0.85 * body
 
 
 def test_a_print_opens_what_failed_with_its_reasons(

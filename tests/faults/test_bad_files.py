@@ -34,7 +34,7 @@ SAMPLES = ".gpuperf/samples.json"
 
 USAGE_ERROR = 4
 
-REPORT = ("report", "--history", "history", "--out", "report.html")
+REPORT = ("report", "--out", "report.html")
 MERGE = ("merge", ".gpuperf", "--out", "merged")
 READERS = (
     (BASELINE, ("show",)),
@@ -71,7 +71,6 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project, what it has stored, and what a later run with a regression left."""
     folder = tmp_path_factory.mktemp("left")
     (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
-    (folder / "history").mkdir()
     _play(folder, {"*": {"step_ms": 10.0, "syncs": 0}}, "--gpuperf-update=missing")
     _play(folder, {"*": {"step_ms": 10.0}, "test_b": {"step_ms": 20.0, "syncs": 2}})
     return folder

@@ -26,7 +26,6 @@ from builders import baselines
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
-from pytest_gpuperf.cli import history
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.errors import ErrorId
@@ -34,13 +33,9 @@ from pytest_gpuperf.errors import GpuperfError
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.history.document import dumps_rows
-from pytest_gpuperf.history.document import moment_of
-from pytest_gpuperf.history.place import Folder
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.history import CallRow
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
@@ -191,9 +186,7 @@ def merge_from_a_folder(text: str) -> int:
 
 def report(text: str) -> int:
     left(Path(".gpuperf"), text)
-    return main(
-        ["report", "--history=nothing", "--out", f"{text.replace('/', '')}.html"]
-    )
+    return main(["report", "--out", f"{text.replace('/', '')}.html"])
 
 
 def export(text: str) -> int:
@@ -231,47 +224,6 @@ def baselines_of_two_branches(text: str) -> int:
     return main(["merge-baselines", "base", "ours", "theirs", text])
 
 
-def runs(text: str) -> None:
-    for number, value in enumerate([10.0] * 12 + [14.0] * 12):
-        row = CallRow(
-            test=f"t.py::{text}",
-            hardware=f"cpu {text}",
-            recorded_at=moment_of(1_772_000_000 + 86_400 * number),
-            commit=text,
-            dirty=False,
-            versions={"torch": f"{number // 12} {text}", text: text},
-            metrics={"step_ms": value, f"odd {text}": value},
-            outcomes={"step_ms": text},
-        )
-        Folder(Path("runs")).write(f"cpu/{number:04}.jsonl.gz", dumps_rows([row]))
-
-
-def history_of_all(text: str) -> int:
-    runs(text)
-    return main(["history", "--history=runs"])
-
-
-def history_of_one(text: str) -> int:
-    runs(text)
-    return main(["history", "t.py", "--history=runs", "--metric=step_ms"])
-
-
-def history_of_changes(text: str) -> int:
-    runs(text)
-    return main(["history", "--changes", "--history=runs"])
-
-
-def history_of_nothing(text: str) -> int:
-    runs(text)
-    return main(["history", f"no such {text}", "--history=runs"])
-
-
-def history_with_an_odd_file(text: str) -> int:
-    runs("a")
-    Path("runs", text.replace("/", "")).write_bytes(b"")
-    return main(["history", "--history=runs"])
-
-
 def ab(text: str) -> int:
     return main(["ab", text])
 
@@ -300,8 +252,7 @@ COMMANDS: Final[tuple[Callable[[str], int], ...]] = (
     *(show, show_another, diff, diff_unknown, accept, accept_what_drifted),
     *(merge, merge_of_other_versions, merge_from_a_folder, report),
     *(export, export_misshapen, baseline_misshapen, baselines_of_two_branches),
-    *(history_of_all, history_of_one, history_of_changes, history_of_nothing),
-    *(history_with_an_odd_file, ab, bisect, audit, memory, doctor, unknown_command),
+    *(ab, bisect, audit, memory, doctor, unknown_command),
 )
 
 
@@ -509,15 +460,3 @@ def test_a_run_of_pytest_prints_nothing_but_text(
 
 def test_all_of_a_run_is_text(printed_by_pytest: str) -> None:
     assert objections(printed_by_pytest, annotated=True) == []
-
-
-def test_a_command_of_history_keeps_to_the_terminals_letters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    runs("ü\x1b[2J")
-
-    assert history.run is not None
-    assert main(["history", "--history=runs"]) == 0
-
-    assert r"ü\x1b[2J" in capsys.readouterr().out

@@ -198,7 +198,6 @@ OPTIONS = [
     ("gpuperf_detect", "", "expected a percentage of at least 0"),
     ("gpuperf_baselines", "", "expected a folder, such as baselines"),
     ("gpuperf_baselines", "   ", "expected a folder, such as baselines"),
-    ("gpuperf_history", "", "expected a folder, or a URL"),
     ("gpuperf_seconds", "0", "expected a positive number of seconds"),
     ("gpuperf_seconds", "nan", "expected a positive number of seconds"),
     ("gpuperf_seconds", "1m", "expected a positive number of seconds"),

@@ -164,7 +164,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(folder: Path) -> Run:
-    return Run(folder, "--gpuperf-history=history")
+    return Run(folder)
 
 
 def test_the_run_ends_as_one_with_failures(run: Run) -> None:
@@ -194,11 +194,6 @@ def test_what_the_others_measured_can_be_accepted(run: Run) -> None:
 @pytest.mark.parametrize("file", [".gpuperf/comment.md", ".gpuperf/samples.json"])
 def test_each_file_about_the_run_is_written(run: Run, file: str) -> None:
     assert (run.folder / file).stat().st_size > 100
-
-
-def test_the_history_has_the_run(run: Run) -> None:
-    assert len(list((run.folder / "history").rglob("*.gz"))) == 1
-    assert "history lacks" not in run.output
 
 
 def test_a_refresh_stores_the_others_and_names_the_one_it_refused(

@@ -31,13 +31,6 @@ from pytest_gpuperf.files import PlantedError
 from pytest_gpuperf.files import make_private
 from pytest_gpuperf.files import no_link
 from pytest_gpuperf.files import open_own
-from pytest_gpuperf.history.document import LONGEST_ROW
-from pytest_gpuperf.history.document import MOST_PACKED_BYTES
-from pytest_gpuperf.history.document import MOST_ROW_BYTES
-from pytest_gpuperf.history.document import UnreadableError
-from pytest_gpuperf.history.document import loads
-from pytest_gpuperf.history.index import HistoryIndex
-from pytest_gpuperf.history.place import Folder
 from pytest_gpuperf.measure.profile import write_trace
 from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.runner import reservation
@@ -64,7 +57,7 @@ FILES: Final = (
 def precious(folder: Path) -> Path:
     """A folder elsewhere that has a file of each name that a run writes or removes."""
     folder.mkdir(parents=True)
-    for name in (*FILES, "pending-scripted.json", "a.json.gz", "history-index.sqlite3"):
+    for name in (*FILES, "pending-scripted.json", "a.json.gz"):
         (folder / name).write_text(PRECIOUS, "utf-8")
     (folder / "traces").mkdir()
     (folder / "traces" / "b.json.gz").write_text(PRECIOUS, "utf-8")
@@ -73,7 +66,7 @@ def precious(folder: Path) -> Path:
 
 def is_untouched(folder: Path) -> bool:
     files = [path for path in folder.rglob("*") if path.is_file()]
-    return len(files) == len(FILES) + 4 and all(
+    return len(files) == len(FILES) + 3 and all(
         path.read_text("utf-8") == PRECIOUS for path in files
     )
 
@@ -282,26 +275,6 @@ def test_the_commands_that_write_refuse_the_link(
     assert not path_of(tmp_path / "baselines", CPU).exists()
 
 
-@pytest.mark.parametrize("what", ["the folder", "the file"])
-def test_an_index_of_a_history_is_not_kept_behind_a_link(
-    what: str, tmp_path: Path
-) -> None:
-    elsewhere = precious(tmp_path / "elsewhere")
-    (tmp_path / "runs").mkdir()
-    folder = tmp_path / ".gpuperf"
-    path = folder / "history-index.sqlite3"
-    if what == "the folder":
-        folder.symlink_to(elsewhere)
-    else:
-        folder.mkdir()
-        path.symlink_to(elsewhere / path.name)
-
-    with closing(HistoryIndex(Folder(tmp_path / "runs"), "runs", path)) as index:
-        assert index.series() == ()
-
-    assert is_untouched(elsewhere)
-
-
 class TestLocks:
     def test_a_link_as_the_folder_is_refused(self, tmp_path: Path) -> None:
         elsewhere = precious(tmp_path / "elsewhere")
@@ -503,91 +476,3 @@ def test_a_private_folder_is_made_with_its_parents(tmp_path: Path) -> None:
     make_private(tmp_path / "a" / "b")
 
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
-
-
-class TestBombs:
-    @pytest.mark.parametrize(
-        ("unit", "why"),
-        [
-            (b"0", f"it is larger than {MOST_ROW_BYTES} bytes when it is unpacked"),
-            (
-                b" " * 999 + b"\n",
-                f"it is larger than {MOST_ROW_BYTES} bytes when it is unpacked",
-            ),
-            (b"\n", f"it is larger than {MOST_ROW_BYTES} bytes when it is unpacked"),
-        ],
-        ids=["one line", "blank lines", "empty lines"],
-    )
-    def test_a_file_that_unpacks_to_too_much_is_refused(
-        self, unit: bytes, why: str
-    ) -> None:
-        bomb = gzip.compress(unit * (2 * MOST_ROW_BYTES // len(unit)), 1)
-        assert len(bomb) < MOST_ROW_BYTES // 50
-
-        with pytest.raises(UnreadableError) as refused:
-            loads(bomb)
-
-        assert str(refused.value) == f"{why} [GP523]"
-
-    def test_bombs_behind_each_other_are_counted_together(self) -> None:
-        bomb = gzip.compress(b"\n" * (MOST_ROW_BYTES // 4), 1) * 5
-
-        with pytest.raises(UnreadableError, match="GP523"):
-            loads(bomb)
-
-    def test_no_more_is_unpacked_than_may_be(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        taken: list[int] = []
-        whole = gzip.GzipFile.read
-
-        def read_some(file: gzip.GzipFile, size: int | None = -1) -> bytes:
-            piece = whole(file, size)
-            taken.append(len(piece))
-            return piece
-
-        monkeypatch.setattr(gzip.GzipFile, "read", read_some)
-        with pytest.raises(UnreadableError):
-            loads(gzip.compress(b"\n" * (3 * MOST_ROW_BYTES), 1))
-
-        assert sum(taken) <= MOST_ROW_BYTES + max(taken)
-        assert max(taken) <= 2**16
-
-    def test_a_line_without_an_end_is_refused(self) -> None:
-        with pytest.raises(UnreadableError) as refused:
-            loads(gzip.compress(b"[" * (2 * LONGEST_ROW)))
-
-        assert (
-            str(refused.value)
-            == f"it has a line longer than {LONGEST_ROW} bytes [GP523]"
-        )
-
-    def test_a_file_that_is_itself_too_large_is_not_read(self, tmp_path: Path) -> None:
-        path = tmp_path / "runs" / "a.jsonl.gz"
-        path.parent.mkdir()
-        with path.open("wb") as file:
-            file.truncate(8 * MOST_PACKED_BYTES)
-
-        ((name, why),) = Folder(path.parent).read(["a.jsonl.gz"])
-
-        assert (name, why) == (
-            *("a.jsonl.gz",),
-            f"it is larger than {MOST_PACKED_BYTES} bytes",
-        )
-
-    def test_it_is_left_out_of_a_history_by_its_size(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        path = tmp_path / "runs" / "a.jsonl.gz"
-        path.parent.mkdir()
-        with path.open("wb") as file:
-            file.truncate(8 * MOST_PACKED_BYTES)
-        place = Folder(path.parent)
-        asked: list[str] = []
-        monkeypatch.setattr(place, "read", lambda names: (asked.extend(names), ())[1])
-
-        with closing(HistoryIndex(place, "runs", tmp_path / "index")) as index:
-            (left,) = index.left_out()
-
-        assert asked == []
-        assert left.why == f"it is larger than {MOST_PACKED_BYTES} bytes [GP523]"

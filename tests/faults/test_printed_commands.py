@@ -920,25 +920,6 @@ def test_workers_that_are_no_place_for_a_debugger_are_switched_off(here: Desk) -
     assert here.type(f"{asked} {option}").status == 0
 
 
-def test_an_empty_history_says_how_a_run_is_left_there(here: Desk) -> None:
-    (here.folder / "kept").mkdir()
-    empty = here.type("gpuperf history --history=kept")
-    assert empty.status == 4
-    [(command, option)] = re.findall(
-        r"(pytest --gpuperf) .*?(--gpuperf-history)", empty.words
-    )
-
-    assert here.type(f"{command} {option}=kept").status == 0
-    assert here.type("gpuperf history --history=kept").status == 0
-
-
-def test_a_history_that_nobody_named_is_named_by_the_option(here: Desk) -> None:
-    here.type("pytest --gpuperf --gpuperf-history=kept")
-    [option] = re.findall(r"name it with (\S+?),", here.type("gpuperf history").words)
-
-    assert here.type(f"gpuperf history {option}=kept").status == 0
-
-
 # Other code.
 
 
@@ -1186,7 +1167,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("cli/help.py", "pytest --gpuperf"): DESCRIBED,
     ("plugin/options.py", "gpuperf help"): DESCRIBED,
     ("plugin/__init__.py", "--gpuperf-device"): DESCRIBED,
-    ("plugin/__init__.py", "--gpuperf-history"): DESCRIBED,
     ("report/screen/checkup.py", "--gpuperf-device"): DESCRIBED,
     ("report/screen/checkup.py", "--gpuperf-seconds"): DESCRIBED,
     ("plugin/__init__.py", "--gpuperf-watch"): DESCRIBED,
@@ -1233,12 +1213,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("cli/export.py", "pytest --gpuperf"): (
         "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
     ),
-    ("cli/history.py", "--gpuperf-history"): (
-        "test_an_empty_history_says_how_a_run_is_left_there"
-    ),
-    ("cli/history.py", "pytest --gpuperf"): (
-        "test_an_empty_history_says_how_a_run_is_left_there"
-    ),
     ("cli/pending.py", "pytest --gpuperf"): (
         "test_a_broken_pending_file_is_measured_again_as_the_refusal_says"
     ),
@@ -1284,7 +1258,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("plugin/options.py", "--gpuperf-ref"): DESCRIBED,
     ("plugin/options.py", "--gpuperf-update"): DESCRIBED,
     ("plugin/options.py", "gpuperf doctor"): DESCRIBED,
-    ("plugin/options.py", "gpuperf history"): DESCRIBED,
     ("runner/request.py", "--gpuperf-device"): (
         "test_what_a_red_run_says_to_accept_makes_the_gate_green"
     ),

@@ -319,7 +319,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     ended = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", *options),
-            *("--junitxml=junit.xml", "--gpuperf-history=history"),
+            "--junitxml=junit.xml",
         ],
         cwd=folder,
         env=environment,

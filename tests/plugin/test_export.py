@@ -73,6 +73,22 @@ def test_pytest_benchmark_compares_two_exported_runs(
     ) == [(SIZED, "8", 0.01), (SIZED, "8", 0.012), (STEP, "", 0.01)]
 
 
+def test_charts_find_what_they_read_of_a_test(
+    measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, out, _ = exported(capsys, "pytest-benchmark")
+
+    document = json.loads(out)
+    stats = {b["fullname"]: b["stats"] for b in document["benchmarks"]}[STEP]
+    # github-action-benchmark with the tool `pytest` draws `ops`, and names the others.
+    said = {name: stats[name] for name in ("ops", "mean", "stddev")}
+    assert said == pytest.approx({"ops": 100, "mean": 0.01, "stddev": 0}, abs=1e-6)
+    assert stats["rounds"] > 0
+    # Bencher's adapter `python_pytest` refuses a file that lacks one of these.
+    assert document.keys() >= {"machine_info", "commit_info"}
+    assert (stats["median"], stats["iqr"]) == pytest.approx((0.01, 0), abs=1e-6)
+
+
 def test_no_path_and_no_name_of_this_machine_is_written(
     measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
 ) -> None:

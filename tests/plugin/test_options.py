@@ -41,7 +41,6 @@ VALUES = {
     ),
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
     "gpuperf_ref": ("main", "main", "reference"),
-    "gpuperf_history": ("s3://bucket/runs", "s3://bucket/runs", "history"),
     "gpuperf_lock": ("all", SharedUse.ALL, "shared_use"),
     "gpuperf_lock_seconds": ("7.5", 7.5, "lock_seconds"),
     "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
@@ -78,7 +77,6 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-seconds",
         "--gpuperf-seed",
         "--gpuperf-tolerance",
-        "--gpuperf-history",
         "--gpuperf-prune",
         "--gpuperf-inline",
     ]

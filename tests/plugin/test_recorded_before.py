@@ -44,7 +44,7 @@ SAID = {"metric", "outcome", "now", "baseline", "limit", "evidence"}
 def test_a_run_against_an_older_baseline_has_the_same_verdicts_and_numbers(
     recorded: ScriptedProject,
 ) -> None:
-    recorded.run("--gpuperf-history=history")
+    recorded.run()
 
     new = judged(recorded.path / ".gpuperf" / "results.json")
     assert new == judged(WRITTEN / "left" / "results.json")

@@ -15,7 +15,6 @@ from typing import Final
 from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.finding import Location
-from ...model.history import Point
 from ...model.metric import Direction
 from ...model.metrics import STEP_MS
 from ...model.results import Record
@@ -32,29 +31,17 @@ from ..json.results import verdict_of
 from ..numbers import metric_named
 
 
-History = Mapping[str, Mapping[str, Sequence[Point]]]
-"""By call of a test and metric, oldest first."""
-
 Samples = Mapping[str, Sequence[Mapping[str, Sequence[float]]]]
 """By call of a test: for each fresh run, by metric, what was sampled in it."""
 
 SourceLines = Mapping[tuple[str, int], str]
 """By file and line."""
 
-MOST_POINTS: Final = 200
-"""Points that are drawn of a metric, the newest."""
-
-LEAST_DRAWN: Final = 40
-
-SPARK_POINTS: Final = 25
-LEAST_SPARK: Final = 15
-"""Points of the course that is as small as a word; fewer in a page of many tests."""
+COMMIT_CHARS: Final = 10
+"""Characters that name a commit."""
 
 MOST_IN_FULL: Final = 300
 """Tests of which all are shown with every picture."""
-
-POINTS_OF_ALL: Final = 20_000
-"""Points of one metric that all tests of a page show together."""
 
 PASSING: Final = frozenset({Outcome.IMPROVED, Outcome.PASS, Outcome.NOT_JUDGED})
 
@@ -136,7 +123,6 @@ class Contents:
     stored: Mapping[str, Entry] = field(default_factory=dict)
     pending: Mapping[str, Entry] = field(default_factory=dict)
     samples: Samples = field(default_factory=dict)
-    history: History = field(default_factory=dict)
     lines: SourceLines = field(default_factory=dict)
     pending_folder: str = ".gpuperf"
     baselines_folder: str = ""
@@ -146,17 +132,6 @@ class Contents:
         """The kind of device that was measured on; any kind if nothing was measured."""
         hardware = self.results.head.hardware
         return hardware.kind if hardware else DeviceKind.CPU
-
-    @property
-    def most_points(self) -> int:
-        """Points of each history that are drawn: fewer of each where there are many."""
-        fitting = POINTS_OF_ALL // max(1, len(self.sections))
-        return min(MOST_POINTS, max(LEAST_DRAWN, fitting))
-
-    @property
-    def spark_points(self) -> int:
-        """Points of the course beside each test."""
-        return LEAST_SPARK if self.is_large else SPARK_POINTS
 
     @property
     def is_large(self) -> bool:

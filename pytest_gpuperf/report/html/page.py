@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Mapping
 from collections.abc import Sequence
 from hashlib import sha256
 from itertools import accumulate
@@ -16,19 +15,16 @@ from zlib import compress
 from ...model.metric import Metric
 from ...model.results import Results
 from ..numbers import metric_named
+from .contents import COMMIT_CHARS
 from .contents import WORST_FIRST_ENDINGS
 from .contents import Contents
 from .contents import Section
 from .findings import words_of
-from .history import COMMIT_CHARS
-from .history import Moment
-from .history import moment_of
 from .markup import Markup
 from .markup import asset
 from .markup import rendered
 from .row import section_of
 from .section import body_of
-from .section import points_of
 
 
 # The style and script of the page, and the content policy that forbids anything else.
@@ -55,10 +51,9 @@ def _hash(text: str) -> str:
 def page_text(contents: Contents) -> str:
     """Return the page of one run: HTML that asks nothing of any other file.
 
-    Raises ``UsageError`` if a point of the history is no number, or jinja2 is missing.
+    Raises ``UsageError`` if jinja2 is missing.
     """
-    numbered = _numbered(contents)
-    bodies = [body_of(section, contents, numbered) for section in contents.sections]
+    bodies = [body_of(section, contents) for section in contents.sections]
     inline = _inline(bodies)
     page = rendered(
         "page",
@@ -69,7 +64,6 @@ def page_text(contents: Contents) -> str:
         policy=policy(),
         style=asset(STYLE),
         script=asset(SCRIPT),
-        moments=",".join(" ".join(moment) for moment in numbered),
         lost=_lost(contents.results),
         counts=_counts(contents.sections),
         sections=_list(contents, bodies[:inline]),
@@ -114,12 +108,6 @@ def _packed(sections: Sequence[Section], bodies: Sequence[Markup]) -> Markup:
 
 
 # What the page says of the whole run.
-
-
-def _numbered(contents: Contents) -> Mapping[Moment, int]:
-    """Number the runs of all histories, the oldest first."""
-    shown = (p for s in contents.sections for p in points_of(s, contents))
-    return {m: number for number, m in enumerate(sorted(set(map(moment_of, shown))))}
 
 
 def _lost(results: Results) -> list[str]:

@@ -36,9 +36,7 @@ class Ink(Enum):
     LIMIT = "limit"
     BUDGET = "budget"
     INTERVAL = "interval"
-    LINE = "line"
     BAND = "band"
-    CHANGE = "change"
     PEAK = "peak"
 
 

@@ -34,7 +34,6 @@ from .contents import Contents
 from .contents import Section
 from .contents import SourceLines
 from .findings import places_of
-from .history import spark
 from .markup import Markup
 from .markup import rendered
 from .pictures import Ink
@@ -119,23 +118,15 @@ def section_of(
     section: Section, contents: Contents, body: Markup | None, *, is_open: bool
 ) -> Markup:
     """Return the element of *section*, found by its word; without a *body* it is empty."""
-    points = contents.history.get(section.key, {}).get(section.metric, ())
     return rendered(
         "section",
         section=section,
         badges=_badges(section),
         said=_said(section, contents.lines),
         numbers=_numbers(section),
-        spark=spark(points, lines_of(_judged(section)), contents.spark_points),
         body=body,
         is_open=is_open,
     )
-
-
-def _judged(section: Section) -> list[Verdict]:
-    """Return the verdicts on the metric that *section* is about."""
-    verdicts = section.verdict.verdicts if section.verdict else ()
-    return [v for v in verdicts if v.metric == section.metric]
 
 
 def _badges(section: Section) -> Iterator[str]:

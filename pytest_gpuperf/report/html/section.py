@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from collections.abc import Mapping
 from collections.abc import Sequence
-from typing import Final
 
 from ...model.baseline import Entry
 from ...model.environment import Hardware
-from ...model.history import Point
 from ...model.metric import Metric
 from ...model.metrics import STEP_MS
 from ...model.units import Unit
@@ -24,6 +21,7 @@ from ..numbers import metric_named
 from ..numbers import rates_in_words
 from ..screen.comparison import comparison_texts
 from ..screen.findings import place_of
+from .contents import COMMIT_CHARS
 from .contents import PASSING
 from .contents import Contents
 from .contents import Section
@@ -32,11 +30,6 @@ from .findings import answer
 from .findings import diagnosis_list
 from .findings import findings_list
 from .findings import places_of
-from .history import COMMIT_CHARS
-from .history import Curve
-from .history import Moment
-from .history import history_figure
-from .history import newest
 from .markup import Markup
 from .markup import rendered
 from .one_step import UNKNOWN_STEP
@@ -74,17 +67,11 @@ def _accept(verdict: TestVerdict, contents: Contents) -> str:
     return accept_command(file, contents.baselines_folder, [verdict.test])
 
 
-LEAST_POINTS: Final = 2
-"""Points that make a line."""
-
-
-def body_of(
-    section: Section, contents: Contents, moments: Mapping[Moment, int]
-) -> Markup:
+def body_of(section: Section, contents: Contents) -> Markup:
     """Return what a line opens to."""
     verdict = section.verdict
     explained = verdict is not None and (verdict.outcome.fails or not section.failed)
-    details = _details(section, verdict, contents, moments) if verdict else {}
+    details = _details(section, verdict, contents) if verdict else {}
     headline = "" if explained else section.record.headline
     return rendered("body", section=section, headline=headline, **details)
 
@@ -93,7 +80,6 @@ def _details(
     section: Section,
     verdict: TestVerdict,
     contents: Contents,
-    moments: Mapping[Moment, int],
 ) -> dict[str, object]:
     """Return the answer, the pictures that belong to it, and all numbers."""
     leading, others = _parted(section, verdict)
@@ -111,10 +97,10 @@ def _details(
         "accept": _accept(verdict, contents) if section.key in contents.pending else "",
         "pictures": (
             *_step_figures(verdict, about, entry),
-            *_pictures(leading, verdict, contents, moments),
+            *_pictures(leading, verdict, contents),
         ),
         "numbers": _numbers(
-            section, verdict, contents, _pictures(others, verdict, contents, moments)
+            section, verdict, contents, _pictures(others, verdict, contents)
         ),
     }
 
@@ -174,22 +160,10 @@ def _pictures(
     names: Sequence[str],
     verdict: TestVerdict,
     contents: Contents,
-    moments: Mapping[Moment, int],
 ) -> Iterator[Markup]:
     by_metric = _by_metric(verdict.verdicts)
     for name in names:
-        runs = _runs(name, by_metric[name], contents, verdict.test)
-        samples = samples_figure(runs)
-        points = contents.history.get(verdict.test, {}).get(name, ())
-        if len(points) >= LEAST_POINTS:
-            curve = Curve(
-                metric=runs.metric,
-                points=newest(points, verdict.test, name, contents.most_points),
-                lines=runs.lines,
-                band=runs.band,
-            )
-            yield history_figure(curve, moments, explained=bool(samples))
-        yield samples
+        yield samples_figure(_runs(name, by_metric[name], contents, verdict.test))
 
 
 def _by_metric(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
@@ -211,12 +185,3 @@ def _runs(name: str, judged: Sequence[Verdict], contents: Contents, key: str) ->
         lines=lines_of(judged),
         interval=interval_of(judged),
     )
-
-
-def points_of(section: Section, contents: Contents) -> Iterator[Point]:
-    """Yield the points that the pictures of *section* show."""
-    by_metric = contents.history.get(section.key, {})
-    for name in _by_metric(section.verdict.verdicts if section.verdict else ()):
-        points = by_metric.get(name, ())
-        if len(points) >= LEAST_POINTS:
-            yield from newest(points, section.key, name, contents.most_points)

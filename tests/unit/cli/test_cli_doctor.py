@@ -58,8 +58,6 @@ LOUD = (1.0, 1.09, 1.02, 0.99, 1.1, 1.04, 1.01, 1.05)
 PROJECT = ProjectSettings(
     device=None,
     baselines="baselines",
-    artefacts=".gpuperf",
-    history=None,
     lock_seconds=0.0,
 )
 

@@ -19,7 +19,6 @@ from builders import a_test
 from builders import a_verdict
 from builders import an_entry
 from builders import save
-from history_rows import keep_course
 
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.baselines.store import pending_path
@@ -156,8 +155,6 @@ def test_an_acceptance_of_nothing_is_empty(read: Read) -> None:
 SETTINGS = ProjectSettings(
     device=None,
     baselines="baselines",
-    artefacts=".gpuperf",
-    history=None,
     lock_seconds=0.0,
 )
 
@@ -208,23 +205,6 @@ def test_a_refresh_by_evidence_says_what_is_not_proven(
 
 
 # Runs.
-
-
-def test_a_history_is_its_series_or_its_changes(read: Read) -> None:
-    keep_course(Path("runs"), [10.0] * 8 + [12.0] * 8)
-    (Path("runs") / "no.jsonl.gz").write_text("no")
-
-    found = read("history", "--history=runs", "--last=2")
-    changed = read("history", "--history=runs", "--changes")
-
-    (series,) = found["series"]
-    assert (series["test"], series["metric"]) == ("t.py::test_step", "step_ms")
-    assert (series["runs"], [p["value"] for p in series["points"]]) == (16, [12.0] * 2)
-    assert found["changes"] is changed["series"] is None
-    assert [each["name"] for each in found["left_out"]] == ["no.jsonl.gz"]
-    (change,) = changed["changes"]
-    assert (change["before"], change["after"]) == (10.0, 12.0)
-    assert (change["last"]["value"], change["first"]["value"]) == (10.0, 12.0)
 
 
 def shard(folder: str, test: str, exit_status: int = 0) -> None:
@@ -326,7 +306,6 @@ def test_a_machine_that_is_wrong_says_why(read: Read, machine: dict[str, Any]) -
         ("diff", "--only=x"),
         ("accept",),
         ("accept", "no.json"),
-        ("history", "--history=runs"),
         ("merge", "nowhere"),
         ("refresh", "--kind=no"),
         ("doctor", "--runs=1"),

@@ -9,9 +9,6 @@ from pathlib import Path
 
 import pytest
 from builders import baselines
-from history_rows import keep
-from history_rows import keep_course
-from history_rows import row
 from pages import BAD
 from pages import GOOD
 from pages import HEAD
@@ -21,11 +18,9 @@ from pages import entry
 
 from pytest_gpuperf.baselines.format import dumps as baselines_text
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli import report
 from pytest_gpuperf.cli.files import source_lines
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.results import Head
-from pytest_gpuperf.model.results import ProjectSettings
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.report.html import markup
 from pytest_gpuperf.report.json.results import dumps
@@ -36,18 +31,8 @@ EXPECTED = "expected the results.json of a run of pytest --gpuperf"
 
 
 @pytest.fixture(autouse=True)
-def in_a_project_without_a_history(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def in_a_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    settings = ProjectSettings(
-        device=None,
-        baselines="baselines",
-        artefacts=".gpuperf",
-        history=None,
-        lock_seconds=1.0,
-    )
-    monkeypatch.setattr(report, "ask_project", lambda: settings)
 
 
 def leave(*verdicts: TestVerdict, head: Head = HEAD, folder: str = ".gpuperf") -> None:
@@ -115,32 +100,6 @@ def test_what_was_sampled_is_drawn() -> None:
     Path(".gpuperf/samples.json").write_text(samples_text({BAD.test: [run]}), "utf-8")
 
     assert "step time of each run: this run (1)" in page()
-
-
-def test_the_history_of_this_hardware_is_drawn(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    leave(BAD)
-    keep_course(Path("runs"), [10.0, 10.0, 12.0], test=BAD.test)
-    elsewhere = row(9, 99.0, test=BAD.test, hardware="cuda-nvidia-a100")
-    keep(Path("runs"), "cuda-nvidia-a100/0.jsonl.gz", elsewhere)
-    Path("runs/notes.txt").write_text("no run", "utf-8")
-
-    text = page("--history=runs")
-
-    assert "step time in the last 3 runs" in text
-    assert "from 10.00 ms to 12.00 ms, last 12.00 ms" in text
-    assert capsys.readouterr().err.startswith("left out: notes.txt: ")
-
-
-def test_a_history_that_is_not_there_is_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    leave(BAD)
-
-    assert refusal(capsys, "--history=/nowhere") == (
-        "gpuperf: /nowhere: there is no such folder; expected that of a history [GP518]\n"
-    )
 
 
 def test_without_baselines_there_is_a_page_all_the_same() -> None:

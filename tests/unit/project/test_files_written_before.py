@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import shutil
 from collections.abc import Callable
@@ -14,7 +13,6 @@ from builders import a_measurement
 
 from pytest_gpuperf.baselines import format as baseline_format
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.history import document
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.ab import Comparison
@@ -136,19 +134,6 @@ def says(new: Any, old: Any) -> bool:
     return bool(new == old)
 
 
-def test_a_file_of_the_history_is_read_and_written_to_the_same_lines(
-    written: Path,
-) -> None:
-    files = sorted(written.glob("history/*/*.jsonl.gz"))
-    assert len(files) == 2
-    for file in files:
-        content = file.read_bytes()
-
-        again = document.dumps_rows(document.loads(content))
-
-        assert gzip.decompress(again) == gzip.decompress(content)
-
-
 def test_the_same_runs_are_judged_to_the_same_outcome_with_the_same_numbers(
     written: Path,
 ) -> None:
@@ -256,9 +241,7 @@ def test_accepting_what_was_pending_stores_what_it_stored(copied: Path) -> None:
     [
         "show",
         "diff",
-        "history --history=history",
-        "history --history=history --changes",
-        "report --history=history",
+        "report",
         "merge .gpuperf --out=merged",
     ],
 )

@@ -1,4 +1,4 @@
-"""What commands say of two versions, of a history and of the stored baselines."""
+"""What commands say of two versions and of the stored baselines."""
 
 from __future__ import annotations
 
@@ -26,8 +26,6 @@ from builders import an_entry
 from builders import line_change
 from builders import text_of
 from golden_suite import SIDES
-from history_rows import keep
-from history_rows import row
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
@@ -45,13 +43,11 @@ from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import CALLED
-from pytest_gpuperf.model.history import LeftOut
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.json.ab import ab_document
 from pytest_gpuperf.report.screen.commits import comparison_lines
 from pytest_gpuperf.report.screen.commits import markdown_lines
 from pytest_gpuperf.report.screen.comparison import comparison_lines as sides_lines
-from pytest_gpuperf.report.screen.history import left_out_lines
 
 
 def typed(*words: str) -> str:
@@ -152,39 +148,6 @@ def bisected(*found: str) -> str:
     return f"{output.getvalue()}status {status}\n"
 
 
-# A history.
-
-
-def kept() -> None:
-    """Forty days of a test that became slower, and a few of two others."""
-    quiet = (1.0, 1.01, 0.99, 1.005, 0.995)
-    for day in range(40):
-        late = day >= 25
-        values = {
-            "step_ms": (13.0 if late else 12.0) * quiet[day % 5],
-            "syncs": 1 if day > 30 else 0,
-        }
-        versions = {"torch": "2.14.0" if late else "2.13.0"}
-        outcomes = {"step_ms": "regressed" if day == 25 else "pass"}
-        rows = [row(day, metrics=values, versions=versions, outcomes=outcomes)]
-        if day < 3:
-            rows += [
-                row(day, test="t.py::test_other", metrics={"syncs": day}),
-                row(day, 12.0 + day, hardware="cpu-x", commit=None, dirty=True),
-            ]
-        keep(Path("runs"), f"x/{day:02}.jsonl.gz", *rows)
-
-
-def history(*words: str) -> str:
-    kept()
-    return typed("history", "--history=runs", *words)
-
-
-def history_left_out() -> str:
-    files = [LeftOut(name=f"a/{n}.jsonl.gz", why="it is truncated") for n in range(5)]
-    return text_of(left_out_lines([*files, LeftOut(name="b", why="it is empty")]))
-
-
 # Stored baselines, and what a run left to be accepted.
 
 
@@ -256,10 +219,6 @@ COMMANDS: Final[Mapping[str, Callable[[], str]]] = {
     "compare.txt": two_steps,
     "bisect.txt": partial(bisected, "89abcde"),
     "bisect-several.txt": partial(bisected, "89abcde", "4567890"),
-    "history-one.txt": partial(history, "test_step", "--hardware=cuda-nvidia-h200"),
-    "history-all.txt": history,
-    "history-changes.txt": partial(history, "--changes"),
-    "history-left-out.txt": history_left_out,
     "show.txt": show,
     "show-verbose.txt": partial(show, "-v"),
     "show-several.txt": partial(show, several=True),

@@ -38,7 +38,6 @@ from pages import GOOD
 from pages import ITEM
 from pages import PEAK
 from pages import contents
-from pages import points
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.ab import Answer
@@ -251,12 +250,6 @@ def page() -> str:
             )
         },
         samples={BAD.test: [rounds, rounds]},
-        history={
-            BAD.test: {
-                "step_ms": points(12),
-                "syncs": tuple(replace(p, value=1.0) for p in points(12)),
-            }
-        },
         lines={
             ("train.py", 2): "    loss = model(batch)",
             ("train.py", 3): "    total += loss.item()",

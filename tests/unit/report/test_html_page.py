@@ -33,11 +33,9 @@ from pages import WAITS
 from pages import contents
 from pages import entry
 from pages import hostile_page
-from pages import points
 from pages import record
 from pages import told
 
-from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
@@ -45,7 +43,6 @@ from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.history import Point
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
@@ -172,7 +169,7 @@ def test_failures_come_first_then_the_worst_outcomes_then_the_largest_excess() -
     ]
 
 
-def test_a_thousand_tests_with_their_history_are_one_megabyte() -> None:
+def test_a_thousand_tests_are_less_than_a_megabyte() -> None:
     peak = replace(PEAK, course=COURSE)
     full = replace(GOOD, findings=(ITEM, peak), diagnosis=DIAGNOSIS)
     calls = [
@@ -187,14 +184,10 @@ def test_a_thousand_tests_with_their_history_are_one_megabyte() -> None:
             stored={call.test: entry(*[10.0, 10.01] * 4) for call in calls},
             pending={call.test: entry(10.0) for call in calls},
             samples={call.test: [rounds] for call in calls},
-            history={
-                call.test: {"step_ms": points(200, seed=n)}
-                for n, call in enumerate(calls)
-            },
         )
     )
 
-    assert len(text) < 1_000_000
+    assert len(text) < 600_000
 
 
 def test_what_is_compressed_is_what_the_other_tests_open_to() -> None:
@@ -312,14 +305,12 @@ def test_of_a_file_that_changed_since_only_the_line_that_ran_is_shown() -> None:
 def test_what_failed_leads_the_row_and_the_pictures() -> None:
     grown = replace(LEAN, outcome=Outcome.REGRESSED, now=131 * MIB, because="grown")
     heavy = replace(GOOD, verdicts=(GOOD.verdicts[0], grown), findings=(PEAK,))
-    sizes = tuple(replace(p, value=float(n)) for n, p in enumerate(points(9)))
-    history = {GOOD.test: {"step_ms": points(9), LEAN.metric: sizes}}
-    found = page(heavy, history=history)
+    runs = [{"step_ms": [10.0, 10.1]}]
+    found = page(heavy, samples={GOOD.test: runs})
 
     assert "|MORE MEMORY: 131.0 MiB, was 100.0 MiB (+31.0 %), allowed" in found.text
     numbers = found.text.index("|Numbers: every metric")
-    assert found.text.index("|peak memory in the last 9 runs") < numbers
-    assert found.text.index("|step time in the last 9 runs") > numbers
+    assert found.text.index("|step time of each run") > numbers
 
 
 def test_a_metric_with_two_limits_has_one_row() -> None:
@@ -542,34 +533,6 @@ def test_notes_of_the_run_stand_above_its_tests() -> None:
     assert f"|{note}|1 passed|" in page(GOOD, head=replace(HEAD, notes=(note,))).text
 
 
-def test_the_runs_of_all_histories_are_named_once() -> None:
-    history = {t.test: {"step_ms": points(3)} for t in (BAD, GOOD)}
-    found = page(BAD, GOOD, history=history)
-
-    assert found.attributes("data-moments") == [
-        (
-            "2026-01-01T09:30:00Z 0000000000,2026-01-02T09:30:00Z 0000000001,"
-            "2026-01-03T09:30:00Z 0000000002"
-        )
-    ]
-    assert found.attributes("data-runs") == ["0-2", "0-2"]
-
-
-def test_a_history_of_one_point_is_no_line() -> None:
-    found = page(BAD, history={BAD.test: {"step_ms": points(1)}})
-
-    assert found.attributes("data-runs") == []
-
-
-def test_a_history_that_holds_no_number_is_refused() -> None:
-    broken = (*points(2), Point("2026-09-01T09:30:00Z", None, float("nan"), None))
-
-    with pytest.raises(UsageError) as raised:
-        page(BAD, history={BAD.test: {"step_ms": broken}})
-
-    assert raised.value.error_id is ErrorId.GP524
-
-
 def test_a_verdict_of_another_shape_is_refused() -> None:
     call = {"test": "t.py::t", "verdicts": [{"metric": "syncs", "outcome": "pass"}]}
     results = Results(
@@ -645,8 +608,6 @@ def test_a_picture_has_words_unless_all_it_shows_is_told_beside_it() -> None:
     assert [picture.get("aria-hidden") for picture in pictures] == [
         None if label else "true" for label in labels
     ]
-    assert "|step time in the last 40 runs, 4 of them failed|" in found.text
-    assert "|from 9.903 ms to 12.07 ms, last 12.07 ms|" in found.text
 
 
 def test_it_says_how_to_read_it_and_what_its_metrics_are() -> None:
@@ -659,4 +620,4 @@ def test_it_says_how_to_read_it_and_what_its_metrics_are() -> None:
 def test_a_metric_of_another_version_has_no_explanation() -> None:
     found = page(replace(BAD, verdicts=(replace(WAITS, metric="novel"),)))
 
-    assert found.text.endswith("grey is what is allowed|pytest-gpuperf 0.1.0|")
+    assert found.text.endswith("released, not in time|pytest-gpuperf 0.1.0|")

@@ -1,11 +1,9 @@
-"""Pictures: samples beside the stored runs, a history, memory by purpose."""
+"""Pictures: samples beside the stored runs, memory by purpose."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import replace
-from math import inf
-from math import nan
 from typing import Any
 
 import pytest
@@ -17,9 +15,7 @@ from pages import MIB
 from pages import PEAK
 from pages import SLOWER
 from pages import entry
-from pages import points
 
-from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Bottleneck
@@ -28,16 +24,9 @@ from pytest_gpuperf.model.finding import MemoryCourse
 from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.finding import StepTimeline
 from pytest_gpuperf.model.finding import Wait
-from pytest_gpuperf.model.history import Point
 from pytest_gpuperf.model.metrics import SPEEDUP
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.metrics import SYNCS
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.html.history import Curve
-from pytest_gpuperf.report.html.history import history_figure
-from pytest_gpuperf.report.html.history import moment_of
-from pytest_gpuperf.report.html.history import newest
-from pytest_gpuperf.report.html.history import spark
 from pytest_gpuperf.report.html.one_step import lanes_figure
 from pytest_gpuperf.report.html.one_step import memory_figures
 from pytest_gpuperf.report.html.one_step import time_figure
@@ -67,20 +56,6 @@ def runs(*fresh: Strip, **more: float) -> Runs:
         fresh=fresh,
         lines={Ink(name): value for name, value in more.items()},
     )
-
-
-def curve(*values: float, **more: float) -> Curve:
-    made = points(len(values))
-    return Curve(
-        metric=STEP_MS,
-        points=[replace(p, value=v) for p, v in zip(made, values, strict=True)],
-        lines={Ink(name): value for name, value in more.items()},
-    )
-
-
-def drawn(curve: Curve) -> str:
-    numbers = {moment_of(p): n for n, p in enumerate(curve.points)}
-    return str(history_figure(curve, numbers))
 
 
 def attribute(name: str, text: str) -> str:
@@ -194,150 +169,6 @@ class TestLines:
         assert line_in_words(SPEEDUP, Ink.BUDGET, 1.3, shown=True) == (
             "limit at least 1.300x"
         )
-
-
-class TestHistory:
-    @given(
-        st.lists(
-            st.floats(min_value=1e-4, max_value=1e6), min_size=2, max_size=50
-        ).filter(lambda values: len(set(values)) > 1)
-    )
-    def test_the_line_holds_each_value_to_four_digits_of_the_largest(
-        self, values: list[float]
-    ) -> None:
-        text = drawn(curve(*values))
-
-        line = attribute("d", text[text.index('<path class="line"') :])
-        numbers = [int(number) for number in re.findall(r"-?\d+", line)]
-        heights = [numbers[1]]
-        for step in numbers[3::2]:
-            heights.append(heights[-1] + step)
-        assert set(numbers[2::2]) == {1}
-        size = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}[
-            attribute("data-unit", text)
-        ]
-        read = [-h * 10 ** int(attribute("data-power", text)) * size for h in heights]
-        assert read == pytest.approx(values, abs=max(values) * 6e-4)
-
-    @pytest.mark.parametrize("largest", [5e-324, 1e-30, 1e300])
-    def test_no_number_is_too_small_or_too_large_to_be_drawn(
-        self, largest: float
-    ) -> None:
-        assert 'class="history"' in drawn(curve(0.0, largest))
-
-    def test_a_picture_names_its_runs_by_their_numbers_on_the_page(self) -> None:
-        made = curve(1.0, 2.0, 3.0)
-        numbers = dict(zip(map(moment_of, made.points), (0, 1, 5), strict=True))
-
-        assert attribute("data-runs", str(history_figure(made, numbers))) == "0-1,5-5"
-
-    def test_a_metric_that_never_moved_is_a_sentence(self) -> None:
-        made = replace(curve(1.0, 1.0), metric=SYNCS)
-
-        assert drawn(made) == (
-            '<p class="aside">waits in the last 2 runs, 1 of them failed: always 1</p>'
-        )
-
-    def test_failed_runs_are_marked_and_counted(self) -> None:
-        text = drawn(curve(10.0, 10.0, 12.0))
-
-        assert "step time in the last 3 runs, 1 of them failed" in text
-        assert '<path class="failed" d="M2 -990V-1210H2V-990"/>' in text
-
-    def test_its_numbers_stand_below_it_and_its_lines_if_nothing_told_them(
-        self,
-    ) -> None:
-        made = curve(10.0, 9.0, 12.0, base=10.0)
-        numbers = {moment_of(point): n for n, point in enumerate(made.points)}
-        bare = history_figure(made, numbers)
-        explained = history_figure(made, numbers, explained=True)
-
-        assert "</i>from 9.000 ms to 12.00 ms, last 12.00 ms<" in explained
-        assert "</i>baseline 10.00 ms<" in bare
-        assert "</i>baseline 10.00 ms<" not in explained
-
-    def test_the_newest_points_are_shown(self) -> None:
-        many = points(300)
-
-        assert newest(many, "t.py::t", "step_ms") == many[100:]
-
-    @pytest.mark.parametrize("value", [nan, inf])
-    def test_what_is_no_number_is_refused(self, value: float) -> None:
-        point = Point(
-            recorded_at="2026-03-01T09:30:00Z", commit=None, value=value, outcome=None
-        )
-
-        with pytest.raises(UsageError) as raised:
-            newest([point], "t.py::t", "step_ms")
-
-        assert str(raised.value) == (
-            f"the history of t.py::t says that step_ms was {value} at "
-            "2026-03-01T09:30:00Z; expected a number, remove that run from it [GP524]"
-        )
-
-    def test_a_spike_does_not_flatten_the_other_runs(self) -> None:
-        calm = [10.0 + 0.1 * (n % 3) for n in range(40)]
-        spiky = curve(*calm[:20], 55.0, *calm[20:])
-
-        assert spiky.scale.high < 11.0
-        assert "(1 outside of the picture), last 10.00 ms" in drawn(spiky)
-
-    def test_the_last_run_is_never_outside_of_the_picture(self) -> None:
-        assert curve(*[10.0] * 40, 55.0).scale.shows(55.0)
-
-    def test_a_wobble_does_not_fill_the_picture(self) -> None:
-        scale = curve(10.0, 10.01, 10.0, 10.01).scale
-
-        assert (scale.high - scale.low) / 10.0 == pytest.approx(0.04, rel=0.1)
-
-    def test_a_change_of_level_is_marked_with_its_commit(self) -> None:
-        text = drawn(curve(*[10.0, 10.01] * 10, *[10.5, 10.51] * 10))
-
-        assert '<path class="change" d="M19.5 ' in text
-        assert "</i>+5.0 % since 0000000014<" in text
-
-    def test_commits_stand_below_and_round_values_beside_it(self) -> None:
-        text = drawn(curve(*[10.0, 10.4] * 10))
-
-        assert re.findall(r'<svg class="x".*?</svg>', text)[0].count("<text") == 4
-        assert ">10.2 ms</text>" in text
-
-    def test_counts_have_whole_ticks(self) -> None:
-        text = drawn(replace(curve(0.0, 1.0), metric=SYNCS))
-
-        assert re.findall(
-            r">([\d.]+)</text>", text.partition('class="history"')[0]
-        ) == [
-            "0",
-            "1",
-        ]
-
-    def test_the_runs_of_the_baseline_are_a_band(self) -> None:
-        text = drawn(replace(curve(10.0, 12.0), band=(9.9, 10.1)))
-
-        assert '<path class="band" d="M0 -1010H1V-990H0z"/>' in text
-
-
-class TestSpark:
-    def test_all_have_one_scale_around_their_baseline(self) -> None:
-        lines = {Ink.BASELINE: 10.0, Ink.LIMIT: 10.1}
-
-        small = spark(curve(10.0, 10.1).points, lines)
-        large = spark(curve(10.0, 11.0, 99.0).points, lines)
-
-        assert '<path d="M0 10l1-1"/>' in small
-        assert '<path d="M0 10l1-10 1 0"/>' in large
-        assert '<rect y="9" width="1" height="2"/>' in small
-
-    def test_without_a_baseline_the_median_is_the_middle(self) -> None:
-        assert '<path d="M0 10l1 0 1-10"/>' in spark(curve(5.0, 5.0, 9.0).points, {})
-
-    def test_what_was_nothing_and_is_something_is_at_the_edge(self) -> None:
-        assert 'd="M0 10l1-10"' in spark(curve(0.0, 1.0).points, {Ink.BASELINE: 0.0})
-
-    def test_nothing_is_drawn_where_nothing_moved(self) -> None:
-        assert spark(curve(2.0, 2.0).points, {}) == ""
-        assert spark((), {}) == ""
 
 
 class TestTicks:
