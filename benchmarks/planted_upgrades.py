@@ -3,8 +3,8 @@
     python benchmarks/planted_upgrades.py [--unchanged N] [--device cpu] [--only NAME] [--out FILE]
 
 ``fastops`` is a package of this benchmark: one function a test, each with one planted
-change in 2.0, of which five change the training, and some of these no count. 1.0 is installed, and 1.1
-is the same code. Wheels are made here and installed by uv or pip without a network. Each
+change in 2.0 (``planted_upgrades.toml``), of which five change the training, and some of
+these no count. 1.0 is installed, and 1.1 is the same code. Wheels are made here and installed by uv or pip without a network. Each
 command compares all tests on the simulated GPU; what a compiler does is compared on the
 CPU. Prints what is said of each, and exits with 1 where a metric or a line is missed, an
 unchanged test is blamed, or the training is said to be another one wrongly.
@@ -27,6 +27,8 @@ from pathlib import Path
 from typing import Any
 from typing import Final
 
+import tomllib
+
 
 # The package: each function before and after its upgrade, and what must be said of it.
 
@@ -41,198 +43,27 @@ class Upgrade:
     name: str
     before: str
     after: str
-    metrics: tuple[str, ...] = ()
+    metrics: Sequence[str] = ()
     device: str = "pretend"
-    model: str = "torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64))"
 
 
 MARK: Final = "# planted"
 
 DEVICES: Final = ("pretend", "cpu")
 
-BYTES: Final = ("predicted_peak_allocated_bytes",)
-WAIT: Final = ("syncs",)
-
-STATISTIC: Final = "    seen = model(x).detach()\n    return seen / {}  # planted"
-LOSS: Final = "    return model(x).{}  # planted"
-COPIED: Final = (
-    "    host = torch.ones(64, 64, pin_memory={})  # planted\n"
-    "    return model(host.to('cuda', non_blocking={}))  # planted"
-)
-OPTIMIZED: Final = (
-    "    if not hasattr(model, 'optimizer'):\n"
-    "        model.optimizer = torch.optim.Adam(model.parameters(), foreach={})\n"
-    "    model(x).sum().backward()\n"
-    "    model.optimizer.step()  # planted\n"
-    "    model.optimizer.zero_grad(set_to_none={})  # planted\n"
-)
-COMPILED: Final = (
-    "    def inner(x):\n"
-    "        y = x.relu()\n"
-    "        {}\n"
-    "        return y + 1\n"
-    "    if not hasattr(model, 'inner'):\n"
-    "        model.inner = torch.compile(inner, backend='eager', dynamic=False)\n"
-    "    for rows in {}:  # planted\n"
-    "        y = model.inner(model(torch.ones(rows, 64)))\n"
-    "    return y"
-)
-TOKENS: Final = "    y = model(x)\n    return y.{}  # planted"
-
-UPGRADES: Final = (
-    Upgrade(
-        name="item",
-        before=STATISTIC.format("seen.norm()"),
-        after=STATISTIC.format("seen.norm().item()"),
-        metrics=WAIT,
-    ),
-    Upgrade(
-        name="metric_on_cpu",
-        before=TOKENS.format("mean()"),
-        after=TOKENS.format("mean().cpu()"),
-        metrics=WAIT,
-    ),
-    Upgrade(
-        name="numpy",
-        before=TOKENS.format("detach().argmax(-1)"),
-        after=TOKENS.format("detach().cpu().numpy().argmax(-1)"),
-        metrics=WAIT,
-    ),
-    Upgrade(
-        name="boolean_mask",
-        before=TOKENS.format("where(y > 0, 0.0)"),
-        after="    y = model(x)\n    return y[y > 0]  # planted",
-        metrics=WAIT,
-    ),
-    Upgrade(
-        name="nonzero",
-        before=TOKENS.format("relu()"),
-        after=TOKENS.format("relu().nonzero()"),
-        metrics=WAIT,
-    ),
-    Upgrade(
-        name="synchronize",
-        before="    return model(x)",
-        after="    torch.cuda.synchronize()  # planted\n    return model(x)",
-        metrics=WAIT,
-    ),
-    Upgrade(
-        name="empty_cache",
-        # Large enough for segments of their own: of a small one nothing is given back.
-        before="    return model(x.repeat(256, 1))",
-        after="    torch.cuda.empty_cache()  # planted\n    return model(x.repeat(256, 1))",
-        metrics=WAIT,
-    ),
-    Upgrade(
-        name="pin_memory",
-        before=COPIED.format("True", "True"),
-        after=COPIED.format("False", "True"),
-        metrics=("pageable_copies",),
-    ),
-    Upgrade(
-        name="non_blocking",
-        before=COPIED.format("True", "True"),
-        after=COPIED.format("True", "False"),
-        metrics=("blocking_copies", "syncs"),
-    ),
-    Upgrade(
-        name="set_to_none",
-        before=OPTIMIZED.format("True", "True"),
-        after=OPTIMIZED.format("True", "False"),
-        metrics=("ops", *BYTES),
-    ),
-    Upgrade(
-        name="foreach",
-        before=OPTIMIZED.format("True", "True").replace("step()  # planted", "step()"),
-        after=OPTIMIZED.format("False", "True"),
-        metrics=("ops",),
-    ),
-    Upgrade(
-        name="upcast_fp32",
-        before="    return model(x).bfloat16().softmax(-1)  # planted",
-        after="    return model(x).bfloat16().float().softmax(-1)  # planted",
-        metrics=("ops", *BYTES),
-    ),
-    Upgrade(
-        name="upcast_fp64",
-        before=TOKENS.format("softmax(-1)"),
-        after=TOKENS.format("double().softmax(-1)"),
-        metrics=("ops", *BYTES),
-    ),
-    Upgrade(
-        name="doubled_forward",
-        before=LOSS.format("sum().backward()"),
-        after="    model(x)  # planted\n    return model(x).sum().backward()",
-        metrics=("ops", "flops"),
-    ),
-    Upgrade(
-        name="kept_activations",
-        before="    y = model(x.repeat(256, 1)).tanh().tanh()\n    return y.sum().backward()",
-        after=(
-            "    y = model(x.repeat(256, 1)).tanh().tanh()\n"
-            "    model.seen = [*getattr(model, 'seen', [])[-1:], y]  # planted\n"
-            "    return y.sum().backward()"
-        ),
-        metrics=BYTES,
-    ),
-    Upgrade(
-        name="graph_break",
-        before=COMPILED.format("y = y * 2", (64,)),
-        after=COMPILED.format("print(end='')  # planted", (64,)),
-        metrics=("graph_breaks",),
-        device="cpu",
-    ),
-    Upgrade(
-        name="recompiles",
-        before=COMPILED.format("y = y * 2", (64,)),
-        after=COMPILED.format("y = y * 2", (64, 65, 66)),
-        metrics=("recompiles",),
-        device="cpu",
-    ),
-    # These change the training, and no count.
-    Upgrade(
-        name="seed_use",
-        before="    return model(x + torch.randn_like(x)).mean()",
-        after="    return model(x + torch.rand_like(x)).mean()  # planted",
-    ),
-    Upgrade(
-        name="reduction",
-        before=LOSS.format("square().mean()"),
-        after=LOSS.format("square().sum()"),
-    ),
-    Upgrade(
-        name="epsilon",
-        before="    return torch.nn.functional.layer_norm(model(x), (64,), eps=1e-5).square().mean()",
-        after=(
-            "    y = torch.nn.functional.layer_norm(model(x), (64,), eps=1e-1)  # planted\n"
-            "    return y.square().mean()"
-        ),
-    ),
-    Upgrade(
-        name="dropped_term",
-        before="    return model(x).square().mean() + 0.1 * model[0].weight.abs().mean()",
-        after="    return model(x).square().mean()  # planted",
-    ),
-    Upgrade(
-        name="init",
-        before=(
-            "    if not hasattr(model, 'ready'):\n"
-            "        torch.nn.init.xavier_uniform_(model[0].weight)\n"
-            "        model.ready = True\n    return model(x).square().mean()"
-        ),
-        after=(
-            "    if not hasattr(model, 'ready'):\n"
-            "        torch.nn.init.kaiming_uniform_(model[0].weight)  # planted\n"
-            "        model.ready = True\n    return model(x).square().mean()"
-        ),
-    ),
+UPGRADES: Final = tuple(
+    Upgrade(**each)
+    for each in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))[
+        "functions"
+    ]
 )
 
 TEST: Final = """
 def test_{name}(gpuperf):
     torch.manual_seed(0)
     device = gpuperf.device
-    model = {model}.to(device)
+    linear = torch.nn.Linear
+    model = torch.nn.Sequential(linear(64, 64), linear(64, 64)).to(device)
     x = torch.ones(64, 64, device=device)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 
@@ -301,8 +132,7 @@ class Place:
         for device in DEVICES:
             chosen = [one for one in UPGRADES if one.device == device]
             tests = [
-                TEST.format(name=one.name, model=one.model, trains=not one.metrics)
-                for one in chosen
+                TEST.format(name=one.name, trains=not one.metrics) for one in chosen
             ]
             text = "\n".join(["import fastops\nimport torch\n", *tests])
             (self.project / f"test_{device}.py").write_text(text, encoding="utf-8")

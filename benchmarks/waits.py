@@ -3,10 +3,10 @@
     python benchmarks/waits.py         # ask about this torch, and write both files
     python benchmarks/waits.py --page  # ask nobody: write the page from the document
 
-Runs each program of ``waits_programs.py`` on the GPU of this machine, which may be stub CUDA,
+Runs each program of ``docs/reference/waits.json`` on the GPU of this machine, which may be stub CUDA,
 and on the simulated GPU, in a process of its own, once to load what is loaded once and then
 in a profile. What CUDA does is read from its calls. Adds the answers of this release to
-``docs/reference/waits.json``, and writes the tables of ``docs/reference/waits.md``. Prints
+that document, and writes the tables of ``docs/reference/waits.md``. Prints
 where the two differ, and what NVIDIA's catalogue says otherwise. Exit status: 4 without a
 GPU, else 0.
 """
@@ -20,6 +20,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
@@ -31,10 +32,9 @@ from typing import Final
 
 from forks import Task
 from forks import each_in_a_fork
-from waits_programs import Program
-from waits_programs import programs
 from waits_table import Answer
 from waits_table import Operation
+from waits_table import Program
 from waits_table import catalogue
 from waits_table import compared
 from waits_table import page
@@ -102,7 +102,7 @@ def quietly(ask: partial[Answer]) -> Answer:
         return ask()
 
 
-def asked() -> dict[str, dict[str, Answer]]:
+def asked(operations: Sequence[Operation]) -> dict[str, dict[str, Answer]]:
     """Return by side and operation what became of each program."""
     for module in IMPORTED_ONCE:
         import_module(module)
@@ -111,12 +111,12 @@ def asked() -> dict[str, dict[str, Answer]]:
     sides = {"cuda": on_cuda, "simulated": on_simulated}
     tasks = [
         Task(
-            name=f"{side} {program.operation}",
+            name=f"{side} {each.program.operation}",
             function=quietly,
-            arguments=(partial(ask, program),),
+            arguments=(partial(ask, each.program),),
         )
         for side, ask in sides.items()
-        for program in programs()
+        for each in operations
     ]
     found: dict[str, dict[str, Answer]] = {side: {} for side in sides}
     jobs = os.cpu_count() or 1
@@ -163,14 +163,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--page", action="store_true", help="ask nobody")
     options = parser.parse_args()
-    document = json.loads(DOCUMENT.read_text("utf-8")) if DOCUMENT.exists() else {}
-    operations = read(document)
+    operations = read(json.loads(DOCUMENT.read_text("utf-8")))
     if not options.page:
         if missing := why_no_gpu():
             print(missing, file=sys.stderr)
             return 4
         release = version("torch").partition("+")[0]
-        found = asked()
+        found = asked(operations)
         operations = [with_release(each, release, found) for each in operations]
         DOCUMENT.write_text(
             json.dumps(written(operations), indent=1) + "\n", encoding="utf-8"

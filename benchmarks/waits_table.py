@@ -13,15 +13,25 @@ from itertools import groupby
 from typing import Any
 from typing import Final
 
-from waits_programs import CATALOGUE
-from waits_programs import CHANGED
-from waits_programs import DIFFERENCES
-from waits_programs import MISCOUNTED
-from waits_programs import PATTERNS
-from waits_programs import REASONS
-from waits_programs import TOPICS
-from waits_programs import Program
-from waits_programs import programs
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """An operation, as a table names it, and the program that does it.
+
+    ``text`` has the lines that make what it uses, an empty line, and the operation.
+    """
+
+    topic: str
+    operation: str
+    text: str
+
+    @property
+    def prepared(self) -> str:
+        return self.text.partition("\n\n")[0]
+
+    @property
+    def code(self) -> str:
+        return self.text.partition("\n\n")[2]
 
 
 class Does(Enum):
@@ -70,14 +80,13 @@ class Operation:
 
 
 def read(document: Mapping[str, Any]) -> list[Operation]:
-    """Return the operations that there are programs of, with what is known of them."""
-    known = {each["operation"]: each for each in document.get("operations", ())}
+    """Return the operations of the document; a new one needs its program, topic and name."""
     return [
         Operation(
-            program=program,
-            **{s: _spread(known.get(program.operation, {}).get(s, ())) for s in SIDES},
+            program=Program(each["topic"], each["operation"], each["program"]),
+            **{side: _spread(each.get(side, ())) for side in SIDES},
         )
-        for program in programs()
+        for each in document["operations"]
     ]
 
 
@@ -133,6 +142,18 @@ HEADINGS: Final = {
 """What does neither is in the document alone: a page of all would be read by nobody."""
 
 
+DIFFERENCES: Final[Mapping[str, str]] = {
+    "clip_grad_norm_": "from torch 2.15 on it copies addresses from pinned memory: not counted",
+    "CUDAGraph.replay()": "a graph replays work that no operation shows: not judged",
+}
+"""Why, by operation."""
+
+MISCOUNTED: Final[Mapping[str, str]] = {
+    "print(t)": "counted once: what torch reads to format it has no lines of its own",
+    "ctc_loss, lengths of the GPU": "counted 8 times, also before torch 2.11",
+}
+"""Where it waits as CUDA does and not as often, and why."""
+
 OTHERWISE: Final = {**DIFFERENCES, **MISCOUNTED}
 
 
@@ -142,7 +163,7 @@ def page(operations: Sequence[Operation]) -> str:
     lines = [f"Asked: torch {', '.join(others)} and {newest}."]
     for does, heading in HEADINGS.items():
         lines += ["", f"## {heading}", "", "| | operations |", "|---|---|"]
-        for topic in TOPICS:
+        for topic in dict.fromkeys(each.program.topic for each in operations):
             cells = [
                 _shown(each)
                 for each in operations
@@ -200,6 +221,89 @@ def _said(answer: Answer) -> str:
 
 
 # NVIDIA's catalogue beside both.
+
+CATALOGUE: Final = (
+    "https://github.com/NVIDIA/TensorRT-LLM/blob/de6776e454ae4b8285193f54059c6171e7c02889/"
+    ".claude/skills/perf-torch-sync-free/references/sync-patterns.md"
+)
+"""Operations of torch that wait, in nine chapters; 1 to 7 have 28 rows in tables."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """A row of the catalogue as operations of ours: whether it waits, what to do instead."""
+
+    chapter: int
+    operation: str
+    waits: bool = True
+    instead: str = ""
+
+
+PATTERNS: Final = (
+    Pattern(1, "event.wait()", waits=False),
+    Pattern(1, "event.synchronize()", instead="event.wait()"),
+    Pattern(1, "stream.synchronize()"),
+    Pattern(1, "torch.cuda.synchronize()"),
+    Pattern(2, "x.cpu()", instead='x.to("cpu", non_blocking=True)'),
+    Pattern(2, "host.cuda()", instead="host.cuda(non_blocking=True)"),
+    Pattern(2, 'host.to("cuda")', instead='host.to("cuda", non_blocking=True)'),
+    Pattern(2, "x.type(torch.LongTensor)", instead="x.type(torch.long)"),
+    Pattern(
+        3,
+        'torch.tensor([1, 2], device="cuda")',
+        instead='torch.tensor([1, 2]).to("cuda", non_blocking=True)',
+    ),
+    Pattern(
+        3,
+        'torch.as_tensor(array, device="cuda")',
+        instead='torch.as_tensor(array).to("cuda", non_blocking=True)',
+    ),
+    Pattern(
+        3,
+        "torch.cuda.BoolTensor([False])",
+        instead='torch.tensor([False]).to("cuda", non_blocking=True)',
+    ),
+    Pattern(3, 'torch.zeros(3, 4, device="cuda")', waits=False),
+    Pattern(4, "x.sum().item()"),
+    Pattern(4, "if t:", instead="torch.where(mask, x, 0)"),
+    Pattern(4, "torch.is_nonzero(t)"),
+    Pattern(4, "max(x[0, 0], x[0, 1])", instead="torch.max(x[0, 0], x[0, 1])"),
+    Pattern(5, "x[host_rows]", instead="x[rows]"),
+    Pattern(5, "x[[2, 0, 1]]", instead="x[rows]"),
+    Pattern(5, "x[rows] = 0", instead="x[rows] = zero"),
+    Pattern(5, "x[0]", waits=False),
+    Pattern(6, "x[i:j]", instead="x[:, rows]"),
+    Pattern(7, "torch.nonzero(mask)", instead="torch.where(mask, x, 0)"),
+    Pattern(7, "x[mask]", instead="torch.where(mask, x, 0)"),
+    Pattern(7, "torch.masked_select(x, mask)", instead="torch.where(mask, x, 0)"),
+    Pattern(7, "x[mask] = zero", instead="x.masked_fill_(mask, -1)"),
+    Pattern(7, "x[mask] = -1", waits=False),
+    Pattern(
+        7,
+        "torch.repeat_interleave(x, n, dim=0)",
+        instead="torch.repeat_interleave(x, n, dim=0, output_size=7)",
+    ),
+    Pattern(7, "torch.unique(n)"),
+)
+
+MAY_WAIT: Final = (
+    "from pageable memory: NVIDIA's catalogue calls it free of waits, its runtime's manual says "
+    "that the copy might be synchronous and that the driver may wait for the stream to stage it "
+    "(https://docs.nvidia.com/cuda/cuda-runtime-api/api-sync-behavior.html)"
+)
+
+REASONS: Final[Mapping[str, str]] = {
+    pattern.instead: MAY_WAIT
+    for pattern in PATTERNS
+    if pattern.instead.endswith('("cuda", non_blocking=True)')
+    or pattern.instead == "host.cuda(non_blocking=True)"
+}
+"""Why what we say of an operation is not what the catalogue says."""
+
+CHANGED: Final[Mapping[str, tuple[tuple[int, ...], str]]] = {
+    "x[rows] = 0": ((2, 15), "since torch 2.15 a number is set with a fill"),
+}
+"""The same, from a release of torch on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,7 +149,7 @@ class Place:
             commands=(
                 self._truth("-n2", "-k", "item"),
                 self._own("unchanged.py", "--ab"),
-                python(BENCHMARKS / "watch.py", *rounds),
+                python(BENCHMARKS / "overhead.py", "watch", *rounds),
             ),
         )
 

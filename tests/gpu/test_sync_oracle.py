@@ -14,7 +14,7 @@ import torch
 
 
 TESTS = Path(__file__).parents[1]
-sys.path += [str(TESTS / "unit"), str(TESTS.parent / "benchmarks")]
+sys.path += [str(TESTS / "unit"), str(TESTS / "gpu")]
 
 import pretend_corpus  # noqa: E402, found there
 from sync_oracle import Oracle  # noqa: E402

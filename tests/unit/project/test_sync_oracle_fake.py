@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
+sys.path.append(str(Path(__file__).parents[2] / "gpu"))
 
 from sync_oracle import Oracle
 

@@ -42,7 +42,7 @@ class Oracle:
         start, end = (cuda.Event(enable_timing=True) for _ in range(2))
         for _ in range(2):
             start.record()
-            cuda._sleep(CALIBRATION_CYCLES)  # noqa: SLF001, torch's own tests use it
+            cuda._sleep(CALIBRATION_CYCLES)
             end.record()
             end.synchronize()
         return cls(
@@ -82,4 +82,4 @@ class Oracle:
     def _sleep(self, sleep_ms: float) -> None:
         cycles = int(CHUNK_MS * self.cycles_per_ms)
         for _ in range(math.ceil(sleep_ms / CHUNK_MS)):
-            self.torch.cuda._sleep(cycles)  # noqa: SLF001
+            self.torch.cuda._sleep(cycles)
