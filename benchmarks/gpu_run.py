@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import io
 import json
 import os
+import platform
+import re
 import signal
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
@@ -28,11 +32,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from on_gpu.packing import pack
-from on_gpu.packing import without_places
-from on_gpu.parts import Command
-from on_gpu.parts import Part
-from on_gpu.parts import Place
+from gpu_parts import Command
+from gpu_parts import Part
+from gpu_parts import Place
+from gpu_parts import python
 
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -120,8 +123,7 @@ def prepare_environment() -> None:
 
 def hardware_key() -> str | None:
     """Return the name of this GPU's folder; without one, say why there is none."""
-    machine = Path(__file__).parent / "on_gpu" / "machine.py"
-    asked = [sys.executable, "-W", "ignore", str(machine), "--key"]
+    asked = python("gpu_probes.py", "key")
     done = subprocess.run(asked, stdout=subprocess.PIPE, text=True, check=False)
     return done.stdout.strip() if done.returncode == 0 else None
 
@@ -229,6 +231,66 @@ def keep(out: Path, folder: Path, found: Sequence[PartStatus]) -> None:
     left_out = pack(folder, out / "results.tar.gz")
     status = {"parts": [asdict(each) for each in found], "left_out": left_out}
     (out / "status.json").write_text(json.dumps(status, indent=1), encoding="utf-8")
+
+
+# Results in one archive that is small enough to be carried, without names of the machine.
+
+MOST_BYTES: Final = 16 * 2**20
+"""Of the archive: what a machine that is lent gives back of one file."""
+
+
+def pack(folder: Path, archive: Path, most_bytes: int = MOST_BYTES) -> list[str]:
+    """Replace *archive* by one of all files in *folder*; return the names left out.
+
+    The largest are left out until the archive is small enough.
+    """
+    files = sorted(
+        (path for path in folder.rglob("*") if path.is_file()),
+        key=lambda path: path.stat().st_size,
+    )
+    made = archive.with_name("results.part")
+    left_out: list[str] = []
+    write(folder, files, made)
+    while made.stat().st_size > most_bytes and files:
+        left_out.append(str(files.pop().relative_to(folder)))
+        write(folder, files, made)
+    made.replace(archive)
+    return left_out
+
+
+def write(folder: Path, files: Sequence[Path], archive: Path) -> None:
+    with tarfile.open(archive, "w:gz") as opened:
+        for path in sorted(files):
+            content = cleaned(path.read_bytes())
+            member = tarfile.TarInfo(str(Path("results", path.relative_to(folder))))
+            member.size = len(content)
+            opened.addfile(member, io.BytesIO(content))
+
+
+def cleaned(content: bytes) -> bytes:
+    """Return text without this machine's places; what is no text stays as it is."""
+    try:
+        return without_places(content.decode("utf-8")).encode("utf-8")
+    except UnicodeDecodeError:
+        return content
+
+
+def without_places(text: str) -> str:
+    """Return *text* without the folders and the name of this machine."""
+    for place, shown in places():
+        text = text.replace(place, shown)
+    return re.sub(rf"\b{re.escape(platform.node())}\b", "HOST", text)
+
+
+def places() -> tuple[tuple[str, str], ...]:
+    """Folders, longest names first, and what stands for them."""
+    home = str(Path.home())
+    return (
+        (f"{ROOT}{os.sep}", ""),
+        (str(ROOT), "."),
+        (f"{tempfile.gettempdir()}{os.sep}", "TMP/"),
+        *(((f"{home}{os.sep}", "~/"),) if home != os.sep else ()),
+    )
 
 
 if __name__ == "__main__":

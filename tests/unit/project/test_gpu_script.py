@@ -20,14 +20,13 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 import gpu_page
 import gpu_run
-from on_gpu import packing
-from on_gpu.parts import Part
-from on_gpu.parts import Place
-from on_gpu.questions import ASSUMPTIONS
-from on_gpu.questions import QUESTIONS
-from on_gpu.questions import Answer
-from on_gpu.questions import Results
-from on_gpu.questions import rows_of_the_table
+from gpu_page import ASSUMPTIONS
+from gpu_page import QUESTIONS
+from gpu_page import Answer
+from gpu_page import Results
+from gpu_page import rows_of_the_table
+from gpu_parts import Part
+from gpu_parts import Place
 
 
 def part(name: str, code: str, limit_s: float = 60, beside: str = "") -> Part:
@@ -179,7 +178,7 @@ def test_the_archive_is_small_enough_to_be_carried(tmp_path: Path) -> None:
     (folder / "large.bin").write_bytes(os.urandom(3000))
     (folder / "waits" / "cuda.jsonl").write_text("{}\n")
 
-    left_out = packing.pack(folder, tmp_path / "results.tar.gz", most_bytes=2000)
+    left_out = gpu_run.pack(folder, tmp_path / "results.tar.gz", most_bytes=2000)
 
     assert left_out == ["large.bin"]
     assert (tmp_path / "results.tar.gz").stat().st_size <= 2000
@@ -189,14 +188,14 @@ def test_the_archive_is_small_enough_to_be_carried(tmp_path: Path) -> None:
 def test_nothing_that_is_packed_names_the_machine(tmp_path: Path) -> None:
     folder = tmp_path / "results"
     folder.mkdir()
-    here = f"{packing.ROOT}/tests/x.py on {platform.node()}, {Path.home()}/.cache"
+    here = f"{gpu_run.ROOT}/tests/x.py on {platform.node()}, {Path.home()}/.cache"
     (folder / "part.txt").write_text(here)
 
-    packing.pack(folder, tmp_path / "results.tar.gz")
+    gpu_run.pack(folder, tmp_path / "results.tar.gz")
 
     said = packed(tmp_path)["results/part.txt"]
     assert said.startswith("tests/x.py on HOST")
-    assert str(packing.ROOT) not in said
+    assert str(gpu_run.ROOT) not in said
 
 
 @pytest.mark.parametrize("small", [False, True])

@@ -13,7 +13,6 @@ from typing import Final
 
 
 HERE: Final = Path(__file__).resolve().parent
-BENCHMARKS: Final = HERE.parent
 
 CLOCK: Final = "CLOCK"
 """Environment variable with settings for pytest alone, such as a virtual clock's."""
@@ -59,7 +58,7 @@ class Place:
             limit_s=60,
             commands=(
                 *((("nvidia-smi", "-q"),) if shutil.which("nvidia-smi") else ()),
-                python(HERE / "machine.py", "--out", self.folder),
+                self._probe("machine"),
                 (sys.executable, "-m", "pytest_gpuperf", "doctor"),
             ),
         )
@@ -75,7 +74,7 @@ class Place:
             limit_s=150,
             commands=(
                 python(
-                    BENCHMARKS / "agreement.py",
+                    "agreement.py",
                     *("corpus", "--answers", self.folder / "waits", "--out"),
                     *(self.folder, *(("--only", "item") if self.small else ())),
                 ),
@@ -88,7 +87,7 @@ class Place:
             limit_s=150,
             commands=(
                 python(
-                    BENCHMARKS / "agreement_bytes.py",
+                    "agreement_bytes.py",
                     *("--answers", self.folder / "bytes", "--out", self.folder),
                     *("--jobs", str(JOBS)),
                     *(("--only", "T5") if self.small else ()),
@@ -100,7 +99,7 @@ class Place:
             name="unchanged",
             asks="is unchanged code blamed, and are +2, +5 and +10 % found?",
             limit_s=170,
-            commands=(self._own("unchanged.py"),),
+            commands=(self._probe("unchanged"),),
         )
 
     def _then(self) -> Iterator[Part]:
@@ -108,7 +107,7 @@ class Place:
             name="ladder",
             asks="GPT-2 large at its real size: published, predicted and real memory",
             limit_s=80,
-            commands=(self._own("ladder.py"),),
+            commands=(self._probe("ladder"),),
         )
         speed = "examples/ladder/test_speed_ladder.py"
         claims = "--gpuperf-claims"
@@ -148,14 +147,14 @@ class Place:
             limit_s=100,
             commands=(
                 self._truth("-n2", "-k", "item"),
-                self._own("unchanged.py", "--ab"),
-                python(BENCHMARKS / "overhead.py", "watch", *rounds),
+                self._probe("ab"),
+                python("overhead.py", "watch", *rounds),
             ),
         )
 
-    def _own(self, script: str, *more: str) -> Command:
+    def _probe(self, name: str) -> Command:
         size = ("--small",) if self.small else ()
-        return python(HERE / script, "--out", self.folder, *more, *size)
+        return python("gpu_probes.py", name, "--out", self.folder, *size)
 
     def _gate(self, *arguments: str) -> Command:
         stored = f"--override-ini=gpuperf_baselines={self.folder / 'baselines'}"
@@ -163,11 +162,11 @@ class Place:
 
     def _truth(self, *arguments: str) -> Command:
         few = () if arguments or not self.small else ("-k", "training")
-        return self._gate(str(HERE / "test_step_time.py"), *arguments, *few)
+        return self._gate(str(HERE / "gpu_step_time.py"), *arguments, *few)
 
 
-def python(script: Path, *arguments: str | Path) -> Command:
-    return (sys.executable, "-W", "ignore", str(script), *map(str, arguments))
+def python(script: str, *arguments: str | Path) -> Command:
+    return (sys.executable, "-W", "ignore", str(HERE / script), *map(str, arguments))
 
 
 def pytest(*arguments: str) -> Command:
