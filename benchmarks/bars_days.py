@@ -23,7 +23,6 @@ from figures import Figure
 from figures import Table
 from figures import at_least
 from figures import at_most
-from figures import beside
 from figures import changed
 from figures import percent
 from figures import say
@@ -110,15 +109,10 @@ class Days:
             occasions=names,
         )
 
-    def judged(
-        self,
-        tests: int,
-        slowdown: float = 0.0,
-        kind: DeviceKind = DeviceKind.CUDA,
-    ) -> Tally:
+    def judged(self, tests: int, slowdown: float = 0.0) -> Tally:
         """Take so many *tests* through the gate, slowed by so much."""
         tally = Tally()
-        for end, runs in self._ends(tests, slowdown, kind):
+        for end, runs in self._ends(tests, slowdown):
             tally.add(end, runs)
         return tally
 
@@ -129,7 +123,7 @@ class Days:
         as the stored runs do.
         """
         tally = Tally()
-        ends = self._ends(tests, slowdown, DeviceKind.CUDA)
+        ends = self._ends(tests, slowdown)
         for (outcome, _), scatter in zip(ends, self.scatter.tolist(), strict=False):
             if outcome is not Outcome.INCONCLUSIVE:
                 tally.add(outcome, 0)
@@ -139,16 +133,16 @@ class Days:
             tally.add(SETTLED_AS.get(answer, Outcome.INCONCLUSIVE), 1)
         return tally
 
-    def _ends(
-        self, tests: int, slowdown: float, kind: DeviceKind
-    ) -> Iterator[tuple[Outcome, int]]:
+    def _ends(self, tests: int, slowdown: float) -> Iterator[tuple[Outcome, int]]:
         slow = self.fresh[:tests] + np.log1p(slowdown)
         for stored, fresh in zip(self.stored.tolist(), slow.tolist(), strict=False):
             baseline = [
                 kept(constant(log), occasion)
                 for log, occasion in zip(stored, self.occasions, strict=True)
             ]
-            yield gate_one(baseline, [measured(constant(log), kind) for log in fresh])
+            yield gate_one(
+                baseline, [measured(constant(log), DeviceKind.CUDA) for log in fresh]
+            )
 
 
 def occasions_of(occasions: int) -> tuple[str, ...]:
@@ -164,7 +158,7 @@ def occasions_of(occasions: int) -> tuple[str, ...]:
 
 def tables(effort: Effort) -> list[Table]:
     random = np.random.default_rng(SEED)
-    ends, blind = {}, {}
+    ends = {}
     few = effort.days // SHARE_SLOWED
     for occasions, shift in product(OCCASIONS, SHIFTS):
         say(f"days, {named(occasions, shift)}")
@@ -172,18 +166,15 @@ def tables(effort: Effort) -> list[Table]:
         ends[occasions, shift, 0.0] = days.judged(effort.days)
         for slowdown in SLOWDOWNS:
             ends[occasions, shift, slowdown] = days.judged(few, slowdown)
-        blind[occasions, shift] = days.judged(few, kind=DeviceKind.SCRIPTED)
     return [
         _blame_table(ends, effort),
-        _blind_table(blind),
-        _verdict_table(ends),
         _power_table(ends),
     ]
 
 
-def _blame_table(ends: Ends, effort: Effort) -> Table:
+def _blame_table(ends: Ends, effort: Effort, how: str = "") -> Table:
     return Table(
-        title="Days that differ, nothing changed: tests that fail",
+        title=f"Days that differ {how}nothing changed: tests that fail",
         figures=[
             at_most(
                 named(occasions, shift),
@@ -194,37 +185,6 @@ def _blame_table(ends: Ends, effort: Effort) -> Table:
             for occasions, shift in product(OCCASIONS, SHIFTS)
         ],
     )
-
-
-def _blind_table(blind: Mapping[tuple[int, float], Tally]) -> Table:
-    return Table(
-        title="Days that differ, nothing changed: tests that fail by the spread from "
-        "run to run alone, as on devices of which no shift is assumed",
-        figures=[
-            beside(named(occasions, shift), tally.regressed)
-            for (occasions, shift), tally in blind.items()
-        ],
-    )
-
-
-def _verdict_table(ends: Ends) -> Table:
-    return Table(
-        title="Days that differ, nothing changed: % pass, inconclusive, improved; "
-        "runs a test",
-        figures=[
-            Figure(
-                name=named(occasions, shift),
-                measured=_verdicts(ends[occasions, shift, 0.0]),
-            )
-            for occasions, shift in product(OCCASIONS, SHIFTS)
-        ],
-    )
-
-
-def _verdicts(tally: Tally) -> str:
-    ends = (Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.IMPROVED)
-    shares = [f"{100 * tally.share(end).value:6.2f}" for end in ends]
-    return f"{'  '.join(shares)}; {tally.mean_units:.2f}"
 
 
 def _power_table(ends: Ends) -> Table:
@@ -266,51 +226,26 @@ def tables_of_ab(effort: Effort) -> list[Table]:
             tests = few if slowdown else effort.days
             days = Days.drawn(occasions, tests, shift, random)
             ends[occasions, shift, slowdown] = days.settled(tests, slowdown, random)
-    cells = list(product(OCCASIONS, SHIFTS))
-    return [
-        Table(
-            title="Days that differ and an A/B, nothing changed: tests that fail",
-            figures=[
-                at_most(
-                    named(*cell),
-                    ends[(*cell, 0.0)].regressed,
-                    FALSE_BAR,
-                    hurried=effort.hurried,
-                )
-                for cell in cells
-            ],
-        ),
-        Table(
-            title=f"Days that differ and an A/B, slower by {changed(AB_POWER_AT)}: "
-            "tests that fail",
-            figures=[
-                at_least(
-                    named(*cell),
-                    ends[(*cell, AB_POWER_AT)].regressed,
-                    AB_POWER_BAR,
-                    hurried=effort.hurried,
-                )
-                for cell in cells
-            ],
-        ),
-        _ab_table(ends),
-    ]
+    return [_blame_table(ends, effort, "and an A/B, "), *_ab_tables(ends, effort)]
 
 
-def _ab_table(ends: Ends) -> Table:
+def _ab_tables(ends: Ends, effort: Effort) -> Iterator[Table]:
     at = ", ".join(map(changed, AB_SLOWDOWNS))
-    return Table(
+    power, shares = [], []
+    for occasions, shift in product(OCCASIONS, SHIFTS):
+        name = named(occasions, shift)
+        found = ends[occasions, shift, AB_POWER_AT].regressed
+        power.append(at_least(name, found, AB_POWER_BAR, hurried=effort.hurried))
+        caught = (_caught(ends[occasions, shift, slow]) for slow in AB_SLOWDOWNS)
+        compared = percent(ends[occasions, shift, 0.0].mean_units)
+        shares.append(Figure(name=name, measured="   ".join([compared, *caught])))
+    yield Table(
+        title=f"Days that differ and an A/B, slower by {changed(AB_POWER_AT)}: "
+        "tests that fail",
+        figures=power,
+    )
+    yield Table(
         title="Days that differ and an A/B: % of unchanged tests compared; "
         f"% that fail / pass in silence at {at}",
-        figures=[
-            Figure(
-                name=named(occasions, shift),
-                measured=f"{percent(ends[occasions, shift, 0.0].mean_units)};   "
-                + "   ".join(
-                    _caught(ends[occasions, shift, slowdown])
-                    for slowdown in AB_SLOWDOWNS
-                ),
-            )
-            for occasions, shift in product(OCCASIONS, SHIFTS)
-        ],
+        figures=shares,
     )

@@ -71,23 +71,19 @@ class Table:
 def at_most(name: str, share: Share, bar: float, *, hurried: bool) -> Figure:
     """Return a figure that is met up to *bar*, if *hurried* plus simulation error."""
     limit = bar + (_error(bar, share.total) if hurried else 0.0)
-    return Figure(
-        name=name,
-        measured=str(share),
-        bar=f"<= {percent(bar)}{_allowance(bar, limit)}",
-        met=share.value <= limit,
-    )
+    return _barred(name, share, f"<= {percent(bar)}", limit - bar, share.value <= limit)
 
 
 def at_least(name: str, share: Share, bar: float, *, hurried: bool) -> Figure:
     """Return a figure that is met from *bar* on, if *hurried* less simulation error."""
     limit = bar - (_error(bar, share.total) if hurried else 0.0)
-    return Figure(
-        name=name,
-        measured=str(share),
-        bar=f">= {percent(bar)}{_allowance(bar, limit)}",
-        met=share.value >= limit,
-    )
+    return _barred(name, share, f">= {percent(bar)}", limit - bar, share.value >= limit)
+
+
+def _barred(name: str, share: Share, bar: str, allowed: float, met: bool) -> Figure:  # noqa: FBT001
+    if allowed:
+        bar += f" {'+' if allowed > 0 else '-'} {percent(abs(allowed))}"
+    return Figure(name=name, measured=str(share), bar=bar, met=met)
 
 
 def beside(name: str, share: Share) -> Figure:
@@ -108,12 +104,6 @@ def changed(slowdown: float) -> str:
 
 def _error(share: float, total: int) -> float:
     return SIGMAS * sqrt(share * (1 - share) / total)
-
-
-def _allowance(bar: float, limit: float) -> str:
-    if bar == limit:
-        return ""
-    return f" {'+' if limit > bar else '-'} {percent(abs(limit - bar))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -255,16 +255,15 @@ def choose(  # noqa: PLR0913  how a baseline and a gate come about
     *,
     fresh: int,
     spread: bool,
-    guarded: bool,
     stored: int = 8,
 ) -> Choice:
     """Choose *stored* and *fresh* processes for each of *tests*, none of them twice.
 
-    Fresh ones follow one another in time, or are *spread* over it. Where the machine
-    is *guarded* no disturbed process is stored.
+    Fresh ones follow one another in time, or are *spread* over it. No disturbed process
+    is stored.
     """
     count = len(source)
-    allowed = np.flatnonzero(source.clean) if guarded else np.arange(count)
+    allowed = np.flatnonzero(source.clean)
     chosen = np.empty((tests, stored + fresh), dtype=np.int64)
     for row in chosen:
         if spread:

@@ -1,12 +1,10 @@
 """What the plugin itself costs, each figure against its own baseline in the same run.
 
-    python benchmarks/overhead.py [collect] [loop] [start] [pretend] [watch] [--rounds 5] [--tests 40]
+    python benchmarks/overhead.py [collect] [loop] [pretend] [watch] [--rounds 5] [--tests 40]
 
 ``collect``  pytest --co with the plugin and with an empty one, in turn: pytest itself looks
              for every entry point where a plugin is named, and by default in each run
 ``loop``     the timed loop and a bare ``for`` loop that call the same empty step, in turn
-``start``    a run through the warm fork server: to the first line of its test, to its
-             result
 ``pretend``  the simulated GPU: the same training step on the CPU and on it, and with its
              memory watched, in turns; a step of small operations, and one of large products
 ``watch``    ``pytest --gpuperf-watch`` on tests that each train a small model for 20 steps,
@@ -24,7 +22,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from resource import RUSAGE_CHILDREN
@@ -43,13 +40,6 @@ from pytest_gpuperf.devices.pretend.memory import PRETEND_MEMORY
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import time_round
-from pytest_gpuperf.model.codec import encode
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.runner.fork_server import HEAVY_MODULES
-from pytest_gpuperf.runner.fork_server import ForkServer
-from pytest_gpuperf.runner.fork_server import Job
-from pytest_gpuperf.runner.request import Project
-from pytest_gpuperf.runner.request import RunRequest
 
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -58,7 +48,6 @@ PAIRS: Final = 151
 UNMEASURED_PAIRS: Final = 3
 BLOCKS: Final = 101
 STEPS: Final = 100_000
-RUNS: Final = 41
 
 COLLECTED: Final = """
 import pytest
@@ -72,14 +61,6 @@ COUNTS_MODULES: Final = """
 import json, sys
 def pytest_unconfigure(config):
     with open("modules.json", "w") as file: json.dump(sorted(sys.modules), file)
-"""
-
-STARTED: Final = """
-import time
-def test_step(gpuperf):
-    started_ns = time.monotonic_ns()
-    with open("started.txt", "w") as file: file.write(str(started_ns))
-    gpuperf(lambda: None)
 """
 
 
@@ -174,47 +155,6 @@ def bare_ms(subject: Subject, steps: int) -> float:
         for arguments in batch:
             step(*arguments)
     return (time.perf_counter_ns() - start_ns) / steps / 1e6
-
-
-def start(folder: Path) -> None:
-    """Ask the warm server for runs of a test whose step is empty, one after another."""
-    test = folder / "test_started.py"
-    test.write_text(STARTED)
-    request = RunRequest(
-        tests=(f"{test}::test_step",),
-        device=DeviceKind.CPU,
-        project=Project(
-            directory=str(folder),
-            search_path=tuple(sys.path),
-            arguments=(f"--rootdir={folder}",),
-        ),
-    )
-    job = Job(entry="pytest_gpuperf.worker.child:measure", request=encode(request))
-    asked_ns = time.monotonic_ns()
-    server = ForkServer(HEAVY_MODULES, warm="pytest_gpuperf.worker.child:warm_pytest")
-    with closing(server):
-        server.wait_until_ready()
-        ready_ms = (time.monotonic_ns() - asked_ns) / 1e6
-        started, ended, empty_jobs = [], [], []
-        for _ in range(RUNS):
-            asked_ns = time.monotonic_ns()
-            (result,) = server.run(job, seconds=60)
-            ended.append((time.monotonic_ns() - asked_ns) / 1e6)
-            assert result["ending"] == "passed", result["text"]
-            first_line_ns = int((folder / "started.txt").read_text())
-            started.append((first_line_ns - asked_ns) / 1e6)
-            asked_ns = time.monotonic_ns()
-            server.run(Job(entry="builtins:len", request={}), seconds=60)
-            empty_jobs.append((time.monotonic_ns() - asked_ns) / 1e6)
-    line("fork server ready, once a session", f"{ready_ms:.0f} ms", "")
-    line("a process that does nothing, to its end", f"{median(empty_jobs):.1f} ms", "")
-    line(
-        "a run: asked to first line of the test",
-        f"{median(started):.1f} ms",
-        "bar 100 ms",
-    )
-    line(f"  the inner 80 % of {RUNS} runs", spread(started), "")
-    line("a run: asked to result (20 rounds of 10 ms)", f"{median(ended):.1f} ms", "")
 
 
 # The simulated GPU.
@@ -396,7 +336,7 @@ def watch(folder: Path, rounds: int, tests: int) -> None:
     )
 
 
-PARTS: Final = {"collect": collect, "loop": loop, "start": start, "pretend": pretend}
+PARTS: Final = {"collect": collect, "loop": loop, "pretend": pretend}
 
 
 def main() -> int:
@@ -407,7 +347,7 @@ def main() -> int:
     asked = parser.parse_args()
     if unknown := {*asked.parts} - {*PARTS, "watch"}:
         parser.error(f"unknown: {', '.join(sorted(unknown))}")
-    for name in asked.parts or ("collect", "loop", "start"):
+    for name in asked.parts or ("collect", "loop"):
         with tempfile.TemporaryDirectory() as folder:
             if name == "watch":
                 watch(Path(folder), asked.rounds, asked.tests)
