@@ -1,15 +1,15 @@
 """Run the same code on the pretend GPU and on the real one, and print what differs.
 
-    python benchmarks/agreement.py corpus [--out FOLDER] [--answers FOLDER]
-    python benchmarks/agreement.py corpus --join --answers FOLDER --out FOLDER
+    python benchmarks/agreement.py [--out FOLDER] [--answers FOLDER]
+    python benchmarks/agreement.py --join --answers FOLDER --out FOLDER
 
-``corpus`` asks about the snippets of the four corpora ``tests/unit/pretend_corpus*.py``: how
+Asks about the snippets of the four corpora ``tests/unit/pretend_corpus*.py``: how
 often the host waits, on which lines, what is copied from or to pageable memory, and how
 often torch's sync debug mode warns. About torch's own operations, ``agreement_operations.py``
 asks. Each side has a process of its own, because one of them patches torch, and that one
 forks, so that a crash ends one snippet. Answers are written to the folder of ``--answers`` as
 they come; ``--join`` makes the tables of those that are there, on any machine. Exit
-status: 1 where a case differs that ``snippet_differences.py`` does not explain, 4 without a
+status: 1 where a case differs that ``known_differences.toml`` does not explain, 4 without a
 GPU, else 0.
 """
 
@@ -20,36 +20,238 @@ import json
 import os
 import subprocess
 import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from dataclasses import dataclass
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
+from typing import TYPE_CHECKING
+from typing import Any
 from typing import Final
 
 import torch
-from agreement_cases import CASES
-from agreement_cases import ROOT
-from agreement_cases import Case
-from agreement_cases import seen_on_cuda
-from agreement_cases import seen_on_pretend
-from agreement_cases import times_warned
+from agreement_table import KNOWN
+from agreement_table import UNKNOWN
 from agreement_table import Row
 from agreement_table import Seen
-from agreement_table import as_document
 from agreement_table import as_markdown
 from agreement_table import differences
 from agreement_table import rows_of
 from agreement_table import unexplained
 from forks import Task
 from forks import each_in_a_fork
-from snippet_differences import DIFFERENCES
 
+from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.devices.pretend import pretend_gpu
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.measure.copies import transfers_of
+from pytest_gpuperf.measure.syncs import device_waits
+from pytest_gpuperf.measure.trace import parse
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
 
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit"))
+
+import pretend_corpus
+import pretend_corpus_idioms
+import pretend_corpus_more
+import pretend_corpus_rare
+
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+
+
+# How each GPU is asked.
+
+Batches = Sequence[Sequence[object]]
+Profile = Callable[[Step, Batches], Sequence[TraceEvent]]
+
+ROOT: Final = "/corpora"
+"""Where the files of the snippets would be; there are none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """Something to run once a batch, made anew by each ``prepare``."""
+
+    name: str
+    prepare: Callable[[], tuple[Step, Batches]]
+
+
+CORPORA: Final[Mapping[str, ModuleType]] = {
+    "main": pretend_corpus,
+    "more": pretend_corpus_more,
+    "idioms": pretend_corpus_idioms,
+    "rare": pretend_corpus_rare,
+}
+
+
+def corpus() -> Iterator[Case]:
+    """The snippets of the corpora, each in a fresh setting."""
+    for name, module in CORPORA.items():
+        parts = (module.WAITS, module.RUNS_ON, module.MAY_WAIT)
+        topics = chain.from_iterable(part.values() for part in parts)
+        for snippet in dict.fromkeys(chain.from_iterable(topics)):
+            prepare = partial(in_setting, module.SETTING, snippet)
+            yield Case(name=f"{name}: {snippet}", prepare=prepare)
+
+
+def in_setting(setting: str, snippet: str) -> tuple[Step, Batches]:
+    """*snippet* as a step, in the *setting* of its corpus."""
+    names: dict[str, Any] = {}
+    exec(compile(setting, f"{ROOT}/setting.py", "exec"), names)  # noqa: S102, our own corpora
+    code = compile(snippet, f"{ROOT}/snippet.py", "exec")
+    return lambda: exec(code, names), [()]  # noqa: S102
+
+
+def seen_on_pretend(cases: Iterable[Case]) -> Iterator[tuple[str, Seen]]:
+    """Ask the pretend GPU."""
+    with pretend_gpu(ROOT) as gpu:
+        for case in cases:
+            yield case.name, _answered(partial(_audited, gpu), case)
+
+
+def _audited(gpu: PretendGpu, case: Case) -> Seen:
+    step, batches = case.prepare()
+    failures = Failures()
+    waits: list[int | None] = []
+    maybe = 0
+    lines: Counter[str] = Counter()
+    pageable: Counter[str] = Counter()
+    for arguments in batches:
+        gpu.begin_step()
+        failures.run(step, arguments)
+        audit = gpu.end_step()
+        for missing in audit.not_judged[:1]:
+            failures.add(f"{missing.op}: {missing.reason}")
+        waits.append(None if failures.is_last else audit.totals.syncs)
+        maybe += audit.totals.maybe
+        for finding in audit.findings:
+            if finding.is_certain:
+                lines[line_of(finding.location)] += finding.per_step
+        for copy in audit.copies:
+            if PAGEABLE_COPIES.name in copy.metrics:
+                pageable[line_of(copy.location)] += copy.per_step
+    return Seen(
+        waits=tuple(waits),
+        maybe=maybe,
+        lines=dict(lines),
+        pageable=dict(pageable),
+        silent=failures.first,
+    )
+
+
+def line_of(location: Location | None) -> str:
+    """The file and the line of *location*, if it is one of a snippet's."""
+    if location is None or not location.exact:
+        return UNKNOWN
+    return f"{Path(location.file).name}:{location.line}"
+
+
+def seen_on_cuda(
+    cases: Iterable[Case],
+    profile: Profile,
+    warned: Callable[[Case], int | None] = lambda _case: None,
+) -> Iterator[tuple[str, Seen]]:
+    """Ask a real GPU through *profile*; what is loaded or allocated once is so before.
+
+    *warned* counts what torch's sync debug mode warns of in a case.
+    """
+    for case in cases:
+        seen = _answered(partial(_profiled, profile), case)
+        yield case.name, replace(seen, warned=warned(case))
+
+
+def _profiled(profile: Profile, case: Case) -> Seen:
+    step, batches = case.prepare()
+    for arguments in batches:
+        Failures().run(step, arguments)
+    step, batches = case.prepare()
+    failures = Failures()
+    known: list[bool] = []
+
+    def answer(*arguments: object) -> None:
+        failures.run(step, arguments)
+        known.append(not failures.is_last)
+
+    trace = parse(profile(answer, batches))
+    waits = list(device_waits(trace))
+    counts = Counter(wait.step for wait in waits)
+    copies = [each for each in transfers_of(trace) if each.pinned is False]
+    return Seen(
+        waits=tuple(
+            counts[index] if is_known else None for index, is_known in enumerate(known)
+        ),
+        lines=dict(Counter(line_of(wait.cause.location) for wait in waits)),
+        pageable=dict(Counter(line_of(each.cause.location) for each in copies)),
+        silent=failures.first,
+    )
+
+
+DEBUG_MODE: Final = "called a synchronizing CUDA operation"
+"""What torch's warning says of each wait that it knows (``c10/cuda/CUDAFunctions.cpp``)."""
+
+
+def times_warned(case: Case) -> int:
+    """Count the warnings of torch's sync debug mode in one run of *case*."""
+    # What is raised is known of the profile; a batch that fails warns of nothing more.
+    step, batches = case.prepare()
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            for arguments in batches:
+                Failures().run(step, arguments)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    return sum(DEBUG_MODE in str(each.message) for each in said)
+
+
+class Failures:
+    """Why samples have no answer: the others are to be asked, too."""
+
+    def __init__(self) -> None:
+        self.first = ""
+        self.is_last = False
+
+    def run(self, step: Step, arguments: Sequence[object]) -> None:
+        """Run one sample; what it raises is a failure."""
+        self.is_last = False
+        try:
+            step(*arguments)
+        except Exception as error:  # noqa: BLE001, of whatever kind
+            first, *_ = str(error).splitlines() or [""]
+            self.add(f"{type(error).__name__}: {first}")
+
+    def add(self, reason: str) -> None:
+        """Note that the sample at hand has no answer."""
+        self.first = self.first or reason
+        self.is_last = True
+
+
+def _answered(ask: Callable[[Case], Seen], case: Case) -> Seen:
+    failures = Failures()
+    seen: list[Seen] = []
+    failures.run(lambda: seen.append(ask(case)), ())
+    return seen[0] if seen else Seen(silent=failures.first)
+
+
+# Both sides.
 
 Answers = Iterator[tuple[str, Seen]]
 
@@ -99,14 +301,14 @@ VALUES: Final = {"GPUPERF_STUB_VALUES": "mirror"}
 MACHINE: Final = "machine.json"
 
 
-def ask(cases: str, answers: Path, only: str = "") -> None:
+def ask(answers: Path, only: str = "") -> None:
     """Ask both sides beside each other; each writes its answers as they come."""
     environment = CudaDevice.open().environment()
     names = ("torch", "driver")
     machine = {n: v for n, v in environment.software.items() if n in names}
     machine["GPU"] = environment.hardware.name
     (answers / MACHINE).write_text(json.dumps(machine), encoding="utf-8")
-    program = [sys.executable, "-W", "ignore", __file__, cases, "--only", only]
+    program = [sys.executable, "-W", "ignore", __file__, "--only", only]
     asking = [
         subprocess.Popen(
             [*program, "--side", side, "--answers", str(answers)],
@@ -135,31 +337,28 @@ def read_answers(side: str, answers: Path) -> dict[str, Seen]:
     return found
 
 
-def join(cases: str, answers: Path, out: Path | None = None) -> list[Row]:
-    """Pair what both sides have said; write ``agreement-<cases>.md`` and ``.json``."""
+def join(answers: Path, out: Path | None = None) -> list[Row]:
+    """Pair what both sides have said; write ``agreement-corpus.md``."""
     pretend, cuda = (read_answers(side, answers) for side in SIDES)
     both = [name for name in pretend if name in cuda]
     rows = rows_of({n: pretend[n] for n in both}, {n: cuda[n] for n in both})
     if out is not None:
         machine = json.loads((answers / MACHINE).read_text(encoding="utf-8"))
-        title = f"Agreement on waits and copies: {cases}"
-        page = as_markdown(title, machine, rows, DIFFERENCES)
-        document = json.dumps(as_document(machine, rows), indent=1)
-        (out / f"agreement-{cases}.md").write_text(page, encoding="utf-8")
-        (out / f"agreement-{cases}.json").write_text(document, encoding="utf-8")
+        title = "Agreement on waits and copies: corpus"
+        page = as_markdown(title, machine, rows, KNOWN["snippets"])
+        (out / "agreement-corpus.md").write_text(page, encoding="utf-8")
     return rows
 
 
-def compared(cases: str, out: Path | None = None, only: str = "") -> list[Row]:
+def compared(out: Path | None = None, only: str = "") -> list[Row]:
     """Ask both sides and pair what they say."""
     with TemporaryDirectory() as folder:
-        ask(cases, Path(folder), only)
-        return join(cases, Path(folder), out)
+        ask(Path(folder), only)
+        return join(Path(folder), out)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("cases", choices=CASES)
     parser.add_argument("--out", type=Path, help="folder of the results")
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     parser.add_argument("--answers", type=Path, help="folder that keeps the answers")
@@ -169,7 +368,7 @@ def main() -> int:
     parser.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.side:
-        cases = [c for c in CASES[options.cases]() if options.only in c.name]
+        cases = [case for case in corpus() if options.only in case.name]
         write_answers(options.side, cases, options.answers)
         return 0
     try:
@@ -178,7 +377,7 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 4
     print(*differences(rows), sep="\n")
-    open_rows = unexplained(rows, DIFFERENCES)
+    open_rows = unexplained(rows, KNOWN["snippets"])
     print(f"{len(rows)} compared, {len(open_rows)} differ without an explanation")
     return int(bool(open_rows))
 
@@ -188,11 +387,11 @@ def rows_asked_for(options: argparse.Namespace) -> list[Row]:
     if not options.join:
         CudaDevice.open()
     if options.answers is None:
-        return compared(options.cases, options.out, options.only)
+        return compared(options.out, options.only)
     if not options.join:
         options.answers.mkdir(parents=True, exist_ok=True)
-        ask(options.cases, options.answers, options.only)
-    return join(options.cases, options.answers, options.out)
+        ask(options.answers, options.only)
+    return join(options.answers, options.out)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 The samples of each operation run forward and backward, on each side in a process of its
 own. Waits in each direction, pageable copies and bytes are compared. FILE is the table,
-as Markdown. Exit status: 1 where an operation differs that ``operation_differences.py``
+as Markdown. Exit status: 1 where an operation differs that ``known_differences.toml``
 does not have, or has one that does not differ, 4 without a GPU.
 """
 
@@ -12,32 +12,235 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import json
 import os
+import random
 import re
 import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import asdict
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 from typing import Final
+from unittest.mock import patch
 
 import torch
+from agreement_table import KNOWN
 from forks import Task
 from forks import each_in_a_fork
-from operation_answers import SIDES
-from operation_answers import answers_of
-from operation_cases import operations
-from operation_differences import DIFFERENCES
-from operation_differences import UNJUDGED
+from operation_step import OperationCall
+from operation_step import run
+from operation_step import tensors_of
 from operation_table import Answer
 from operation_table import Row
 from operation_table import Standing
 from operation_table import as_markdown
 from operation_table import news
+from torch.utils import _pytree
 
+from pytest_gpuperf.devices.audit_record import StepAudit
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.measure.copies import transfers_of
+from pytest_gpuperf.measure.syncs import device_waits
+from pytest_gpuperf.measure.trace import parse
+from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.metrics import D2H_BYTES
+from pytest_gpuperf.model.metrics import H2D_BYTES
+from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
+
+
+# The operations, and their samples on either device.
+
+MOST_SAMPLES: Final = 12
+"""Of an operation's, spread evenly: there may be hundreds."""
+
+DTYPES: Final = (
+    torch.float32,
+    torch.int64,
+    torch.bool,
+    torch.complex64,
+    torch.float16,
+)
+
+ON_HOST: Final = frozenset({"tensor_split"})
+"""Operations that want their tensors on the host, but for the first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An entry of the database, in the first dtype that both devices have."""
+
+    info: Any
+    dtype: torch.dtype | None
+
+    @property
+    def name(self) -> str:
+        variant = self.info.variant_test_name
+        return f"{self.info.name}.{variant}" if variant else str(self.info.name)
+
+    @property
+    def is_differentiated(self) -> bool:
+        types = self.info.supported_backward_dtypes("cpu")
+        return bool(self.info.supports_autograd and self.dtype in types)
+
+
+@cache
+def operations() -> Mapping[str, Operation]:
+    """Load the database; CUDA is left as it is, so that a fork may begin to use it."""
+    with patch("torch.cuda.is_available", return_value=False):
+        from torch.testing._internal.common_methods_invocations import op_db
+    found = [Operation(info, _dtype_of(info)) for info in op_db]
+    return {operation.name: operation for operation in found}
+
+
+def _dtype_of(info: Any) -> torch.dtype | None:
+    on_cuda = {*(info.dtypesIfCUDA or info.dtypes)}
+    both = on_cuda & {*info.dtypes}
+    return next((dtype for dtype in DTYPES if dtype in (both or on_cuda)), None)
+
+
+def samples_of(operation: Operation) -> Sequence[Any]:
+    """Make samples on the host, where they are the same for each kind of device."""
+    torch.manual_seed(0)
+    random.seed(0)
+    made = operation.info.sample_inputs(
+        "cpu", operation.dtype, requires_grad=operation.is_differentiated
+    )
+    samples = list(made)
+    return samples[:: -(-len(samples) // MOST_SAMPLES) or 1]
+
+
+def on_device(operation: Operation, sample: Any) -> OperationCall:
+    """Return the call that *sample* means, with its tensors on the device."""
+    more = (tuple(sample.args), dict(sample.kwargs))
+    first = _moved(sample.input)
+    arguments, named = more if operation.info.name in ON_HOST else _moved(more)
+    function = operation.info.op
+    if "device" in named:
+        # Looked up now: the simulated GPU replaces the functions that make tensors.
+        function = getattr(torch, operation.info.name, function)
+        named["device"] = "cuda"
+    given = tensors_of((first, arguments, named))
+    return OperationCall(
+        operation=function,
+        arguments=(first, *arguments),
+        named=named,
+        differentiable=sample.output_process_fn_grad or (lambda out: out),
+        leaves=[tensor for tensor in given if tensor.requires_grad],
+    )
+
+
+def _moved(tree: Any) -> Any:
+    def move(tensor: Any) -> Any:
+        return tensor.detach().to("cuda").requires_grad_(tensor.requires_grad)
+
+    return _pytree.tree_map_only(torch.Tensor, move, tree)
+
+
+# What a device does in the samples of one: waits by place, copies, bytes.
+
+TO_DEVICE: Final = "bytes to the device"
+TO_HOST: Final = "bytes to the CPU"
+PAGEABLE: Final = "pageable copies"
+BYTES: Final = {H2D_BYTES.name: TO_DEVICE, D2H_BYTES.name: TO_HOST}
+
+
+def _where(location: Location | None) -> str:
+    return f"waits in {location.function if location else 'an unknown place'}"
+
+
+class Failure:
+    """Runs calls, and keeps what the last of them raised."""
+
+    def __init__(self) -> None:
+        self.last = ""
+
+    def run(self, call: OperationCall) -> None:
+        try:
+            run(call)
+        except Exception as error:  # noqa: BLE001, of whatever kind
+            first, *_ = str(error).strip().splitlines() or [""]
+            self.last = f"{type(error).__name__}: {first[:110]}"
+        else:
+            self.last = ""
+
+
+def on_pretend(operation: Operation) -> Iterator[Answer]:
+    """Ask the simulated GPU."""
+    failure = Failure()
+    samples = samples_of(operation)
+    with pretend_gpu() as gpu:
+        for sample in samples:
+            call = on_device(operation, sample)
+            gpu.begin_step()
+            failure.run(call)
+            yield _audited(gpu.end_step(), failure.last)
+
+
+def _audited(audit: StepAudit, silent: str) -> Answer:
+    unjudged = [f"{missing.op}: {missing.reason}" for missing in audit.not_judged]
+    counts: Counter[str] = Counter()
+    maybe: Counter[str] = Counter()
+    for finding in audit.findings:
+        counter = counts if finding.is_certain else maybe
+        counter[_where(finding.location)] += finding.per_step
+    for copy in audit.copies:
+        counts[BYTES[copy.metrics[0]]] += copy.moved_bytes
+        if PAGEABLE_COPIES.name in copy.metrics:
+            counts[PAGEABLE] += copy.per_step
+    causes = [f"{f.per_step} x {f.op}: {f.reason}" for f in audit.findings]
+    return Answer(
+        counts=dict(+counts),
+        maybe=dict(+maybe),
+        silent=silent or (unjudged[0] if unjudged else ""),
+        causes=causes,
+    )
+
+
+def on_cuda(operation: Operation) -> Iterator[Answer]:
+    """Ask CUDA; what is loaded or allocated once is so before."""
+    failure = Failure()
+    samples = samples_of(operation)
+    for sample in samples:
+        failure.run(on_device(operation, sample))
+    silent: list[str] = []
+
+    def step(call: OperationCall) -> None:
+        failure.run(call)
+        silent.append(failure.last)
+
+    # The samples are moved one by one, between the steps, as values of others are
+    # forgotten where kernels compute nothing.
+    batches: Any = ((on_device(operation, sample),) for sample in samples)
+    trace = parse(CudaDevice.open().profile(step, batches))
+    counts = [Counter[str]() for _ in silent]
+    causes = [Counter[str]() for _ in silent]
+    for wait in device_waits(trace):
+        counts[wait.step][_where(wait.cause.location)] += 1
+        causes[wait.step][f"{wait.cause.op}: {wait.cause.api}"] += 1
+    for copy in transfers_of(trace):
+        counts[copy.step][BYTES[copy.cause.metrics[0]]] += copy.size_bytes or 0
+        counts[copy.step][PAGEABLE] += copy.pinned is False
+    for count, cause, why in zip(counts, causes, silent, strict=True):
+        told = [f"{times} x {name}" for name, times in cause.items()]
+        yield Answer(counts=dict(+count), maybe={}, silent=why, causes=told)
+
+
+SIDES: Final[Mapping[str, Callable[[Operation], Iterator[Answer]]]] = {
+    "pretend": on_pretend,
+    "cuda": on_cuda,
+}
+
+
+# Both, side by side.
 
 MOST_SECONDS: Final = 300
 """Of one operation on one side, which takes less than one on a machine that is idle."""
@@ -53,7 +256,10 @@ PRELOADED: Final = (
 
 
 def answers_by_name(name: str, side: str) -> list[dict[str, Any]]:
-    return answers_of(side, operations()[name])
+    """Ask one side about all samples, in this process, which does nothing else."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    return [asdict(answer) for answer in SIDES[side](operations()[name])]
 
 
 def tasks(names: Iterable[str]) -> Iterator[Task]:
@@ -106,15 +312,11 @@ def compared(only: str = "", part: str = "1/1", jobs: int = 0) -> list[Row]:
     return [rows[name] for name in names]
 
 
-def write(rows: Sequence[Row], out: Path | None, answers: Path | None) -> None:
-    """Write the table, and each answer, for who looks for a cause."""
+def write(rows: Sequence[Row], out: Path) -> None:
+    """Write the table."""
     title = f"torch {torch.__version__}"
-    page = as_markdown(rows, title, DIFFERENCES, UNJUDGED)
-    if out:
-        out.write_text(page, encoding="utf-8")
-    if answers:
-        document = json.dumps([asdict(row) for row in rows])
-        answers.write_text(document, encoding="utf-8")
+    page = as_markdown(rows, title, KNOWN["operations"], KNOWN["unjudged_operations"])
+    out.write_text(page, encoding="utf-8")
 
 
 def main() -> int:
@@ -125,14 +327,14 @@ def main() -> int:
     parser.add_argument("--part", default="1/1", help="each M-th, from the N-th on")
     parser.add_argument("--jobs", type=int, default=0, help="processes at a time")
     parser.add_argument("--out", type=Path, help="file of the table")
-    parser.add_argument("--answers", type=Path, help="file of all answers, as JSON")
     options = parser.parse_args()
     if not has_gpu():
         print("there is no GPU to compare with", file=sys.stderr)
         return 4
     rows = compared(options.only, options.part, options.jobs)
-    write(rows, options.out, options.answers)
-    found = [*news(rows, DIFFERENCES, UNJUDGED)]
+    if options.out:
+        write(rows, options.out)
+    found = [*news(rows, KNOWN["operations"], KNOWN["unjudged_operations"])]
     print(*found, sep="\n")
     return int(bool(found))
 

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import asdict
 from dataclasses import dataclass
 from dataclasses import field
 from enum import Enum
-from typing import Any
+from pathlib import Path
 from typing import Final
 
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # pytest brings it there
+
+
+KNOWN: Final[Mapping[str, Mapping[str, str]]] = tomllib.loads(
+    Path(__file__).with_name("known_differences.toml").read_text("utf-8")
+)
+"""Why snippets and operations differ, or cannot be asked."""
 
 UNKNOWN: Final = "?"
 """The line of what a trace knows no line of."""
@@ -189,11 +200,3 @@ def debug_mode_lines(rows: Iterable[Row]) -> Iterator[str]:
         f"shows waits in {len(asked) - fewer - len(more)}, less often in {fewer}, as it does not "
         f"know all of them, and more often in {len(more)}{': ' * bool(more)}{', '.join(more)}."
     )
-
-
-def as_document(machine: Mapping[str, str], rows: Iterable[Row]) -> dict[str, Any]:
-    """Every case as JSON's types."""
-    return {
-        "machine": dict(machine),
-        "cases": [{**asdict(row), "standing": row.standing.value} for row in rows],
-    }

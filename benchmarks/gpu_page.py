@@ -279,14 +279,11 @@ def main() -> int:
 
 def join_answers(unpacked: Path) -> None:
     """Make the tables of waits and bytes of the answers, all or not, that came back."""
-    for part, script in {
-        "waits": ("agreement.py", "corpus"),
-        "bytes": ("agreement_bytes.py",),
-    }.items():
-        program, *more = script
+    scripts = {"waits": "agreement.py", "bytes": "agreement_bytes.py"}
+    for part, program in scripts.items():
         answers = unpacked / part
         if answers.is_dir():
-            command = [sys.executable, "-W", "ignore", str(HERE / program), *more]
+            command = [sys.executable, "-W", "ignore", str(HERE / program)]
             where = ["--join", "--answers", str(answers), "--out", str(unpacked)]
             done = subprocess.run(
                 [*command, *where], capture_output=True, text=True, check=False

@@ -75,7 +75,7 @@ class Place:
             commands=(
                 python(
                     "agreement.py",
-                    *("corpus", "--answers", self.folder / "waits", "--out"),
+                    *("--answers", self.folder / "waits", "--out"),
                     *(self.folder, *(("--only", "item") if self.small else ())),
                 ),
             ),

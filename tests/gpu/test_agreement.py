@@ -15,17 +15,17 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import agreement_bytes
 from agreement import compared
+from agreement_table import KNOWN
 from agreement_table import Row
 from agreement_table import differences
 from agreement_table import unexplained
-from snippet_differences import DIFFERENCES
 
 
 pytestmark = pytest.mark.gpu
 
 OPERATIONS = Path(__file__).parents[2] / "benchmarks" / "agreement_operations.py"
 
-KNOWN = "2.13."
+KNOWN_OF = "2.13."
 """What the table of known differences is about."""
 
 LONG = "GPUPERF_OPINFO"
@@ -35,12 +35,12 @@ LONG = "GPUPERF_OPINFO"
 def disagreeing(rows: list[Row]) -> list[str]:
     """Print all that is not the same; return what must not be."""
     print(*differences(rows), sep="\n")  # noqa: T201, for who reads the output
-    return [row.case for row in unexplained(rows, DIFFERENCES)]
+    return [row.case for row in unexplained(rows, KNOWN["snippets"])]
 
 
 def test_the_corpus_waits_alike_on_both(tmp_path: Path) -> None:
     """The first of the corpora; gpu.sh compares all of them."""
-    assert disagreeing(compared("corpus", tmp_path, only="main: ")) == []
+    assert disagreeing(compared(tmp_path, only="main: ")) == []
 
 
 def asked_about_operations(part: str) -> subprocess.CompletedProcess[str]:
@@ -58,7 +58,7 @@ def asked_about_operations(part: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.stub
 @pytest.mark.skipif(
-    not torch.__version__.startswith(KNOWN), reason=f"known of torch {KNOWN}"
+    not torch.__version__.startswith(KNOWN_OF), reason=f"known of torch {KNOWN_OF}"
 )
 def test_each_sixth_operation_of_torch_differs_as_is_known() -> None:
     done = asked_about_operations("1/6")

@@ -23,7 +23,6 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 from agreement_table import Row
 from agreement_table import Seen
 from agreement_table import Standing
-from agreement_table import as_document
 from agreement_table import as_markdown
 from agreement_table import differences
 from agreement_table import rows_of
@@ -31,9 +30,6 @@ from agreement_table import unexplained
 
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "agreement.py"
-
-
-NOWHERE: dict[str, Any] = {"lines": {}, "pageable": {}, "warned": None}
 
 
 def row(case: str, pretend: Seen, cuda: Seen) -> Row:
@@ -142,40 +138,13 @@ def test_where_all_agree_the_page_ends_with_the_counts() -> None:
     assert as_markdown("Agreement", {}, [AGREED], {}).endswith("| differ | 0 |\n")
 
 
-def test_the_document_holds_every_case() -> None:
-    document = as_document({"torch": "2.13.0"}, [AGREED, SILENT])
-
-    assert json.loads(json.dumps(document)) == {
-        "machine": {"torch": "2.13.0"},
-        "cases": [
-            {
-                "case": "x.item()",
-                "pretend": {"waits": [1], "maybe": 0, "silent": "", **NOWHERE},
-                "cuda": {"waits": [1], "maybe": 0, "silent": "", **NOWHERE},
-                "standing": "agree",
-            },
-            {
-                "case": "x.csr()",
-                "pretend": {
-                    "waits": [None],
-                    "maybe": 0,
-                    "silent": "no rule",
-                    **NOWHERE,
-                },
-                "cuda": {"waits": [1], "maybe": 0, "silent": "", **NOWHERE},
-                "standing": "not judged",
-            },
-        ],
-    }
-
-
 # The two sides
 
 
 @pytest.fixture
 def cases() -> ModuleType:
     pytest.importorskip("torch")
-    return importlib.import_module("agreement_cases")
+    return importlib.import_module("agreement")
 
 
 COPIED = Seen(waits=(1,), lines={"snippet.py:1": 1}, pageable={"snippet.py:1": 1})
@@ -257,7 +226,7 @@ def test_the_pretend_side_answers_in_a_process_of_its_own(
     agreement = importlib.import_module("agreement")
     asked = ("--side", "pretend", "--only", only, "--answers", str(tmp_path))
 
-    subprocess.run([sys.executable, SCRIPT, "corpus", *asked], check=True)
+    subprocess.run([sys.executable, SCRIPT, *asked], check=True)
 
     assert agreement.read_answers("pretend", tmp_path) == answers
 
@@ -272,7 +241,7 @@ def test_answers_of_a_run_that_was_ended_are_joined_without_a_gpu(
     (tmp_path / "pretend.jsonl").write_text(line + line.replace("x.item", "y.item"))
     (tmp_path / "cuda.jsonl").write_text(line + '["y.item()", {"wai')
 
-    rows = agreement.join("corpus", tmp_path, out=tmp_path)
+    rows = agreement.join(tmp_path, out=tmp_path)
 
     assert [(each.case, each.standing) for each in rows] == [
         ("x.item()", Standing.AGREE)
@@ -300,7 +269,7 @@ def test_without_a_gpu_nothing_is_compared() -> None:
         pytest.skip("this torch is built with CUDA")
 
     ended = subprocess.run(
-        [sys.executable, str(SCRIPT), "corpus"],
+        [sys.executable, str(SCRIPT)],
         capture_output=True,
         text=True,
         check=False,
