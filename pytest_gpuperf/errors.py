@@ -28,7 +28,6 @@ class ErrorId(Enum):
     GP102 = "Command line that cannot be parsed"
     GP103 = "No such command"
     GP104 = "Refresh in CI"
-    GP105 = "Reference without a check"
     GP106 = "Inline run that needs other processes"
     GP107 = "Pruning with a selection of tests"
     GP108 = "pytest-benchmark is not active"

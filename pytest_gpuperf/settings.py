@@ -47,27 +47,8 @@ def refuse_in_ci(asked: str, verb: str, environ: Mapping[str, str]) -> None:
 ARTEFACTS: Final = ".gpuperf"
 """Folder in the project for what a run leaves; git ignores it."""
 
-RECORDED: Final = "baseline"
-"""Of a reference: the commit at which each baseline was recorded."""
-
-AUTO: Final = "auto"
-"""The same, for what stored numbers cannot decide; the default."""
-
-NO_REFERENCE: Final = "none"
-
 FOREVER: Final = "forever"
 """Failures are warnings without a last day."""
-
-
-class Referred(Enum):
-    """Which times a reference settles by A/B."""
-
-    NOT_PASSED = "not passed"
-    """Each that its baseline does not pass at the first run."""
-    UNDECIDED = "undecided"
-    """Those that all runs left undecided, or whose stored runs scatter too much."""
-    UNDECIDABLE = "undecidable"
-    """Those whose stored runs scatter too much to decide anything."""
 
 
 class MissingBaseline(Enum):
@@ -105,11 +86,9 @@ class Settings:
 
     ``tolerance`` applies to tests without a mark of their own. ``seed`` says
     where random numbers begin. ``benchmark`` asks to feed pytest-benchmark.
-    ``reference`` names the commit that settles what a baseline does not pass, or is
-    ``RECORDED``; ``referred`` says which times it settles. ``launch`` is which of torchrun's ranks this is. ``repeated`` are the
-    options of this command line that a command to refresh or compare must repeat,
-    ``stored_on`` the devices that have baselines of the tests that a refresh names
-    without a device.
+    ``launch`` is which of torchrun's ranks this is. ``repeated`` are the options of this
+    command line that a command to refresh or compare must repeat, ``stored_on`` the
+    devices that have baselines of the tests that a refresh names without a device.
 
     ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
     device that another run measures on; ``artefacts`` is the ignored folder for
@@ -133,8 +112,6 @@ class Settings:
     prune: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     seed: int = 0
-    reference: str | None = None
-    referred: Referred = Referred.NOT_PASSED
     script: str | None = None
     lock_seconds: float = 3600.0
     shared_use: SharedUse = SharedUse.TIMED

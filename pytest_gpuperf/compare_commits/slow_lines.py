@@ -17,50 +17,12 @@ from ..errors import UsageError
 from ..model.ab import Comparison
 from ..model.environment import Capability
 from ..model.finding import Finding
-from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.metrics import STEP_MS
 from ..runner.evidence import MOST_TRACES
+from ..runner.recorded_code import with_changes
 from .side_server import SideServer
 from .sides import Side
-
-
-# Lines that are not as they were in a commit.
-
-LINES_THAT_CHANGE: Final = frozenset(
-    {
-        FindingKind.TIME,
-        FindingKind.PEAK,
-        FindingKind.MEMORY,
-        FindingKind.LEFT,
-        FindingKind.GARBAGE,
-    }
-)
-"""Kinds of findings with lines that no baseline stores: git alone knows what is new."""
-
-LEAST_HELD_SHARE: Final = 0.05
-"""Share of the peak below which the memory of a line explains no growth."""
-
-
-def with_changes(
-    findings: Sequence[Finding], is_changed: Callable[[Location], bool], since: str
-) -> tuple[Finding, ...]:
-    """Say of each of *findings* if its line changed *since* a commit."""
-    most_bytes = max((found.held_bytes for found in findings), default=0)
-    return tuple(
-        replace(found, changed_since=since)
-        if _may_explain(found, most_bytes)
-        and found.location
-        and is_changed(found.location)
-        else found
-        for found in findings
-    )
-
-
-def _may_explain(finding: Finding, most_bytes: int) -> bool:
-    small = finding.held_bytes < LEAST_HELD_SHARE * most_bytes
-    is_time = finding.kind is FindingKind.TIME
-    return finding.kind in LINES_THAT_CHANGE and (is_time or not small)
 
 
 # The lines of what a comparison of two versions blames.

@@ -1,15 +1,8 @@
-"""When an A/B is judged, what its numbers say, and what that makes of a verdict.
-
-A stored number was measured on another day; the other code runs now, on this machine.
-So the answer of an A/B takes the place of a baseline's. Budgets are ceilings, and stay.
-Software that changed since the baseline slows both sides: then it acquits nobody.
-"""
+"""When an A/B is judged, and what its numbers say."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from dataclasses import replace
 from math import exp
 from math import expm1
 from math import inf
@@ -20,11 +13,6 @@ from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbResult
 from ..model.ab import Answer
-from ..model.ab import ReferenceResult
-from ..model.metrics import STEP_MS
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
 from .wording import percent
 from .wording import signed
 
@@ -152,120 +140,3 @@ def _sight(smallest: float | None) -> str:
     if smallest is None:
         return ", too few to blame"
     return f"; the smallest slowdown these could have shown is {100 * smallest:.1f} %"
-
-
-# A verdict of a baseline that other code was asked about.
-
-DOUBTFUL: Final = frozenset(
-    {Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.NO_BASELINE}
-)
-
-SETTLED_AS: Final = {
-    Answer.SLOWER: Outcome.REGRESSED,
-    Answer.FASTER: Outcome.IMPROVED,
-    Answer.SAME: Outcome.PASS,
-}
-
-
-def is_in_doubt(verdict: TestVerdict) -> bool:
-    """Whether the baseline does not pass the time of a step, or there is none."""
-    return any(map(_is_doubtful, verdict.verdicts))
-
-
-def is_undecided(verdict: TestVerdict) -> bool:
-    """Whether the baseline leaves the time undecided, and nothing else blames the test."""
-    if any(one.outcome.fails for one in verdict.verdicts):
-        return False
-    return any(
-        _is_of_baseline(one) and one.outcome is Outcome.INCONCLUSIVE
-        for one in verdict.verdicts
-    )
-
-
-def referred(verdict: TestVerdict, settlement: ReferenceResult | None) -> TestVerdict:
-    """Replace the verdict on the time by *settlement*, if there is one.
-
-    If it settled nothing, the baseline's verdict is kept and the reason is added.
-    """
-    if settlement is None:
-        return verdict
-    verdicts = tuple(
-        _referred(v, settlement, verdict.changed) if _is_of_baseline(v) else v
-        for v in verdict.verdicts
-    )
-    passed = [v for v in verdicts if v.settlement and v.outcome is Outcome.PASS]
-    remarks = [f"{v.metric}: {v.because}" for v in passed if not settlement.unasked]
-    return replace(verdict, verdicts=verdicts, remarks=(*verdict.remarks, *remarks))
-
-
-def _is_of_baseline(verdict: Verdict) -> bool:
-    """Whether it judges the time of a step by a baseline, or by none."""
-    unjudged = verdict.outcome is Outcome.NO_BASELINE
-    return verdict.metric == STEP_MS.name and (unjudged or verdict.baseline is not None)
-
-
-def _is_doubtful(verdict: Verdict) -> bool:
-    return _is_of_baseline(verdict) and verdict.outcome in DOUBTFUL
-
-
-def _referred(
-    verdict: Verdict,
-    settlement: ReferenceResult,
-    changed: Mapping[str, tuple[str, str]],
-) -> Verdict:
-    time = settlement.time
-    if time is None:
-        return _unsettled(verdict, settlement) if _is_doubtful(verdict) else verdict
-    outcome = SETTLED_AS.get(time.answer, Outcome.INCONCLUSIVE)
-    engine = settlement.engine.partition(";")[0]
-    said = f"A/B against {settlement.reference}, {engine}: {time.why}"
-    judged = replace(verdict, settled=True, evidence=None, settlement=settlement)
-    if outcome is not Outcome.PASS:
-        return replace(
-            judged,
-            outcome=outcome,
-            because=said,
-            now=time.after_ms,
-            baseline=time.before_ms,
-            limit=None,
-        )
-    stored = verdict.outcome is not Outcome.NO_BASELINE
-    # Both sides ran on today's software, so an A/B cannot see what that costs.
-    return replace(
-        judged,
-        outcome=Outcome.INCONCLUSIVE if stored and changed else outcome,
-        because=f"{said}; {_moral(settlement, changed, stored=stored)}",
-    )
-
-
-def _unsettled(verdict: Verdict, settlement: ReferenceResult) -> Verdict:
-    against = f" against {settlement.reference}" if settlement.reference else ""
-    because = f"{verdict.because}; not decided by A/B{against}: {settlement.why}"
-    return replace(verdict, because=because, settlement=settlement)
-
-
-def _moral(
-    settlement: ReferenceResult, changed: Mapping[str, tuple[str, str]], *, stored: bool
-) -> str:
-    """Say what moved if it was not the code, and what is to be done about it.
-
-    Both sides run on the software of today: a comparison cannot see what that costs.
-    """
-    if not stored:
-        return "it has no baseline: record one"
-    if changed:
-        return (
-            "not the code, but the machine or its software changed since the baseline "
-            "was recorded: refresh it if the change is intended"
-        )
-    if settlement.unasked:
-        return "its stored runs alone could not decide"
-    if settlement.recorded:
-        return (
-            "the machine changed since the baseline was recorded, not the code: refresh "
-            "it here"
-        )
-    return (
-        "the baseline is out of date, and not by this change: the machine changed, or "
-        "the code had before it; refresh it here"
-    )

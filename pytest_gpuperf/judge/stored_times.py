@@ -223,7 +223,7 @@ def _occasions(case: TimeComparison) -> str:
 
 def _what_tells(more: int) -> str:
     later = f", `gpuperf refresh --occasions {more}` at that code for later runs"
-    return f"--gpuperf-ref=baseline compares now{later if more else ''}"
+    return f"`gpuperf ab` compares now{later if more else ''}"
 
 
 def _suite_shifted(case: TimeComparison, _evidence: Evidence) -> str:

@@ -255,25 +255,3 @@ class AbRun:
         if not self.calls or (none and self.trained(TrainingAnswer.NOT_COMPARED)):
             return AbStatus.NOT_COMPARED
         return AbStatus.FINE
-
-
-# The result of a reference check for a time that failed against its baseline.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceResult:
-    """An A/B on this machine, from ``reference`` to the working tree.
-
-    ``commit`` is what git understands; both are empty if no code was found to compare
-    with. ``recorded`` says that the baseline was measured on that code, ``unasked`` that
-    no option asked for it, as the baseline could not decide. Without a ``time`` nothing
-    was settled, and ``why`` says the reason.
-    """
-
-    reference: str = ""
-    commit: str = ""
-    recorded: bool = False
-    unasked: bool = False
-    engine: str = ""
-    time: AbResult | None = None
-    why: str = ""

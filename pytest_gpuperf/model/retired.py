@@ -22,6 +22,8 @@ RETIRED: Final = {
     "gpuperf report --history": "the page shows one run; `gpuperf export` feeds what keeps runs",
     "--gpuperf-history": "`gpuperf export` writes a run for what keeps runs",
     "gpuperf_history": "`gpuperf export` writes a run for what keeps runs",
+    "--gpuperf-ref": "a red or undecided test prints the `gpuperf ab` that decides it",
+    "gpuperf_ref": "a red or undecided test prints the `gpuperf ab` that decides it",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
     "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",
 }

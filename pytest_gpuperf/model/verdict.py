@@ -10,11 +10,11 @@ from enum import Enum
 from typing import Final
 
 from .ab import Comparison
-from .ab import ReferenceResult
 from .codec import RARELY
 from .finding import Diagnosis
 from .finding import Finding
 from .metric import Metric
+from .metrics import STEP_MS
 from .operations import LineChange
 
 
@@ -169,8 +169,7 @@ class Verdict:
     far speaks for blame, so that the others are made whatever they cost.
     ``environment_changed`` says that the
     number moved together with the software it was read on. ``evidence`` belongs to
-    verdicts on times by budgets and baselines, ``settlement`` to one that was referred
-    to other code. ``unjudged_budget`` says that a budget asks for a number that
+    verdicts on times by budgets and baselines. ``unjudged_budget`` says that a budget asks for a number that
     this device can measure and no run has, ``not_stored`` that the test has a baseline
     which lacks this metric.
     """
@@ -185,7 +184,6 @@ class Verdict:
     proving: bool = False
     environment_changed: bool = False
     evidence: Evidence | None = None
-    settlement: ReferenceResult | None = None
     unjudged_budget: bool = False
     not_stored: bool = False
 
@@ -211,7 +209,8 @@ class TestVerdict:
     verdict, and nothing fails. ``diagnosis`` is what the step waits for. ``rates`` are
     what the author asked for with ``samples=`` or ``tokens=``, each by its metric, if no
     budget limits it: it has a verdict otherwise. ``operations`` are the lines that run
-    others than when the baseline was recorded, of a test that failed.
+    others than when the baseline was recorded, of a test that failed. ``recorded`` is the
+    commit with the code of its baseline, of one that did not pass its time.
     """
 
     __test__ = False  # pytest would collect a class of this name
@@ -228,6 +227,7 @@ class TestVerdict:
     diagnosis: Diagnosis | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     operations: tuple[LineChange, ...] = field(default=(), metadata=RARELY)
+    recorded: str = field(default="", metadata=RARELY)
 
     @property
     def outcome(self) -> Outcome:
@@ -244,6 +244,16 @@ class TestVerdict:
     def settled(self) -> bool:
         """Whether no further run can change the outcome."""
         return all(v.settled for v in self.verdicts)
+
+    @property
+    def has_open_time(self) -> bool:
+        """Whether its baseline blames the time of a step, or leaves it undecided."""
+        return any(
+            v.metric == STEP_MS.name
+            and v.baseline is not None
+            and v.outcome in {Outcome.REGRESSED, Outcome.INCONCLUSIVE}
+            for v in self.verdicts
+        )
 
     def measured(self, metric: Metric) -> Verdict | None:
         """Return what was judged of *metric* with a number, by its baseline if it was."""

@@ -195,21 +195,17 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
 
         return InlineSession(config, settings)
     early = _early_server(config, settings)
-    from ..compare_commits.reference import GitReferenceCheck
-
-    sides = options.repeated_on_sides(config)
-    reference_check = GitReferenceCheck(config.rootpath, settings, sides)
     if config.getoption("dist", "no") != "no":
         from .xdist import XdistController
 
-        return XdistController(config, settings, reference_check, early)
+        return XdistController(config, settings, early)
     from .session import GpuperfSession
 
     if settings.launch is not None:
         from .torchrun import Leader
 
         config.pluginmanager.register(Leader(settings.launch), "gpuperf-leader")
-    return GpuperfSession(config, settings, reference_check, early)
+    return GpuperfSession(config, settings, early)
 
 
 def _early_server(config: pytest.Config, settings: Settings) -> EarlyServer:

@@ -122,14 +122,6 @@ OPTIONS: Final = (
         help="with --gpuperf-update: also store numbers that got worse",
     ),
     Option(
-        name="gpuperf_ref",
-        help="compare with the code of this commit, measured again here; baseline: the "
-        "commit of the baseline; none: never (default: auto, if stored times cannot "
-        "decide)",
-        metavar="REF",
-        kind="commit",
-    ),
-    Option(
         name="gpuperf_explain",
         help="print the rule behind each result, with its numbers",
     ),
@@ -295,21 +287,6 @@ def _add_option(group: pytest.OptionGroup, option: Option) -> None:
     group.addoption(option.flag, dest=option.name, default=None, help=shown, **how)
 
 
-SIDES_SHARE: Final = (
-    "gpuperf_detect",
-    "gpuperf_isolation",
-    "gpuperf_seconds",
-    "gpuperf_seed",
-    "gpuperf_tolerance",
-)
-"""What a comparison of two versions must repeat, as it reads ini files itself."""
-
-
-def repeated_on_sides(config: pytest.Config) -> tuple[str, ...]:
-    """Return what this command line sets that both sides of a comparison must know."""
-    return _given(config, SIDES_SHARE)
-
-
 COMMANDS_REPEAT: Final = (
     "gpuperf_pretend_gb",
     "gpuperf_seed",
@@ -322,20 +299,19 @@ COMMANDS_REPEAT: Final = (
 
 
 def repeated_in_commands(config: pytest.Config) -> tuple[str, ...]:
-    """Return what this command line sets that the commands it prints must repeat."""
-    return _given(config, COMMANDS_REPEAT)
-
-
-def _given(config: pytest.Config, names: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the arguments of this command line, ``-o`` among them, that set *names*."""
+    """Return what this command line sets, by ``-o`` too, that commands must repeat."""
     overridden = getattr(config.option, "override_ini", None) or ()
     values = {
         option.flag: getattr(config.option, option.name, None)
         for option in OPTIONS
-        if option.name in names
+        if option.name in COMMANDS_REPEAT
     }
     return (
-        *(f"--override-ini={o}" for o in overridden if o.partition("=")[0] in names),
+        *(
+            f"--override-ini={o}"
+            for o in overridden
+            if o.partition("=")[0] in COMMANDS_REPEAT
+        ),
         *(f"{flag}={value}" for flag, value in values.items() if value is not None),
     )
 

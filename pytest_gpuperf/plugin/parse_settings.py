@@ -29,13 +29,9 @@ from ..model.budget import Tolerance
 from ..model.budget import parse_project_tolerance
 from ..model.budget import parse_tolerance
 from ..model.environment import DeviceKind
-from ..settings import AUTO
 from ..settings import FOREVER
-from ..settings import NO_REFERENCE
-from ..settings import RECORDED
 from ..settings import Isolation
 from ..settings import MissingBaseline
-from ..settings import Referred
 from ..settings import Settings
 from ..settings import SharedUse
 from ..settings import UnjudgedBudget
@@ -173,13 +169,6 @@ def _detect(text: str) -> float | None:
         raise ValueError(msg) from None
 
 
-def _commit(text: str) -> str:
-    if not text.strip() or text.startswith("-"):
-        msg = "expected a branch, a tag, a commit, `baseline`, `auto` or `none`"
-        raise ValueError(msg)
-    return text
-
-
 def _filled(kind: Callable[[str], object], wanted: str) -> Callable[[str], object]:
     """Parse a text that is not empty; *wanted* is one that could have been meant."""
 
@@ -193,7 +182,6 @@ def _filled(kind: Callable[[str], object], wanted: str) -> Callable[[str], objec
 
 
 VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
-    "commit": _commit,
     "detect": _detect,
     "device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "folder": _filled(Path, "a folder, such as baselines"),
@@ -213,9 +201,6 @@ VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
 PARSERS: Final = {o.name: VALUE_KINDS[o.kind] for o in OPTIONS if o.kind}
 
 FIELDS: Final = frozenset(field.name for field in fields(Settings))
-
-NO_GATE: Final = ("gpuperf_update", "gpuperf_inline")
-"""Options with which nothing is left to settle by other code."""
 
 
 def missing_baseline(
@@ -244,7 +229,6 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         baselines=config.rootpath / settings.baselines,
         artefacts=no_link(config.rootpath / settings.artefacts),
         tolerance=project_tolerance(config),
-        **_reference(config, value, ci=ci),
         script=environ.get("GPUPERF_SCRIPT"),
         launch=launch_of(environ, settings.lock_seconds),
     )
@@ -263,26 +247,6 @@ def project_tolerance(config: pytest.Config) -> Tolerance:
     found = replace(tolerance, detect=value("gpuperf_detect", None))
     refuse_blind((found,), "gpuperf_detect and gpuperf_tolerance")
     return found
-
-
-def _reference(
-    config: pytest.Config, value: Callable[..., Any], *, ci: bool
-) -> dict[str, Any]:
-    """Return the reference of a gate; a refresh and an inline run have none."""
-    others = [name for name in NO_GATE if value(name, None)]
-    if not others:
-        reference: str = value("gpuperf_ref", AUTO)
-        if reference == NO_REFERENCE:
-            return {}
-        if reference != AUTO:
-            return {"reference": reference}
-        referred = Referred.UNDECIDED if ci else Referred.UNDECIDABLE
-        return {"reference": RECORDED, "referred": referred}
-    if config.getoption("gpuperf_ref", default=None) is not None:
-        flag = "--" + others[0].replace("_", "-")
-        msg = f"--gpuperf-ref and {flag} cannot be used together: leave one of them out"
-        raise UsageError(msg, ErrorId.GP105)
-    return {}
 
 
 def _refuse_inline_refresh(settings: Settings) -> None:
@@ -318,10 +282,7 @@ def _prune(
 
 
 def _of_a_launch(config: pytest.Config, settings: Settings, count: int) -> Settings:
-    """Refuse options with which each of *count* ranks would act on its own.
-
-    Other code cannot settle a test on several ranks, so there is no reference.
-    """
+    """Refuse options with which each of *count* ranks would act on its own."""
     if settings.inline:
         msg = (
             f"--gpuperf-inline measures in one process, and torchrun started {count}: "
@@ -334,7 +295,7 @@ def _of_a_launch(config: pytest.Config, settings: Settings, count: int) -> Setti
             "workers in each: leave out -n and --dist"
         )
         raise UsageError(msg, ErrorId.GP611)
-    return replace(settings, reference=None)
+    return settings
 
 
 def _refuse_inline_workers(config: pytest.Config, settings: Settings) -> None:

@@ -37,7 +37,6 @@ from ..runner.fork_server import EarlyServer
 from ..runner.request import Planned
 from ..runner.request import Project
 from ..runner.rounds import Rounds
-from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
 from ..settings import SharedUse
 from ..settings import is_ci
@@ -249,12 +248,10 @@ class GpuperfSession(ReportedRun):
         self,
         config: pytest.Config,
         settings: Settings,
-        reference_check: ReferenceCheck,
         early: EarlyServer,
     ) -> None:
         """*early* imports torch while the tests are collected."""
         super().__init__(config, settings)
-        self._reference_check = reference_check
         self._run_result: RunResult | None = None
         self._live: LiveLine | LogLines | None = None
         self._early = early
@@ -299,7 +296,6 @@ class GpuperfSession(ReportedRun):
                 self._settings,
                 project_of(self._config),
                 self._announce,
-                self._reference_check,
                 self._live.show if self._live else None,
                 maxfail=self._config.getoption("maxfail", 0) or 0,
                 early=self._early,

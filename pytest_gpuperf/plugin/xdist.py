@@ -35,7 +35,6 @@ from ..model.run import Report
 from ..runner.evaluation import RunEvaluator
 from ..runner.fork_server import EarlyServer
 from ..runner.request import Planned
-from ..runner.verdicts import ReferenceCheck
 from ..settings import Settings
 from ..settings import SharedUse
 from ..sharing.processes import write_json
@@ -78,10 +77,9 @@ class XdistController(GpuperfSession):
         self,
         config: pytest.Config,
         settings: Settings,
-        reference_check: ReferenceCheck,
         early: EarlyServer,
     ) -> None:
-        super().__init__(config, settings, reference_check, early)
+        super().__init__(config, settings, early)
         self._folder = scratch_folder()
         self._opened: RunEvaluator | None = None
         self._has_measured = False

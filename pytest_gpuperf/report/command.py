@@ -66,9 +66,10 @@ def at_root(hardware: Hardware | None) -> Invocation:
     )
 
 
-def ab_command(reference: str, run: Invocation, test: str) -> str:
-    """Return what compares *test* with *reference* again."""
-    return _line(("gpuperf", "ab", reference, "--", *run.options, run.typed(test)))
+def ab_command(commit: str, run: Invocation, tests: Sequence[str]) -> str:
+    """Return what compares *tests*, or all of *run*, with *commit*, here and now."""
+    nodes = map(run.typed, dict.fromkeys(map(nodeid_of, tests)))
+    return _line(("gpuperf", "ab", commit or "COMMIT", "--", *run.options, *nodes))
 
 
 MORE_SECONDS: Final = 4
@@ -80,14 +81,6 @@ def again_command(run: Invocation, test: str, *, longer: bool) -> str:
     seconds = f"--gpuperf-seconds={MORE_SECONDS * run.seconds:g}"
     more = (seconds,) if longer else ()
     return _line(("pytest", "--gpuperf", *run.options, *more, run.typed(test)))
-
-
-def referred_command(run: Invocation, tests: Sequence[str]) -> str:
-    """Return what lets the commits of the baselines decide the times of *tests*."""
-    nodes = map(run.typed, dict.fromkeys(map(nodeid_of, tests)))
-    return _line(
-        ("pytest", "--gpuperf", "--gpuperf-ref=baseline", *run.options, *nodes)
-    )
 
 
 def refresh_command(

@@ -43,8 +43,10 @@ from .baseline_writer import command_for_the_rest
 from .baseline_writer import interrupted
 from .evidence import forget_traces
 from .evidence import with_traces
+from .git import short
 from .outcome import Reporter
 from .outcome import refused
+from .recorded_code import RecordedCode
 from .request import Planned
 from .rounds import Rounds
 from .screening import Case
@@ -145,12 +147,16 @@ class RunEvaluator:
         self._rounds = rounds
         self._settings = rounds.settings
         self._announce = rounds.announce
-        self._reference_check = rounds.reference_check
         self.interrupted: RunResult | None = None
         """What an interrupted run had come to."""
         self._baselines = rounds.baselines
         self._environment = rounds.environment
         self._kind = self._environment.hardware.kind
+        self._recorded = RecordedCode(
+            Path(rounds.project.rootdir),
+            self._settings.baselines,
+            self._environment.hardware,
+        )
         self._judge = rounds.judge
         self._recorder = BaselineWriter(self._settings, self._baselines, self._announce)
         self._reporter = Reporter(
@@ -180,9 +186,7 @@ class RunEvaluator:
         # First, so that no verdict of this run can be read beside a trace of an earlier
         # one.
         forget_traces(self._settings.artefacts)
-        self._recorder.origin = (
-            self._reference_check.origin() if self._reference_check else None
-        )
+        self._recorder.origin = self._recorded.origin()
         try:
             return self._evaluate(plan, seen)
         except KeyboardInterrupt:
@@ -287,12 +291,13 @@ class RunEvaluator:
         )
 
     def _with_changes(self, verdict: TestVerdict) -> TestVerdict:
-        if self._reference_check is None or not verdict.outcome.fails:
-            return verdict
         entry = self._baselines.entries.get(verdict.test)
-        found = self._reference_check.with_changes(
-            verdict.findings, verdict.test, entry, self._environment.hardware
-        )
+        if verdict.has_open_time:
+            commit = self._recorded.commit_of(verdict.test, entry)
+            verdict = replace(verdict, recorded=short(commit))
+        if not verdict.outcome.fails:
+            return verdict
+        found = self._recorded.with_changes(verdict.findings, verdict.test, entry)
         return replace(verdict, findings=found)
 
     def _with_operations(self, verdict: TestVerdict, case: Case) -> TestVerdict:

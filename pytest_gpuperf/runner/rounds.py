@@ -18,8 +18,6 @@ from typing import Final
 
 from ..baselines.store import read
 from ..errors import GpuperfError
-from ..judge.ab import is_in_doubt
-from ..judge.ab import is_undecided
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
 from ..judge.calls import varies_by_run
@@ -40,7 +38,6 @@ from ..model.run import TestResult
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..model.verdict import Verdict
-from ..settings import Referred
 from ..settings import Settings
 from .baseline_writer import Storing
 from .baseline_writer import selected_of
@@ -65,9 +62,7 @@ from .screening import complete
 from .screening import confirm
 from .screening import screen
 from .screening import with_counts_of
-from .verdicts import Candidate
 from .verdicts import Judge
-from .verdicts import ReferenceCheck
 from .verdicts import verdicts_of
 
 
@@ -130,7 +125,6 @@ class Rounds:
         settings: Settings,
         project: Project,
         announce: Callable[[str], None],
-        reference_check: ReferenceCheck | None = None,
         show: Callable[[str], None] | None = None,
         *,
         maxfail: int = 0,
@@ -144,7 +138,6 @@ class Rounds:
         self.settings = settings
         self.project = project
         self.announce = announce
-        self.reference_check = reference_check
         self.maxfail = maxfail
         self._progress = Progress(show)
         self._plan: Mapping[str, Planned] = {}
@@ -297,11 +290,9 @@ class Rounds:
             # already share the risk of a false alarm with all tests that may still be
             # judged.
             self.judge.look(cases, self._stored_tests if self.maxfail else 1)
-            self._refer(found)
             if self.maxfail and self.settings.update is None:
                 again = partial(self._run_again, found)
                 self._confirm(batch, again, found)
-                self._refer_undecided(found)
                 self.judge.decide(found)
             self._is_stopped = 0 < self.maxfail <= self._failures(cases)
             if self._is_stopped:
@@ -329,53 +320,6 @@ class Rounds:
         may_fail = {test for test, planned in self._plan.items() if planned.may_fail}
         return failures_among(cases.values(), reports, may_fail)
 
-    def _refer(self, cases: Mapping[str, Case]) -> None:
-        """Let other code settle times that need no more runs for that."""
-        if self.settings.referred is Referred.NOT_PASSED:
-            self._settle_by_code(
-                cases, lambda _, calls: is_in_doubt(self.judge.verdict(calls))
-            )
-        else:
-            blind = self.estimates.undecidable(cases.values())
-            self._settle_by_code(
-                cases,
-                lambda key, calls: (
-                    key in blind and is_undecided(self.judge.verdict(calls))
-                ),
-            )
-
-    def _refer_undecided(self, cases: Mapping[str, Case]) -> None:
-        """Let other code settle the times that all runs have left undecided."""
-        if self.settings.referred is Referred.UNDECIDED:
-            known = self.judge.reference_results
-            self._settle_by_code(
-                cases,
-                lambda key, calls: (
-                    key not in known and is_undecided(self.judge.verdict(calls))
-                ),
-            )
-
-    def _settle_by_code(
-        self,
-        cases: Mapping[str, Case],
-        is_candidate: Callable[[str, Sequence[StepCall]], bool],
-    ) -> None:
-        if self.reference_check is None or self.settings.reference is None:
-            return
-        candidates = [
-            Candidate(call=key, planned=planned, entry=self.baselines.entries.get(key))
-            for planned in self._plan.values()
-            if planned.test in cases
-            for key, calls in cases[planned.test].calls.items()
-            if is_candidate(key, calls)
-        ]
-        if candidates:
-            self.judge.reference_results.update(
-                self.reference_check.settle(
-                    candidates, self.project, self.environment.hardware, self.announce
-                )
-            )
-
     def _settle(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
         """Give each test the runs its verdict or its refresh needs."""
         is_confirmed = self.settings.update is Refresh.IMPROVED
@@ -400,7 +344,6 @@ class Rounds:
             self._confirm(rest, again, cases)
             # The confirming runs show whether the machine is steady.
             self.judge.look(cases)
-            self._refer_undecided(cases)
 
     def _confirm(
         self, groups: Sequence[Group], run: Run, cases: Mapping[str, Case]

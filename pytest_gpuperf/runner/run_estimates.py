@@ -270,18 +270,6 @@ class RunEstimates:
             settings.tolerance,
         )
 
-    def undecidable(self, cases: Iterable[Case]) -> frozenset[str]:
-        """Name the calls of which stored runs scatter too much to decide anything."""
-        hardware, settings = self._stored.hardware, self._settings
-        found = acuity_of(
-            _tolerances(cases),
-            self._stored.entries,
-            hardware.kind,
-            settings.tolerance,
-        )
-        tests = () if found is None else found.tests
-        return frozenset(one.test for one in tests if not one.decidable)
-
 
 def _tolerances(cases: Iterable[Case]) -> dict[str, tuple[Tolerance, ...]]:
     return {

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
-from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
-from ..judge.ab import referred
 from ..judge.calls import accepted
 from ..judge.calls import judge_calls
 from ..judge.calls import settle_together
@@ -18,19 +15,13 @@ from ..judge.calls import suite_context_of
 from ..judge.context import SuiteContext
 from ..judge.speedup import judge_comparison
 from ..judge.verdict import ALONE
-from ..model.ab import ReferenceResult
 from ..model.baseline import Entry
-from ..model.baseline import Origin
-from ..model.environment import Hardware
-from ..model.finding import Finding
 from ..model.run import Ending
 from ..model.run import StepCall
 from ..model.run import TestResult
 from ..model.verdict import Outcome
 from ..model.verdict import TestVerdict
 from ..settings import Settings
-from .request import Planned
-from .request import Project
 from .screening import Case
 from .screening import JudgeCall
 from .screening import runs_of
@@ -63,8 +54,6 @@ class Judge:
         self._occasion = occasion
         self._decided: dict[str, SuiteContext] = {}
         self.suite_context = ALONE
-        self.reference_results: dict[str, ReferenceResult] = {}
-        """Results of other code for the calls with times that their baselines do not pass."""
 
     def look(self, cases: Mapping[str, Case], tests: int = 1) -> None:
         """Derive the suite context from *cases*; at least *tests* share the risk."""
@@ -103,8 +92,7 @@ class Judge:
     ) -> TestVerdict:
         key = calls[-1].measurement.test
         entry = self._entries.get(key)
-        judged = judge_calls(calls, entry, suite_context, self._settings.tolerance)
-        return referred(judged, self.reference_results.get(key))
+        return judge_calls(calls, entry, suite_context, self._settings.tolerance)
 
 
 def verdicts_of(
@@ -170,40 +158,3 @@ def unjudged(result: TestResult) -> dict[str, TestVerdict]:
         return {}
     verdict = TestVerdict(test=result.test, verdicts=(), remarks=(result.text,))
     return {result.test: verdict}
-
-
-# The interface of the reference check: other code settles times that did not pass.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
-    """A call with a time that did not pass the screen, and its baseline."""
-
-    call: str
-    planned: Planned
-    entry: Entry | None
-
-
-class ReferenceCheck(Protocol):
-    """Settles candidates by code that is not the present one."""
-
-    def origin(self) -> Origin | None:
-        """Name the present code; ``None`` if no version control knows it."""
-
-    def settle(
-        self,
-        candidates: Sequence[Candidate],
-        project: Project,
-        hardware: Hardware,
-        announce: Callable[[str], None],
-    ) -> Mapping[str, ReferenceResult]:
-        """Return what came of each call, if a reference was named."""
-
-    def with_changes(
-        self,
-        findings: Sequence[Finding],
-        call: str,
-        entry: Entry | None,
-        hardware: Hardware,
-    ) -> tuple[Finding, ...]:
-        """Say of each of *findings* whether its line changed since *entry* was recorded."""

@@ -212,8 +212,6 @@ OPTIONS = [
     ("gpuperf_missing_baseline", "error", "expected one of warn, fail, every-metric"),
     ("gpuperf_isolation", "class", "expected one of test, module"),
     ("gpuperf_lock", "none", "expected one of timed, all"),
-    ("gpuperf_ref", "", "expected a branch, a tag, a commit"),
-    ("gpuperf_ref", "--output=x", "expected a branch, a tag, a commit"),
 ]
 
 

@@ -892,7 +892,6 @@ def test_ci_is_told_how_a_job_may_refresh(command: str, here: Desk) -> None:
     [
         "--gpuperf-inline --gpuperf-update=all",
         "--gpuperf-inline --gpuperf-prune",
-        "--gpuperf-ref=main --gpuperf-update=all",
         "--gpuperf-prune -k test_a",
         "-p xdist.plugin -n1 --gpuperf-inline",
     ],
@@ -959,12 +958,10 @@ def commit(desk: Desk) -> None:
 @pytest.mark.parametrize(
     "place", ["the terminal", "the summary of the job", "the page"]
 )
-def test_what_other_code_decided_is_compared_again(
-    place: str, repository: Desk
-) -> None:
+def test_a_time_that_failed_is_compared_again(place: str, repository: Desk) -> None:
     repository.play({"test_a": {"step_ms": 11.0}})
     said = repository.type(
-        "pytest --gpuperf --gpuperf-ref=main",
+        "pytest --gpuperf",
         **GITHUB,
         GITHUB_STEP_SUMMARY="summary.md",
     )
@@ -980,14 +977,15 @@ def test_what_other_code_decided_is_compared_again(
     assert "slower" in again.words
 
 
-def test_what_other_code_decided_is_compared_again_from_a_folder(
+def test_a_time_that_failed_is_compared_again_from_a_folder(
     repository: Desk,
 ) -> None:
     repository.write("perf/README", "in both versions")
-    commit(repository)
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--amend", "--no-edit")
     repository.play({"test_a": {"step_ms": 11.0}})
     away = replace(repository, place="perf")
-    said = away.type(f"pytest ../{FILE} --gpuperf --gpuperf-ref=main", **GITHUB)
+    said = away.type(f"pytest ../{FILE} --gpuperf", **GITHUB)
 
     again = away.type(said.command("again"))
 
@@ -1018,28 +1016,12 @@ def test_a_time_that_nobody_judged_is_decided_by_the_command_named(
     undecided = repository.type("pytest --gpuperf")
     assert undecided.status == 0
     assert "undecided: the time of 1 test" in undecided.words
-    [command] = re.findall(r"code again: (pytest --gpuperf .*)", undecided.text)
+    [command] = re.findall(r"code again: (gpuperf ab .*)", undecided.text)
 
     decided = repository.type(command)
 
     assert decided.status == 1
-    assert "SLOWER" in decided.words
-    assert "undecided: the time" not in decided.words
-
-
-def test_a_baseline_of_no_commit_says_how_one_is_named(repository: Desk) -> None:
-    entries = json.loads(repository.read("baselines/scripted.json"))
-    for entry in entries["tests"].values():
-        entry["anchor"]["step_ms"] = 9.99  # which no commit has
-    repository.write("baselines/scripted.json", json.dumps(entries))
-    repository.play({"test_a": {"step_ms": 11.0}})
-    said = repository.type("pytest --gpuperf --gpuperf-ref=baseline")
-    [option] = set(re.findall(r"(--gpuperf-ref)=REF", said.words))
-
-    again = repository.type(f"pytest --gpuperf {option}=main")
-
-    assert f"{option}=REF" not in again.words
-    assert "A/B against main" in again.words
+    assert "slower" in decided.words
 
 
 def test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline(
@@ -1154,7 +1136,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("judge/stored_times.py", "gpuperf refresh"): (
         "test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline"
     ),
-    ("judge/stored_times.py", "--gpuperf-ref"): (
+    ("judge/stored_times.py", "gpuperf ab"): (
         "test_a_time_that_nobody_judged_is_decided_by_the_command_named"
     ),
     ("cli/accept.py", "gpuperf accept"): "test_ci_is_told_how_a_job_may_refresh",
@@ -1197,7 +1179,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("cli/refresh.py", "--gpuperf-update"): PASSED,
     ("cli/compare_options.py", "--gpuperf-device"): PASSED,
     ("compare_commits/side_server.py", "--gpuperf-device"): PASSED,
-    ("compare_commits/reference.py", "--gpuperf-device"): PASSED,
     (
         "report/screen/checkup.py",
         "--gpuperf-update",
@@ -1230,9 +1211,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("compare_commits/checkout.py", "git -C {} fetch"): MACHINE,
     ("compare_commits/sides.py", "gpuperf ab"): DESCRIBED,
     ("compare_commits/side_process.py", "pip install -e"): MACHINE,
-    ("compare_commits/reference.py", "--gpuperf-ref"): (
-        "test_a_baseline_of_no_commit_says_how_one_is_named"
-    ),
     ("runner/git.py", "gpuperf ab"): (
         "test_a_comparison_without_a_branch_says_how_a_commit_is_named"
     ),
@@ -1255,9 +1233,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("model/budget.py", "--gpuperf-seconds"): DESCRIBED,
     ("worker/measurer.py", "--gpuperf-device"): MACHINE,
     ("worker/measurer.py", "pytest --gpuperf"): MACHINE,
-    ("plugin/options.py", "--gpuperf-ref"): DESCRIBED,
     ("plugin/options.py", "--gpuperf-update"): DESCRIBED,
-    ("plugin/options.py", "gpuperf doctor"): DESCRIBED,
     ("runner/request.py", "--gpuperf-device"): (
         "test_what_a_red_run_says_to_accept_makes_the_gate_green"
     ),
@@ -1268,13 +1244,10 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_what_a_look_says_to_accept_is_accepted"
     ),
     ("report/screen/checkup.py", "--device=cpu"): MACHINE,
-    ("report/command.py", "--gpuperf-ref"): (
-        "test_a_time_that_nobody_judged_is_decided_by_the_command_named"
-    ),
     ("measure/phases.py", "--gpuperf-seconds"): MACHINE,
     ("measure/profile.py", "--gpuperf-seconds"): MACHINE,
     ("report/command.py", "--gpuperf-device"): (
-        "test_what_other_code_decided_is_compared_again"
+        "test_a_time_that_failed_is_compared_again"
     ),
     ("report/command.py", "--device={}"): (
         "test_what_was_measured_too_seldom_says_how_it_is_measured"
@@ -1291,9 +1264,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_an_option_that_is_to_be_left_out_was_the_reason"
     ),
     ("plugin/parse_settings.py", "--gpuperf-prune"): (
-        "test_an_option_that_is_to_be_left_out_was_the_reason"
-    ),
-    ("plugin/parse_settings.py", "--gpuperf-ref"): (
         "test_an_option_that_is_to_be_left_out_was_the_reason"
     ),
     (
@@ -1320,13 +1290,10 @@ BUILT: Final = {
     "again_command": (
         "test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more"
     ),
-    "ab_command": "test_what_other_code_decided_is_compared_again",
+    "ab_command": "test_a_time_that_failed_is_compared_again",
     "accept_command": "test_what_the_comment_says_to_accept_of_one_stores_it_alone",
     "prune_command": "test_what_is_stored_and_was_not_measured_says_how_it_is_removed",
     "measure_command": "test_what_was_measured_too_seldom_says_how_it_is_measured",
-    "referred_command": (
-        "test_a_time_that_nobody_judged_is_decided_by_the_command_named"
-    ),
     "refresh_command": "test_what_a_red_run_says_to_accept_makes_the_gate_green",
 }
 """By the function that makes it: the case that types such a command."""
@@ -1359,6 +1326,7 @@ def printable() -> set[tuple[str, str]]:
     return {
         (path.relative_to(PACKAGE).as_posix(), token)
         for path in PACKAGE.rglob("*.py")
+        if path.name != "retired.py"  # each of its sentences has a test
         for text in texts_of(path)
         for token in TOKEN.findall(text)
     }

@@ -17,7 +17,6 @@ from pytest_gpuperf.plugin.options import Option
 from pytest_gpuperf.plugin.options import settings_from
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
-from pytest_gpuperf.settings import Referred
 from pytest_gpuperf.settings import Settings
 from pytest_gpuperf.settings import SharedUse
 
@@ -40,7 +39,6 @@ VALUES = {
         "tolerance",
     ),
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
-    "gpuperf_ref": ("main", "main", "reference"),
     "gpuperf_lock": ("all", SharedUse.ALL, "shared_use"),
     "gpuperf_lock_seconds": ("7.5", 7.5, "lock_seconds"),
     "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
@@ -71,7 +69,6 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-device",
         "--gpuperf-update",
         "--gpuperf-accept-drift",
-        "--gpuperf-ref",
         "--gpuperf-explain",
         "--gpuperf-strict",
         "--gpuperf-seconds",
@@ -98,7 +95,7 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
     ]
 
 
-def test_the_help_of_pytest_lists_eight_options_in_fewer_than_45_lines(
+def test_the_help_of_pytest_lists_seven_options_in_fewer_than_45_lines(
     pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
@@ -111,7 +108,7 @@ def test_the_help_of_pytest_lists_eight_options_in_fewer_than_45_lines(
     assert re.findall(r"^  (--gpuperf\S*)", group, re.MULTILINE) == [
         option.flag + shown_value(option) for option in usual
     ]
-    assert len(usual) == 8
+    assert len(usual) == 7
     assert len(group.splitlines()) < 45
 
 
@@ -149,37 +146,8 @@ def test_defaults(project: ScriptedProject, monkeypatch: pytest.MonkeyPatch) -> 
         isolation=Isolation.TEST,
         baselines=project.path / "baselines",
         artefacts=project.path / ".gpuperf",
-        reference="baseline",
-        referred=Referred.UNDECIDABLE,
         today="2027-01-15",
     )
-
-
-@pytest.mark.parametrize(
-    ("ci", "arguments", "reference", "referred"),
-    [
-        ("1", (), "baseline", Referred.UNDECIDED),
-        ("1", ("--gpuperf-ref=auto",), "baseline", Referred.UNDECIDED),
-        ("", ("--gpuperf-ref=auto",), "baseline", Referred.UNDECIDABLE),
-        ("1", ("--gpuperf-ref=baseline",), "baseline", Referred.NOT_PASSED),
-        ("", ("--gpuperf-ref=main",), "main", Referred.NOT_PASSED),
-        ("1", ("--gpuperf-ref=none",), None, Referred.NOT_PASSED),
-        ("", ("--gpuperf-update=all",), None, Referred.NOT_PASSED),
-        ("1", ("--gpuperf-inline",), None, Referred.NOT_PASSED),
-    ],
-)
-def test_other_code_settles_what_the_option_and_ci_say(
-    project: ScriptedProject,
-    ci: str,
-    arguments: tuple[str, ...],
-    reference: str | None,
-    referred: Referred,
-) -> None:
-    config = project.pytester.parseconfig(*arguments)
-
-    found = settings_from(config, {"CI": ci})
-
-    assert (found.reference, found.referred) == (reference, referred)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -238,7 +206,6 @@ def test_every_setting_comes_from_an_option_or_is_derived() -> None:
         "artefacts",
         "launch",
         "prune",
-        "referred",
         "repeated",
         "script",
         "stored_on",

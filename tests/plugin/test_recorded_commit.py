@@ -11,25 +11,20 @@ from builders import a_finding
 from builders import a_location
 from builders import an_entry
 from git_project import GitProject
+from scripted_project import ON
 
-from pytest_gpuperf.compare_commits.reference import GitReferenceCheck
-from pytest_gpuperf.compare_commits.reference import Reference
-from pytest_gpuperf.compare_commits.reference import recording_of
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.runner.git import Repository
-from pytest_gpuperf.settings import Isolation
-from pytest_gpuperf.settings import MissingBaseline
-from pytest_gpuperf.settings import Settings
+from pytest_gpuperf.runner.recorded_code import RecordedCode
 
 
-FILE = "baselines/[a] b.json"
-STORED = ", which stored its baseline"
 HARDWARE = Hardware(kind=DeviceKind.SCRIPTED, name="gpu")
-WAY_OUT = "commit it with the code it is of, or name a commit: --gpuperf-ref=REF"
+FOLDER = "[a] b"
+FILE = f"{FOLDER}/{HARDWARE.key}.json"
 
 
 @pytest.fixture
@@ -44,23 +39,20 @@ def store(project: GitProject, **tests: int) -> str:
     return project.git("rev-parse", "HEAD")
 
 
-def recording(
-    project: GitProject, test: str, origin: Origin | None = None
-) -> Reference:
-    repository = Repository.containing(project.path)
-    entry = an_entry(None, origin=origin)
-    return recording_of(repository, FILE, test, entry)
+def recorded(project: GitProject, root: str = "") -> RecordedCode:
+    path = project.path
+    return RecordedCode(path / root, path / FOLDER, HARDWARE)
+
+
+def commit_of(project: GitProject, test: str, origin: Origin | None = None) -> str:
+    return recorded(project).commit_of(test, an_entry(None, origin=origin))
 
 
 def test_it_is_the_one_that_the_baseline_names(project: GitProject) -> None:
     commit = project.git("rev-parse", "HEAD")
     store(project, a=1)
 
-    found = recording(project, "a", Origin(commit=commit))
-
-    assert found == Reference(
-        commit=commit, words=", where its baseline was recorded", recorded=True
-    )
+    assert commit_of(project, "a", Origin(commit=commit)) == commit
 
 
 def test_else_the_one_since_which_the_file_says_so(project: GitProject) -> None:
@@ -69,26 +61,15 @@ def test_else_the_one_since_which_the_file_says_so(project: GitProject) -> None:
     third = store(project, a=2, b=2)
     store(project, a=2, b=2, c=1)
 
-    assert recording(project, "a") == Reference(
-        commit=second, words=STORED, recorded=True
-    )
-    assert recording(project, "b") == Reference(
-        commit=third, words=STORED, recorded=True
-    )
+    assert commit_of(project, "a") == second
+    assert commit_of(project, "b") == third
 
 
 def test_a_commit_with_changes_on_top_has_not_its_code(project: GitProject) -> None:
     origin = Origin(commit=project.git("rev-parse", "HEAD"), dirty=True)
     stored = store(project, a=1)
 
-    found = recording(project, "a", origin)
-
-    assert found == Reference(
-        commit=stored,
-        words=f"{STORED}, recorded from uncommitted changes on top of "
-        f"{origin.commit[:7]}",
-        recorded=True,
-    )
+    assert commit_of(project, "a", origin) == stored
 
 
 def test_a_branch_that_was_squashed_leaves_the_commit_that_stored_it(
@@ -96,43 +77,26 @@ def test_a_branch_that_was_squashed_leaves_the_commit_that_stored_it(
 ) -> None:
     stored = store(project, a=1)
 
-    found = recording(project, "a", Origin(commit="f" * 40))
-
-    assert found == Reference(commit=stored, words=STORED, recorded=True)
+    assert commit_of(project, "a", Origin(commit="f" * 40)) == stored
 
 
-def test_without_a_baseline_there_is_none(project: GitProject) -> None:
-    repository = Repository.containing(project.path)
-
-    found = recording_of(repository, FILE, "a", None)
-
-    assert found == Reference(why="it has no baseline, so no commit recorded one")
-
-
-@pytest.mark.parametrize(
-    ("origin", "why"),
-    [
-        (None, "its baseline names no commit, and is in none"),
-        (
-            Origin(commit="f" * 40),
-            "its baseline was recorded at fffffff, which is not here, and is in no commit",
-        ),
-        (
-            Origin(commit="f" * 40, dirty=True),
-            (
-                "its baseline was recorded from uncommitted changes on top of fffffff, and "
-                "is in no commit"
-            ),
-        ),
-    ],
-)
-def test_nor_is_there_one_of_a_file_that_is_not_committed(
-    project: GitProject, origin: Origin | None, why: str
+def test_without_a_baseline_or_a_repository_there_is_none(
+    project: GitProject, tmp_path: Path
 ) -> None:
+    commit = store(project, a=1)
+    entry = an_entry(None, origin=Origin(commit=commit))
+    elsewhere = RecordedCode(tmp_path, tmp_path / FOLDER, HARDWARE)
+
+    assert recorded(project).commit_of("a", None) == ""
+    assert elsewhere.commit_of("a", entry) == ""
+    assert elsewhere.origin() is None
+
+
+def test_nor_is_there_one_of_a_file_that_is_not_committed(project: GitProject) -> None:
     store(project, a=1)
     project.write(FILE, json.dumps({"tests": {"a": 2}}))
 
-    assert recording(project, "a", origin) == Reference(why=f"{why}: {WAY_OUT}")
+    assert commit_of(project, "a") == ""
 
 
 def test_what_was_no_baseline_file_is_passed_over(project: GitProject) -> None:
@@ -140,38 +104,40 @@ def test_what_was_no_baseline_file_is_passed_over(project: GitProject) -> None:
     project.commit()
     stored = store(project, a=1)
 
-    assert recording(project, "a") == Reference(
-        commit=stored, words=STORED, recorded=True
-    )
+    assert commit_of(project, "a") == stored
 
 
-@pytest.mark.parametrize(
-    ("origin", "why"),
-    [
-        (None, "the commit that stored its baseline is not here"),
-        (
-            Origin(commit="f" * 40),
-            "its baseline was recorded at fffffff, which is not here",
-        ),
-    ],
-)
-def test_a_shallow_clone_is_told_how_to_be_deepened(
-    project: GitProject, tmp_path: Path, origin: Origin | None, why: str
+def test_a_shallow_clone_does_not_know_what_stored_it(
+    project: GitProject, tmp_path: Path
 ) -> None:
     store(project, a=1)
     project.commit()
-    project.git(
-        "clone", "--quiet", "--depth=1", project.path.as_uri(), str(tmp_path / "clone")
-    )
-    repository = Repository.containing(tmp_path / "clone")
-    entry = an_entry(None, origin=origin)
+    clone = tmp_path / "clone"
+    project.git("clone", "--quiet", "--depth=1", project.path.as_uri(), str(clone))
 
-    found = recording_of(repository, FILE, "a", entry)
+    found = RecordedCode(clone, clone / FOLDER, HARDWARE).commit_of("a", an_entry(None))
 
-    assert found == Reference(
-        why=f"{why}; this clone is shallow and its history is cut off: fetch the rest "
-        "with `git fetch --unshallow`, or some with `git fetch --deepen=100`"
-    )
+    assert found == ""
+
+
+def test_a_refresh_records_the_commit(
+    pytester: pytest.Pytester, project: GitProject
+) -> None:
+    project.write(".gitignore", "__pycache__\n.pytest_cache\n.gpuperf\n")
+    project.commit()
+    commit = project.git("rev-parse", "HEAD")
+    file = project.path / "baselines/scripted.json"
+
+    pytester.runpytest_inprocess(*ON, "--gpuperf-update=missing")
+    clean = file.read_text(encoding="utf-8")
+    file.unlink()
+    project.write("new.py", "")
+    pytester.runpytest_inprocess(*ON, "--gpuperf-update=missing")
+    dirty = file.read_text(encoding="utf-8")
+
+    assert f'      "commit": "{commit}",\n' in clean
+    assert '"dirty"' not in clean
+    assert f'      "commit": "{commit}",\n      "dirty": true,\n' in dirty
 
 
 @pytest.mark.parametrize(
@@ -193,7 +159,7 @@ def test_a_tree_is_dirty_where_code_is_not_committed(
 
     repository = Repository.containing(project.path)
 
-    assert repository.is_dirty(but=Path(repository.top, "baselines")) is dirty
+    assert repository.is_dirty(but=Path(repository.top, FOLDER)) is dirty
 
 
 # Which lines are not as they were at a commit.
@@ -250,29 +216,13 @@ def test_a_slow_line_says_since_which_commit_it_is_another(project: GitProject) 
     origin = Origin(commit=project.git("rev-parse", "HEAD"))
     project.write("pkg/train.py", "one\n2\n")
     entry = an_entry(None, origin=origin)
-    reference_check = GitReferenceCheck(
-        project.path / "pkg", settings(project.path), ()
-    )
+    code = recorded(project, "pkg")
     slow = [slow_line(number) for number in (1, 2)]
 
-    found = reference_check.with_changes(slow, "t", entry, HARDWARE)
+    found = code.with_changes(slow, "t", entry)
 
     assert [f.changed_since for f in found] == ["", commit]
-    assert reference_check.with_changes(slow, "t", None, HARDWARE) == tuple(slow)
-
-
-def settings(folder: Path) -> Settings:
-    return Settings(
-        device=DeviceKind.SCRIPTED,
-        update=None,
-        seconds=60.0,
-        inline=False,
-        strict=False,
-        missing_baseline=MissingBaseline.WARN,
-        isolation=Isolation.TEST,
-        baselines=folder / "baselines",
-        artefacts=folder / ".gpuperf",
-    )
+    assert code.with_changes(slow, "t", None) == tuple(slow)
 
 
 def slow_line(number: int) -> Finding:
@@ -291,14 +241,12 @@ def test_a_changed_line_with_little_memory_explains_no_peak(
     project.write("pkg/train.py", "one\n2\n3\n")
     project.git("add", "pkg")
     entry = an_entry(None, origin=origin)
-    reference_check = GitReferenceCheck(
-        project.path / "pkg", settings(project.path), ()
-    )
+    code = recorded(project, "pkg")
     held = [
         replace(slow_line(line), kind=FindingKind.MEMORY, held_bytes=held_bytes)
         for line, held_bytes in ((1, 1000), (2, 49), (3, 51))
     ]
 
-    found = reference_check.with_changes(held, "t", entry, HARDWARE)
+    found = code.with_changes(held, "t", entry)
 
     assert [bool(f.changed_since) for f in found] == [True, False, True]

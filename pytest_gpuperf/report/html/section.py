@@ -49,10 +49,9 @@ from .samples import strips_of
 
 
 def _again(verdict: TestVerdict, test: str, hardware: Hardware | None) -> str:
-    """Return how to compare with other code once more, if that was done."""
-    settled = [v.settlement for v in verdict.verdicts if v.settlement]
-    commits = [s.commit for s in settled if s.time is not None]
-    return ab_command(commits[0], at_root(hardware), test) if commits else ""
+    """Return how to compare with the baseline's code, if that is known."""
+    commit = verdict.recorded
+    return ab_command(commit, at_root(hardware), [test]) if commit else ""
 
 
 def _accept(verdict: TestVerdict, contents: Contents) -> str:

@@ -22,8 +22,9 @@ from ...model.units import counted
 from ...model.verdict import Outcome
 from ...model.verdict import SuiteVerdict
 from ...model.verdict import TestVerdict
+from ...model.verdict import Verdict
 from ..command import Invocation
-from ..command import referred_command
+from ..command import ab_command
 from ..command import refresh_command
 from ..headline import PEOPLE
 from ..numbers import join_fitting
@@ -225,39 +226,29 @@ MOST_TYPED: Final = 3
 def undecided_lines(
     verdicts: Sequence[TestVerdict], invocation: Invocation, *, is_strict: bool
 ) -> Iterator[Line]:
-    """Count the tests with a time that nobody judged, and say what would.
+    """Count the tests with a time that nobody judged, and say what would."""
+    by_commit: dict[str, list[str]] = {}
+    for test in verdicts:
+        if any(_is_open(verdict) for verdict in test.verdicts):
+            by_commit.setdefault(test.recorded, []).append(test.test)
+    for commit, tests in by_commit.items():
+        named = tests if len(tests) <= MOST_TYPED else ()
+        yield Line(
+            text=(
+                f"gpuperf: undecided: the time of {counted(len(tests), 'test')}; to decide "
+                "it, measure the baseline's code again: "
+                f"{ab_command(commit, invocation, named)}"
+            ),
+            role=LineRole.BAD if is_strict else LineRole.WARN,
+        )
 
-    What an A/B left open is counted, too; it needs a quieter machine. A test that could
-    not be compared has its reason in its row: the same command would find the same.
-    """
-    open_ones = {
-        test.test: verdict
-        for test in verdicts
-        for verdict in test.verdicts
-        if verdict.metric == STEP_MS.name
+
+def _is_open(verdict: Verdict) -> bool:
+    return (
+        verdict.metric == STEP_MS.name
         and verdict.outcome is Outcome.INCONCLUSIVE
         and verdict.baseline is not None
-    }
-    asked = [t for t, v in open_ones.items() if v.settlement and v.settlement.time]
-    rest = [test for test, verdict in open_ones.items() if verdict.settlement is None]
-    role = LineRole.BAD if is_strict else LineRole.WARN
-    if rest:
-        named = rest if len(rest) <= MOST_TYPED else ()
-        yield Line(
-            text=(
-                f"gpuperf: undecided: the time of {counted(len(rest), 'test')}; to decide it, "
-                f"measure the baseline's code again: {referred_command(invocation, named)}"
-            ),
-            role=role,
-        )
-    if asked:
-        yield Line(
-            text=(
-                f"gpuperf: undecided: the time of {counted(len(asked), 'test')}, even by A/B: "
-                "this machine is too noisy for the tolerance"
-            ),
-            role=role,
-        )
+    )
 
 
 def evidence_line(verdicts: Sequence[TestVerdict]) -> Iterator[Line]:

@@ -9,6 +9,7 @@ from typing import Final
 
 from ...model.baseline import Refresh
 from ...model.metrics import OPS
+from ...model.metrics import STEP_MS
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
@@ -105,7 +106,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         *_budget_lines(failing, source),
         *_strict_lines(failing, strict=strict),
         *_needed_lines(failing, needed=baseline_needed),
-        *_again_lines(failing, nodeid, invocation),
+        *_again_lines(verdict, failing, nodeid, invocation),
         *_accept_lines(failing, nodeid, invocation),
     )
     # Causes get what is left: there may be any number of them, and the commands must
@@ -217,13 +218,15 @@ def _call_lines(verdict: TestVerdict, nodeid: str) -> tuple[str, ...]:
 
 
 def _again_lines(
-    failing: Sequence[Verdict], nodeid: str, invocation: Invocation
+    verdict: TestVerdict,
+    failing: Sequence[Verdict],
+    nodeid: str,
+    invocation: Invocation,
 ) -> tuple[str, ...]:
-    """Name the command that compares with other code again, if that decided."""
-    settled = [v.settlement for v in failing if v.settlement and v.settlement.time]
-    if not settled:
+    """Name the command that compares with the baseline's code, if the time failed."""
+    if not verdict.recorded or STEP_MS.name not in {v.metric for v in failing}:
         return ()
-    return uncut("again", ab_command(settled[0].commit, invocation, nodeid))
+    return uncut("again", ab_command(verdict.recorded, invocation, [nodeid]))
 
 
 def _budget_lines(failing: Sequence[Verdict], source: str | None) -> Iterator[str]:

@@ -176,8 +176,7 @@ def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, 
         f"{title(v.metric)}: {v.because}"
         # A limit that somebody asked for comes before what a baseline would have said.
         for v in sorted(verdict.verdicts, key=lambda v: not v.unjudged_budget)
-        if v.outcome is verdict.outcome
-        and (v.outcome in EXPLAINED_OUTCOMES or v.settlement is not None)
+        if v.outcome is verdict.outcome and v.outcome in EXPLAINED_OUTCOMES
         if not (failures_above and v.outcome.fails)
     ]
     ungated = _metrics(verdict, Outcome.NO_BASELINE)

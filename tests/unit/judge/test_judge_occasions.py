@@ -127,7 +127,7 @@ def test_where_no_shift_is_assumed_one_occasion_is_enough(kind: DeviceKind) -> N
             (
                 "95 % range +9.4 % to +10.6 %, which may be the machine's: the stored "
                 "runs are of one occasion, and from one to another it may move by 15.9 %; "
-                "--gpuperf-ref=baseline compares now, `gpuperf refresh --occasions 4` at that "
+                "`gpuperf ab` compares now, `gpuperf refresh --occasions 4` at that "
                 "code for later runs; this machine can only detect slowdowns above "
                 "17.4 %"
             ),
@@ -138,7 +138,7 @@ def test_where_no_shift_is_assumed_one_occasion_is_enough(kind: DeviceKind) -> N
             (
                 "95 % range +1.9 % to +8.2 %, which may be the machine's: the stored "
                 "runs are of 3 occasions, and from one to another it may move by 13.3 %; "
-                "--gpuperf-ref=baseline compares now; this machine can only detect "
+                "`gpuperf ab` compares now; this machine can only detect "
                 "slowdowns above 16.7 %"
             ),
         ),
@@ -241,7 +241,7 @@ def test_what_a_faster_day_may_hide_says_so_and_what_would_tell() -> None:
     assert judged(on_days(0.0), runs(1.001, 1)).because == (
         "95 % range -0.5 % to +0.7 %, not slower than 3 % if this machine is as fast "
         "today: the stored runs are of one occasion, and a slowdown of 7.3 % may hide "
-        "behind another; --gpuperf-ref=baseline compares now, `gpuperf refresh "
+        "behind another; `gpuperf ab` compares now, `gpuperf refresh "
         "--occasions 2` at that code for later runs; this machine can only detect "
         "slowdowns above 17.4 %"
     )

@@ -30,10 +30,10 @@ def test_an_error_that_ends_with_another_one_has_the_id_of_that(
     kind: type[GpuperfError],
 ) -> None:
     cause = UsageError("git knows no such commit", ErrorId.GP702)
-    error = kind(f"--gpuperf-ref=x: {cause}", ErrorId.GP101)
+    error = kind(f"--gpuperf-seed=x: {cause}", ErrorId.GP101)
 
     assert error.error_id is ErrorId.GP702
-    assert str(error) == "--gpuperf-ref=x: git knows no such commit [GP702]"
+    assert str(error) == "--gpuperf-seed=x: git knows no such commit [GP702]"
 
 
 @pytest.mark.parametrize("end", ["t.py::test_a[GP101]", "x [GP999]", "x [GP101] y"])

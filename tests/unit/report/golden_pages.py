@@ -18,7 +18,6 @@ from zlib import decompress
 
 from builders import MIB
 from builders import USUAL
-from builders import a_comparison
 from builders import a_finding
 from builders import a_location
 from builders import a_missed_budget
@@ -40,8 +39,6 @@ from pages import PEAK
 from pages import contents
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.measurement import Samples
@@ -213,15 +210,10 @@ def outlined(text: str) -> str:
 
 def page() -> str:
     """One test that failed with all that can be known of it, and one that passed."""
-    settled = replace(
-        BAD.verdicts[0],
-        settlement=ReferenceResult(
-            reference="main", commit="4d2a4d2", time=a_comparison(Answer.SLOWER, 1.2)
-        ),
-    )
     bad = replace(
         BAD,
-        verdicts=(settled, *BAD.verdicts[1:], a_verdict("busy_pct", now=71.0)),
+        recorded="4d2a4d2",
+        verdicts=(*BAD.verdicts, a_verdict("busy_pct", now=71.0)),
         findings=(ITEM, replace(PEAK, course=COURSE)),
         diagnosis=DIAGNOSIS,
         rates={"samples_per_s": 74_240.4},

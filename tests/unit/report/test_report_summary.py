@@ -9,7 +9,6 @@ from builders import CPU
 from builders import a_test
 from builders import a_verdict
 
-from pytest_gpuperf.model.ab import ReferenceResult
 from pytest_gpuperf.model.baseline import BaselineChange
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.model.metric import Metric
@@ -386,21 +385,18 @@ def test_what_all_tests_share_is_said_in_one_line() -> None:
 UNDECIDED_TIME = verdict("step_ms", Outcome.INCONCLUSIVE, 0.0318, 0.0312)
 
 
-@pytest.mark.parametrize(
-    ("settlement", "said"),
-    [
-        (None, "to decide it, measure the baseline's code again: pytest --gpuperf"),
-        (ReferenceResult(why="its baseline is in no commit"), ""),
-    ],
-    ids=["not tried", "not possible"],
-)
-def test_a_command_that_decides_a_time_is_printed_if_it_was_not_tried(
-    settlement: ReferenceResult | None, said: str
-) -> None:
-    judged = replace(UNDECIDED_TIME, settlement=settlement)
-    noisy = a_test(judged, test="test_it.py::test_noisy")
+def test_a_command_that_decides_a_time_names_the_commit_of_its_baseline() -> None:
+    tests = [
+        a_test(
+            UNDECIDED_TIME, test=f"test_it.py::test_{commit or 'lost'}", recorded=commit
+        )
+        for commit in ("abc1234", "")
+    ]
 
-    lines = tuple(undecided_lines([noisy], DEFAULT_INVOCATION, is_strict=False))
+    lines = tuple(undecided_lines(tests, DEFAULT_INVOCATION, is_strict=False))
 
-    assert said in text_of(lines)
-    assert bool(said) is bool(lines)
+    said = "gpuperf: undecided: the time of 1 test; to decide it, measure the baseline's code again: gpuperf ab"
+    assert [line.text for line in lines] == [
+        f"{said} abc1234 -- test_it.py::test_abc1234",
+        f"{said} COMMIT -- test_it.py::test_lost",
+    ]
