@@ -28,6 +28,9 @@ from ..visible import shows_colours
 USAGE_ERROR: Final = 4
 """Exit code of pytest for the same."""
 
+REFUSED: Final = {"ab": 125}
+"""Exit codes of commands that are another one: ``git bisect run`` takes 4 for a bad commit."""
+
 
 RANK_LAUNCHERS: Final = frozenset(
     {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
@@ -51,7 +54,6 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     },
     "More": {
         "show": "show the stored baselines",
-        "bisect": "find the commit, or the release of a package, that made a test worse",
         "merge": "join the results of several machines into one verdict",
         "export": "write what was measured last in the format of another program",
         "help": "explain a command, or all options and ini keys: gpuperf help options",
@@ -116,7 +118,7 @@ def _run(argv: Sequence[str]) -> int:
         return command.run(arguments, rest)
     except GpuperfError as error:
         sys.stderr.write(f"gpuperf: {error}\n")
-        return USAGE_ERROR
+        return REFUSED.get(argv[0] if argv else "", USAGE_ERROR)
 
 
 def _seen(stream: TextIO) -> TextIO:

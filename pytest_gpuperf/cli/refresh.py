@@ -19,26 +19,19 @@ from ..baselines.refresh import changes
 from ..model.baseline import LEAST_GAP
 from ..model.baseline import Baselines
 from ..model.baseline import Refresh
-from ..report.command import Invocation
 from ..report.json.acceptance import acceptance_document
 from ..report.json.acceptance import stored_file
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..sharing.processes import interrupts_left_to_child
 from ..sharing.processes import shell_code
-from ..visible import printed
 from .compare_options import add_device_argument
-from .compare_options import announce
 from .compare_options import device_options
-from .compare_options import pytest_arguments
 from .files import ask_project
 from .files import count
 from .files import read_document
 from .json_option import STANDARD_ERROR
 from .json_option import add_json_argument
 from .json_option import print_json
-from .refresh_since import Proof
-from .refresh_since import argument_of
-from .refresh_since import prove
 
 
 REST: Final = "[pytest arguments...]"
@@ -70,13 +63,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_device_argument(parser)
     parser.add_argument(
-        "--since",
-        metavar="LOCK",
-        help="store the tests that are the same or better in all that is compared with "
-        "the packages of this requirements file or uv.lock (or with a commit), and list "
-        "the others",
-    )
-    parser.add_argument(
         "--occasions",
         type=count,
         metavar="N",
@@ -101,11 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Run pytest, once an occasion, and return its exit code as a shell would give it."""
     if not arguments.json:
-        return _refreshed(arguments, rest, [])
+        return _refreshed(arguments, rest)
     folder = Path(os.path.relpath(ask_project(rest).baselines))
-    old, proofs = _stored(folder), list[Proof]()
+    old = _stored(folder)
     with redirect_stdout(sys.stderr):
-        status = _refreshed(arguments, rest, proofs)
+        status = _refreshed(arguments, rest)
     files = [
         stored_file(
             file,
@@ -114,8 +100,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         )
         for file, new in _stored(folder).items()
     ]
-    others = {test: why for proof in proofs for test, why in proof.others.items()}
-    print_json({**acceptance_document(status, files), "not_proven": others})
+    print_json(acceptance_document(status, files))
     return status
 
 
@@ -123,12 +108,8 @@ def _stored(folder: Path) -> dict[Path, Baselines]:
     return {file: read_document(file) for file in sorted(folder.glob("*.json"))}
 
 
-def _refreshed(
-    arguments: argparse.Namespace, rest: Sequence[str], proofs: list[Proof]
-) -> int:
-    """Do it, and keep what was proven. What an occasion has stored stays."""
-    if arguments.since is not None:
-        return _by_evidence(arguments, rest, proofs)
+def _refreshed(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
+    """Do it. What an occasion has stored stays."""
     if arguments.occasions is None:
         kind = arguments.kind or _usual_kind(rest, drift=arguments.accept_drift)
         return _measured(arguments, kind, rest)
@@ -142,27 +123,6 @@ def _refreshed(
         if code not in GOES_ON:
             break
     return worst
-
-
-def _by_evidence(
-    arguments: argparse.Namespace, rest: Sequence[str], proofs: list[Proof]
-) -> int:
-    """Store what is proven, say what is not, and return 1 if there is any."""
-    try:
-        given = pytest_arguments(arguments, ["--", *rest])
-        proof = prove(arguments.since, tuple(given), announce)
-    except KeyboardInterrupt:
-        announce("interrupted: nothing was stored, nothing is left behind")
-        return EXIT_INTERRUPTED
-    proofs.append(proof)
-    named = ask_project(rest).tests if rest else ()
-    options = [argument for argument in rest if argument not in named]
-    tests = [*options, *map(argument_of, proof.proven)]
-    kind = arguments.kind or Refresh.ALL
-    code = _measured(arguments, kind, tests) if proof.proven else 0
-    run = Invocation(options=(*device_options(arguments), *options))
-    sys.stdout.write(printed(proof.lines(run)))
-    return max(code, int(bool(proof.others)))
 
 
 def _is_over(number: int, arguments: argparse.Namespace) -> bool:

@@ -3,7 +3,6 @@
 Begin with:
 
 - ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
-- ``search.first_bad``: ``gpuperf bisect``, over ``candidates``
 - ``search.smallest_bad``: which of many packages did it
 - ``sides.Side``: the code and the packages of one side
 - ``checkout.Checkout``: the files of a commit

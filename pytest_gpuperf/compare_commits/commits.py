@@ -91,24 +91,12 @@ def compare_versions(
     selection: Selection,
     announce: Announce,
 ) -> AbRun:
-    """Do as ``run_ab`` does, and raise ``UsageError`` if there is no test."""
-    found = run_ab(sides, selection, announce)
-    if not (found.calls or found.uncompared):
-        raise UsageError(NO_TEST, ErrorId.GP709)
-    return found
-
-
-def run_ab(
-    sides: tuple[Side, Side],
-    selection: Selection,
-    announce: Announce,
-) -> AbRun:
     """Measure the tests that both *sides* have, in turns, and judge them.
 
     Whether they train the same is asked first, if *selection* says so.
 
     Raises ``UsageError`` if a side cannot be checked out or collected or imports code
-    that is not its own.
+    that is not its own, or if there is no test.
     """
     before, _ = sides
     # Closed in reverse: the fork servers end before the folder that they run in is
@@ -123,6 +111,8 @@ def run_ab(
             for side in both
         )
         calls, uncompared = _compared(old, new, selection, announce)
+        if not (calls or uncompared):
+            raise UsageError(NO_TEST, ErrorId.GP709)
         located = with_lines(calls, before, new, folder)
         return _summed_up(located, uncompared, sides, new.collected)
 

@@ -1,15 +1,14 @@
-"""Which of many did it: the first bad version, and the smallest bad set of changes.
+"""Which of many did it: the smallest bad set of changes.
 
-Each asks a judge about as few as it can. What cannot be judged, such as a release that
-does not install, is skipped, and is never named as if it were. A comparison is judged by
-what got worse, or trains otherwise, with the last version, or with all changes.
+It asks a judge about as few as it can. What cannot be judged, such as packages that do
+not install, is skipped, and is never named as if it were. A comparison is judged by what
+got worse, or trains otherwise, with all changes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Collection
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -33,54 +32,6 @@ class Mark(Enum):
     GOOD = "good"
     BAD = "bad"
     SKIP = "skip"
-
-
-def first_bad(
-    parents: Mapping[str, Collection[str]], judge: Callable[[str], Mark]
-) -> tuple[str, ...]:
-    """Return the first bad version, or all candidates if some were skipped.
-
-    *parents* are versions, oldest first, with those that each came directly from, as far
-    as they are candidates too. The last one is bad.
-    """
-    versions = list(parents)
-    # A set of versions is a number with a bit for each: a history may have thousands.
-    up_to = _ancestries(parents)
-    bad, good, skipped, in_a_row = versions[-1], 0, 0, 0
-    while True:
-        left = up_to[bad] & ~good
-        unknown = [v for v in _chosen(versions, left & ~skipped) if v != bad]
-        if not unknown:
-            return tuple(_chosen(versions, left))
-        wanted = _fraction(in_a_row + 1) * left.bit_count()
-        middle = min(unknown, key=lambda v: abs((up_to[v] & left).bit_count() - wanted))
-        mark = judge(middle)
-        in_a_row = in_a_row + 1 if mark is Mark.SKIP else 0
-        if mark is Mark.BAD:
-            bad = middle
-        elif mark is Mark.GOOD:
-            good |= up_to[middle]
-        else:
-            skipped |= 1 << versions.index(middle)
-
-
-def _ancestries(parents: Mapping[str, Collection[str]]) -> dict[str, int]:
-    """Return the set of what each version came from, itself included."""
-    found: dict[str, int] = {}
-    for number, (version, direct) in enumerate(parents.items()):
-        found[version] = 1 << number
-        for parent in direct:
-            found[version] |= found.get(parent, 0)
-    return found
-
-
-def _chosen(versions: Sequence[str], bits: int) -> Iterable[str]:
-    return (v for number, v in enumerate(versions) if bits >> number & 1)
-
-
-def _fraction(number: int) -> float:
-    """Return 1/2, 1/4, 3/4, 1/8, ...: next to what was skipped more may be broken."""
-    return int(f"{number:b}"[::-1], 2) / (1 << number.bit_length())
 
 
 Changes = frozenset[str]

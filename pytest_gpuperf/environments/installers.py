@@ -94,27 +94,6 @@ class Pip:
         _run("pip", *self.TYPED, "--no-deps", "--target", str(folder), *packages)
 
 
-AVAILABLE: Final = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
-
-
-def releases(package: str) -> tuple[str, ...]:
-    """Return the releases of *package* for this interpreter, no pre-releases, newest first.
-
-    Only pip lists them. Raises ``UsageError`` if it cannot.
-    """
-    pip: tuple[str, ...] = (sys.executable, "-m", "pip")
-    uv = shutil.which("uv")
-    if find_spec("pip") is None and uv is not None:
-        pip = (uv, "tool", "run", "--python", sys.executable, "pip")
-    command = (*pip, "--disable-pip-version-check", "index", "versions", package)
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - pip
-    listed = AVAILABLE.search(done.stdout)
-    if done.returncode or not listed:
-        msg = f"pip cannot list the releases of {package}: {last_words(done.stderr)}"
-        raise UsageError(msg, ErrorId.GP710)
-    return tuple(listed[1].split(", "))
-
-
 def _named(item: dict[str, dict[str, str]]) -> str:
     """Return what names a package of pip's report, and no other one."""
     name, version = item["metadata"]["name"], item["metadata"]["version"]

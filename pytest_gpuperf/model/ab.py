@@ -215,13 +215,14 @@ class Comparison:
 class AbStatus(IntEnum):
     """Exit status of a comparison; ``docs/reference/exit-status.md`` has them all.
 
-    Numbers of another training prove nothing, so that comes before what is worse.
+    ``git bisect run`` skips a commit of which nothing can be told. Numbers of another
+    training prove nothing, so that comes before what is worse.
     """
 
     FINE = 0
     WORSE = 1
     OTHER_TRAINING = 2
-    NOT_COMPARED = 3
+    CANNOT_TELL = 125
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -252,6 +253,7 @@ class AbRun:
         if self.is_worse:
             return AbStatus.WORSE
         none = not self.trained(TrainingAnswer.SAME)
-        if not self.calls or (none and self.trained(TrainingAnswer.NOT_COMPARED)):
-            return AbStatus.NOT_COMPARED
+        untold = none and self.trained(TrainingAnswer.NOT_COMPARED)
+        if untold or all(call.is_undecided for call in self.calls):
+            return AbStatus.CANNOT_TELL
         return AbStatus.FINE

@@ -22,6 +22,9 @@ RETIRED: Final = {
     "gpuperf report --history": "the page shows one run; `gpuperf export` feeds what keeps runs",
     "--gpuperf-history": "`gpuperf export` writes a run for what keeps runs",
     "gpuperf_history": "`gpuperf export` writes a run for what keeps runs",
+    "gpuperf bisect": "`git bisect run gpuperf ab GOOD -- TEST` finds the commit",
+    "gpuperf refresh --since": "`gpuperf ab --lock=LOCK` says which tests changed, "
+    "`gpuperf refresh TEST` stores one",
     "--gpuperf-ref": "a red or undecided test prints the `gpuperf ab` that decides it",
     "gpuperf_ref": "a red or undecided test prints the `gpuperf ab` that decides it",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",

@@ -214,24 +214,6 @@ class Repository:
         top = Path(self.top, path)
         return Repository(top=str(top)) if (top / ".git").exists() else None
 
-    def is_ancestor(self, earlier: str, later: str) -> bool:
-        return self._ask("merge-base", "--is-ancestor", earlier, later) is not None
-
-    def between(self, earlier: str, later: str) -> dict[str, tuple[str, ...]]:
-        """Return the commits up to *later* that *earlier* has not, and their parents.
-
-        Parents come before what came from them.
-        """
-        span = f"{earlier}..{later}"
-        listed = self._ask("rev-list", "--topo-order", "--reverse", "--parents", span)
-        commits = (line.split() for line in (listed or "").splitlines())
-        return {commit: tuple(parents) for commit, *parents in commits}
-
-    def described(self, commit: str) -> str:
-        """Name *commit* with its author, its day and its subject."""
-        form = "--format=%h %s (%an, %as)"
-        return self._ask("log", "-1", form, commit) or short(commit)
-
     def has(self, commit: str) -> bool:
         return self._known_commit(commit) is not None
 

@@ -228,10 +228,6 @@ def ab(text: str) -> int:
     return main(["ab", text])
 
 
-def bisect(text: str) -> int:
-    return main(["bisect", text, "HEAD", text])
-
-
 def audit(text: str) -> int:
     return main(["audit", f"{text}.py"])
 
@@ -252,7 +248,7 @@ COMMANDS: Final[tuple[Callable[[str], int], ...]] = (
     *(show, show_another, diff, diff_unknown, accept, accept_what_drifted),
     *(merge, merge_of_other_versions, merge_from_a_folder, report),
     *(export, export_misshapen, baseline_misshapen, baselines_of_two_branches),
-    *(ab, bisect, audit, memory, doctor, unknown_command),
+    *(ab, audit, memory, doctor, unknown_command),
 )
 
 

@@ -775,7 +775,7 @@ def test_several_files_say_how_one_is_shown(here: Desk) -> None:
     )
 
 
-PASSING_ON: Final = frozenset({"refresh", "ab", "bisect", "audit", "memory"})
+PASSING_ON: Final = frozenset({"refresh", "ab", "audit", "memory"})
 """Commands that pass on the arguments that they do not know."""
 
 

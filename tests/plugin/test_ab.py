@@ -75,7 +75,7 @@ def test_a_device_that_another_run_measures_on_is_waited_for(
         assert lock.try_exclusive()
         code = ab("HEAD", "--", "--override-ini=gpuperf_lock_seconds=0.1")
 
-    assert code == 4
+    assert code == 125
     assert (
         capsys.readouterr()
         .err.splitlines()[-1]
@@ -303,7 +303,7 @@ class TestOwnCode:
 
         code = ab("HEAD")
 
-        assert code == 4
+        assert code == 125
         error = capsys.readouterr().err
         assert error.startswith(
             f"gpuperf: HEAD ({base}): cannot collect its tests: pkg was imported from "
@@ -328,7 +328,7 @@ class TestBrokenSides:
 
         code = ab("HEAD")
 
-        assert code == 4
+        assert code == 125
         assert capsys.readouterr().err == (
             f"gpuperf: HEAD ({base}): cannot collect its tests: test_it.py: "
             "ModuleNotFoundError: No module named 'nowhere' [GP708]\n"
@@ -397,7 +397,7 @@ class TestBrokenSides:
 
         code = ab("HEAD")
 
-        assert code == 4
+        assert code == 125
         error = capsys.readouterr().err
         assert error.startswith(f"gpuperf: HEAD ({base}): cannot collect its tests: ")
         assert error.endswith(
@@ -413,7 +413,7 @@ class TestBrokenSides:
 
         code = ab("HEAD", "--", "--gpuperf-seconds=soon")
 
-        assert code == 4
+        assert code == 125
         assert capsys.readouterr().err == (
             f"gpuperf: HEAD ({base}): cannot collect its tests: --gpuperf-seconds: "
             "found 'soon', expected a positive number of seconds [GP101]\n"
@@ -622,7 +622,7 @@ class TestGit:
 
         code = ab("HEAD")
 
-        assert code == 4
+        assert code == 125
         assert self.said(capsys) == (
             f"gpuperf: {tmp_path}: git says 'not a git repository (or any of the parent "
             "directories): .git'; gpuperf ab compares two versions of a project, so run "
@@ -639,7 +639,7 @@ class TestGit:
 
         code = ab("HEAD")
 
-        assert code == 4
+        assert code == 125
         assert self.said(capsys) == (
             "gpuperf: found no git: gpuperf ab takes the versions of a project from it [GP704]\n"
         )
@@ -649,7 +649,7 @@ class TestGit:
     ) -> None:
         code = ab("nowhere")
 
-        assert code == 4
+        assert code == 125
         assert self.said(capsys) == (
             f"gpuperf: nowhere: git knows no such commit in {project.path}; expected a "
             "branch, a tag or a commit [GP702]\n"
@@ -681,7 +681,7 @@ class TestGit:
 
         code = ab()
 
-        assert code == 4
+        assert code == 125
         assert self.said(capsys) == (
             "gpuperf: found none of main, master and origin/HEAD to compare with; name a "
             "commit: `gpuperf ab REF` [GP703]\n"
@@ -695,7 +695,7 @@ class TestGit:
 
         code = ab()
 
-        assert code == 4
+        assert code == 125
         assert self.said(capsys) == (
             "gpuperf: HEAD and main have no commit in common here; name a commit: "
             "`gpuperf ab REF` [GP703]\n"
@@ -749,7 +749,7 @@ class TestGit:
 
         code = ab("HEAD")
 
-        assert code == 4
+        assert code == 125
         assert self.said(capsys) == (
             f"gpuperf: HEAD ({base}): has no folder new; run gpuperf ab in a folder that "
             "both versions have [GP707]\n"
@@ -764,7 +764,7 @@ class TestGit:
 
         code = ab("HEAD")
 
-        assert code == 4
+        assert code == 125
         assert self.said(capsys) == (
             "gpuperf: nothing to compare: found no test that takes the gpuperf fixture on "
             "either side; name the files of those that do after `--` [GP709]\n"
@@ -775,7 +775,7 @@ class TestGit:
     ) -> None:
         code = ab("HEAD", "-x")
 
-        assert code == 4
+        assert code == 125
         assert self.said(capsys) == (
             "gpuperf: unexpected -x: arguments of pytest go after `--`; see `gpuperf ab "
             "--help` [GP102]\n"
@@ -864,7 +864,7 @@ class TestSubmodules:
 
         code = ab("HEAD")
 
-        assert code == 4
+        assert code == 125
         assert capsys.readouterr().err == (
             f"gpuperf: submodule lib: its commit {missing[:7]}, which {head} asks for, is "
             "not here; fetch it with `git -C lib fetch` [GP706]\n"

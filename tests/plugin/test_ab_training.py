@@ -120,21 +120,3 @@ def test_a_script_trains_the_same_or_names_the_option_that_differs(
         "same training: 0 of 1\ntrain.py: training differs: lr of weight: 0.1 before, 0.2 after\n"
         in shown
     )
-
-
-def test_the_commit_that_drops_a_term_of_the_loss_is_found_by_its_test(
-    project_of_commits: GitProject, capsys: pytest.CaptureFixture[str]
-) -> None:
-    commits = []
-    for mark, term in enumerate((TERM, "", "")):
-        project_of_commits.tests(f"# {mark}\n{TESTS.format(term=term)}")
-        commits.append(project_of_commits.commit())
-
-    code = main(
-        ["bisect", "--device=pretend", commits[0], commits[2], TRAINING, "--", SHORT]
-    )
-
-    said = " ".join(capsys.readouterr().out.split())
-    assert code == 0, said
-    assert "test_it.py::test_training: training differs: loss of step 1: " in said
-    assert f"the first commit that trains otherwise is {commits[1]} " in said

@@ -25,7 +25,6 @@ from pytest_gpuperf.baselines.store import pending_path
 from pytest_gpuperf.cli import doctor
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli import refresh
-from pytest_gpuperf.cli.refresh_since import Proof
 from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.codec import encode
@@ -187,21 +186,8 @@ def test_a_refresh_says_what_moved_and_pytest_makes_way(
     (file,) = found["files"]
     moved = {row["test"]: (row["old"], row["new"]) for row in file["changes"]}
     assert moved == {"a": (10.0, 12.0), "b": (None, 1.0)}
-    assert found["not_proven"] == {}
     assert main(["refresh", "t.py::a"]) == 1
     assert streams == [2, None]
-
-
-def test_a_refresh_by_evidence_says_what_is_not_proven(
-    read: Read, streams: list[int | None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    proof = Proof(proven=("t.py::a",), others={"t.py::b": "worse: syncs 0 -> 1"})
-    monkeypatch.setattr(refresh, "prove", lambda *_: proof)
-
-    found = read("refresh", "--since=old.txt", status=1)
-
-    assert found["not_proven"] == {"t.py::b": "worse: syncs 0 -> 1"}
-    assert [row["old"] for row in found["files"][0]["changes"]] == [None, None]
 
 
 # Runs.

@@ -1,18 +1,15 @@
-"""The first bad version, and the smallest bad set of changes, by as few questions as can be."""
+"""The smallest bad set of changes, by as few questions as can be."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from collections.abc import Collection
 from dataclasses import replace
-from itertools import pairwise
 
 import pytest
 
 from pytest_gpuperf.compare_commits.search import Changes
 from pytest_gpuperf.compare_commits.search import Mark
-from pytest_gpuperf.compare_commits.search import first_bad
 from pytest_gpuperf.compare_commits.search import marked
 from pytest_gpuperf.compare_commits.search import smallest_bad
 from pytest_gpuperf.compare_commits.search import worse_of
@@ -25,61 +22,7 @@ from pytest_gpuperf.model.training import Training
 from pytest_gpuperf.model.training import TrainingAnswer
 
 
-def line(count: int) -> dict[str, tuple[str, ...]]:
-    names = [f"{n}" for n in range(count)]
-    return {names[0]: (), **{b: (a,) for a, b in pairwise(names)}}
-
-
-def judging(
-    bad_from: int, broken: Collection[int] = (), asked: list[str] | None = None
-) -> Callable[[str], Mark]:
-    def judge(version: str) -> Mark:
-        if asked is not None:
-            asked.append(version)
-        if int(version) in broken:
-            return Mark.SKIP
-        return Mark.BAD if int(version) >= bad_from else Mark.GOOD
-
-    return judge
-
-
-@pytest.mark.parametrize("bad", range(20))
-def test_the_first_bad_version_of_a_line_is_found_by_halves(bad: int) -> None:
-    asked: list[str] = []
-
-    assert first_bad(line(20), judging(bad, asked=asked)) == (f"{bad}",)
-    assert len(asked) <= 5
-
-
-def test_what_is_skipped_next_to_the_first_bad_one_is_a_candidate_too() -> None:
-    assert first_bad(line(9), judging(5, broken=(3, 4))) == ("3", "4", "5")
-    assert first_bad(line(9), judging(5, broken=(6, 7))) == ("5",)
-
-
-def test_after_what_is_broken_the_search_goes_on_elsewhere() -> None:
-    asked: list[str] = []
-
-    found = first_bad(line(1000), judging(900, range(300, 700), asked))
-
-    assert found == ("900",)
-    assert len(asked) < 16
-
-
-def test_a_side_branch_without_the_change_is_no_part_of_what_is_left() -> None:
-    """The first bad commit is on the right; the merge brought in the left."""
-    history = {
-        "left 1": (),
-        "left 2": ("left 1",),
-        "right 1": (),
-        "right 2": ("right 1",),
-        "merge": ("left 2", "right 2"),
-        "last": ("merge",),
-    }
-
-    def judge(version: str) -> Mark:
-        return Mark.GOOD if version in {"left 1", "left 2", "right 1"} else Mark.BAD
-
-    assert first_bad(history, judge) == ("right 2",)
+NAMES = [f"{number}" for number in range(40)]
 
 
 def in_all(*culprits: str) -> Callable[[Changes], Mark]:
@@ -93,12 +36,12 @@ def test_the_one_package_of_forty_is_named_after_a_few_questions() -> None:
         asked.append(part)
         return in_all("17")(part)
 
-    assert smallest_bad(list(line(40)), judge) == ("17",)
+    assert smallest_bad(NAMES, judge) == ("17",)
     assert len(asked) == len(set(asked)) <= 11
 
 
 def test_a_pair_that_only_together_is_bad_is_named() -> None:
-    assert set(smallest_bad(list(line(40)), in_all("3", "31"))) == {"3", "31"}
+    assert set(smallest_bad(NAMES, in_all("3", "31"))) == {"3", "31"}
 
 
 def test_a_set_that_does_not_install_is_neither_good_nor_bad() -> None:
@@ -109,13 +52,13 @@ def test_a_set_that_does_not_install_is_neither_good_nor_bad() -> None:
             return Mark.SKIP
         return in_all("5")(part)
 
-    assert set(smallest_bad(list(line(8)), judge)) == {"5", "6"}
+    assert set(smallest_bad(NAMES[:8], judge)) == {"5", "6"}
 
 
 def test_whatever_is_named_is_bad_and_none_of_it_can_be_left_out() -> None:
     draw = random.Random(1)  # noqa: S311 - a test
     for _ in range(100):
-        names = list(line(draw.randint(1, 12)))
+        names = NAMES[: draw.randint(1, 12)]
         culprits = draw.sample(names, draw.randint(1, min(3, len(names))))
         broken = {frozenset(draw.sample(names, draw.randint(1, len(names))))}
 

@@ -11,10 +11,7 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 from typing import Final
-from unittest.mock import patch
 
 from builders import CPU
 from builders import H200
@@ -30,7 +27,6 @@ from golden_suite import SIDES
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.baselines.store import pending_path
-from pytest_gpuperf.cli import bisect
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.ab import Answer
@@ -127,27 +123,6 @@ def two_steps() -> str:
     return "\n".join(map(text_of, shown))
 
 
-def bisected(*found: str) -> str:
-    """The end of a search that leaves these commits."""
-    worse = replace(COMPARED, calls=CALLS[2:3], uncompared=(), notes=())
-    commits: Any = SimpleNamespace(
-        what="commit",
-        good=None,
-        ends=("1234567", "89abcde"),
-        parents=dict.fromkeys(["4567890", "89abcde"], ()),
-        side=lambda _: None,
-        named=lambda commit: f"{commit} Read the loss (Ada, 2026-03-01)",
-    )
-    output = io.StringIO()
-    with (
-        patch.object(bisect, "first_bad", return_value=found),
-        patch.object(bisect, "announce", lambda text: output.write(f"{text}\n")),
-        redirect_stdout(output),
-    ):
-        status = bisect.tell(commits, lambda _: worse, as_json=False)
-    return f"{output.getvalue()}status {status}\n"
-
-
 # Stored baselines, and what a run left to be accepted.
 
 
@@ -217,8 +192,6 @@ COMMANDS: Final[Mapping[str, Callable[[], str]]] = {
         comparison_lines(replace(COMPARED, calls=CALLS[:1], uncompared=(), notes=()))
     ),
     "compare.txt": two_steps,
-    "bisect.txt": partial(bisected, "89abcde"),
-    "bisect-several.txt": partial(bisected, "89abcde", "4567890"),
     "show.txt": show,
     "show-verbose.txt": partial(show, "-v"),
     "show-several.txt": partial(show, several=True),

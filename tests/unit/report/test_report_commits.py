@@ -168,8 +168,8 @@ def test_the_training_is_said_before_anything_else_and_counted_last() -> None:
         (trained(TrainingAnswer.SAME, TrainingAnswer.NOT_COMPARED), 0),
         (trained(TrainingAnswer.SAME, worse=True), 1),
         (trained(TrainingAnswer.DIFFERS, worse=True), 2),
-        (trained(TrainingAnswer.NOTHING, TrainingAnswer.NOT_COMPARED), 3),
-        (trained(), 3),
+        (trained(TrainingAnswer.NOTHING, TrainingAnswer.NOT_COMPARED), 125),
+        (trained(), 125),
     ],
 )
 def test_the_exit_status_says_what_matters_most(found: AbRun, status: int) -> None:
