@@ -27,7 +27,7 @@ SOURCES: Final = Path(__file__).parents[1] / OURS
 LEVEL: Final = {
     "__main__": 11,
     "__init__": 11,
-    "cli": 10,  # gpuperf bisect over releases, ab --which, refresh --since
+    "cli": 10,
     "hooks": 10,
     "compare_commits": 9,
     "plugin": 8,
@@ -395,7 +395,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 541,
     "baselines": 1032,  # operations of the shards that are merged
-    "cli": 2470,  # what takes seconds says at which step it is; operations of shards; equal peaks of a program are predicted once; what refresh --since keeps
+    "cli": 2470,  # what takes seconds says at which step it is; operations of shards; equal peaks of a program are predicted once
     "compare_commits": 1531,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 1044,  # records of what steps train, for another process
     "devices": 2341,  # the time of a process, whatever else computes

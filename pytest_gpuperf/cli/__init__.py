@@ -28,7 +28,7 @@ from ..visible import shows_colours
 USAGE_ERROR: Final = 4
 """Exit code of pytest for the same."""
 
-REFUSED: Final = {"ab": 125}
+REFUSAL_OF: Final = {"ab": 125}
 """Exit codes of commands that are another one: ``git bisect run`` takes 4 for a bad commit."""
 
 
@@ -118,7 +118,7 @@ def _run(argv: Sequence[str]) -> int:
         return command.run(arguments, rest)
     except GpuperfError as error:
         sys.stderr.write(f"gpuperf: {error}\n")
-        return REFUSED.get(argv[0] if argv else "", USAGE_ERROR)
+        return REFUSAL_OF.get(argv[0] if argv else "", USAGE_ERROR)
 
 
 def _seen(stream: TextIO) -> TextIO:
