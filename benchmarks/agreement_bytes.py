@@ -1,12 +1,11 @@
 """Compare the memory that the pretend GPU predicts with what torch's own allocator says.
 
-    python benchmarks/agreement_bytes.py [--only TEXT] [--out FOLDER] [--explain] [--jobs N]
+    python benchmarks/agreement_bytes.py [--only TEXT] [--out FOLDER] [--jobs N]
                                          [--answers FOLDER [--join]]
 
 Each program of ``byte_programs.py`` makes three steps, once on the pretend GPU and once on
 the real one, each in a process of its own with a time-out, N at a time on each side. The
-peaks of the third step are compared: bytes allocated, reserved and requested. With
-``--explain`` the allocations of that step that are not the same are printed. ``--answers``
+peaks of the third step are compared: bytes allocated, reserved and requested. ``--answers``
 keeps each answer as it comes; ``--join`` compares those that are there, on any machine. Exit status: 0 where all
 programs are within the bars whose prediction does not call itself unknown, 1 where one
 is not or too few are exact, 4 without a GPU.
@@ -32,11 +31,9 @@ from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
-from typing import Any
 from typing import Final
 
 import torch
@@ -361,28 +358,12 @@ def line_of(row: ByteRow) -> str:
     return "| " + " | ".join([*cells, why]) + " |"
 
 
-def explanation(row: ByteRow) -> Iterator[str]:
-    """The allocations of the step that one side made and the other did not."""
-    ours, theirs = row.predicted.taken, row.measured.taken
-    yield f"-- {row.program}: {len(ours)} allocations predicted, {len(theirs)} made"
-    sizes: Any = [[size for size, _ in taken] for taken in (ours, theirs)]
-    matcher = SequenceMatcher(None, *sizes, autojunk=False)
-    for kind, a, b, c, d in matcher.get_opcodes():
-        if kind == "equal":
-            continue
-        if a:
-            yield f"   after {ours[a - 1]}"
-        yield from (f"   predicted {each}" for each in ours[a:b])
-        yield from (f"   made {each}" for each in theirs[c:d])
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--only", default="", help="programs with this text in their name"
     )
     parser.add_argument("--out", type=Path, help="folder of the table")
-    parser.add_argument("--explain", action="store_true", help="show allocations")
     parser.add_argument("--jobs", type=int, default=1, help="forks at a time, a side")
     parser.add_argument("--answers", type=Path, help="folder that keeps the answers")
     parser.add_argument(
@@ -399,9 +380,6 @@ def main() -> int:
         print(error, file=sys.stderr)
         return 4
     print(*as_markdown(rows), sep="\n")
-    if options.explain:
-        for row in rows:
-            print(*explanation(row), sep="\n")
     return int(not is_agreement(rows))
 
 

@@ -18,22 +18,22 @@ from itertools import repeat
 from typing import Final
 
 import numpy as np
-from figures import Effort
-from figures import Figure
-from figures import Table
-from figures import at_least
-from figures import at_most
-from figures import changed
-from figures import percent
-from figures import say
 from noise import Array
 from numpy.random import Generator
+from order_of_work import Effort
+from order_of_work import Figure
+from order_of_work import Table
 from order_of_work import Tally
+from order_of_work import at_least
+from order_of_work import at_most
+from order_of_work import changed
 from order_of_work import compare_pairs
 from order_of_work import constant
 from order_of_work import gate_one
 from order_of_work import kept
 from order_of_work import measured
+from order_of_work import percent
+from order_of_work import say
 
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import FULL_RUNS

@@ -8,15 +8,6 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-from figures import Effort
-from figures import Figure
-from figures import Share
-from figures import Table
-from figures import at_least
-from figures import at_most
-from figures import beside
-from figures import changed
-from figures import say
 from noise import WORKLOADS
 from noise import Choice
 from noise import Processes
@@ -25,13 +16,22 @@ from noise import choose_in_a_row
 from noise import pair_differences
 from noise import processes
 from order_of_work import PEERS
+from order_of_work import Effort
+from order_of_work import Figure
 from order_of_work import Peer
+from order_of_work import Share
+from order_of_work import Table
 from order_of_work import Tally
+from order_of_work import at_least
+from order_of_work import at_most
+from order_of_work import beside
+from order_of_work import changed
 from order_of_work import compare_pairs
 from order_of_work import distributions
 from order_of_work import gate_one
 from order_of_work import kept
 from order_of_work import measured
+from order_of_work import say
 from order_of_work import slowed
 
 from pytest_gpuperf.model.ab import Answer

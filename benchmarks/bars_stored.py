@@ -13,14 +13,6 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from figures import Effort
-from figures import Figure
-from figures import Share
-from figures import Table
-from figures import at_least
-from figures import at_most
-from figures import beside
-from figures import say
 from noise import BOOST
 from noise import LOCKED
 from noise import PROFILES
@@ -32,14 +24,22 @@ from noise import draws
 from numpy.random import Generator
 from order_of_work import COMPARE_FAIL
 from order_of_work import PEERS
+from order_of_work import Effort
+from order_of_work import Figure
 from order_of_work import Peer
+from order_of_work import Share
+from order_of_work import Table
 from order_of_work import Tally
+from order_of_work import at_least
+from order_of_work import at_most
+from order_of_work import beside
 from order_of_work import constant
 from order_of_work import distributions
 from order_of_work import gate_one
 from order_of_work import gate_suite
 from order_of_work import kept
 from order_of_work import measured
+from order_of_work import say
 from order_of_work import slowed
 
 from pytest_gpuperf.judge.context import Sentinels

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 from typing import Final
 
-import byte_image_models as images
 import byte_models as models
 import torch
 import torch.nn.functional as F  # noqa: N812, as everybody writes it
@@ -130,7 +129,7 @@ def mlp_adam(*, compiled: bool = False) -> Step:
 
 
 def cnn() -> Step:
-    model = images.Cnn().to(DEVICE)
+    model = models.Cnn().to(DEVICE)
     x, y = noise(32, 1, 28, 28), classes(32, 10)
     optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
     return trained(model, optimizer, lambda m: F.nll_loss(m(x), y))
@@ -150,7 +149,7 @@ def image_classes(
 def resnet(
     training: Training | None = None, *, last: bool = False, compiled: bool = False
 ) -> Step:
-    model, loss = image_classes(images.ResNet(), last=last, label_smoothing=0.1)
+    model, loss = image_classes(models.ResNet(), last=last, label_smoothing=0.1)
     if compiled:
         model = torch.compile(model)
     optimizer = torch.optim.SGD(
@@ -160,13 +159,13 @@ def resnet(
 
 
 def mobilenet() -> Step:
-    model, loss = image_classes(images.MobileNet(), most=10)
+    model, loss = image_classes(models.MobileNet(), most=10)
     optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-3, momentum=0.9)
     return trained(model, optimizer, loss, Training(ema=True))
 
 
 def convnext(training: Training | None = None, *, compiled: bool = False) -> Step:
-    model, loss = image_classes(images.ConvNext(), size=128, label_smoothing=0.1)
+    model, loss = image_classes(models.ConvNext(), size=128, label_smoothing=0.1)
     if compiled:
         model = torch.compile(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05)
@@ -275,7 +274,7 @@ def llama(
 
 
 def unet(training: Training | None = None, *, last: bool = False) -> Step:
-    model, x = images.UNet().to(DEVICE), noise(4, 3, 96, 96)
+    model, x = models.UNet().to(DEVICE), noise(4, 3, 96, 96)
     if last:
         model = model.to(memory_format=torch.channels_last)
         x = x.contiguous(memory_format=torch.channels_last)
@@ -293,7 +292,7 @@ def unet(training: Training | None = None, *, last: bool = False) -> Step:
 
 
 def diffusion(training: Training | None = None) -> Step:
-    model, x = images.Denoiser().to(DEVICE), noise(8, 3, 32, 32)
+    model, x = models.Denoiser().to(DEVICE), noise(8, 3, 32, 32)
     kept = torch.linspace(0.99, 0.01, 1000, device=DEVICE)
 
     def loss(model: Any) -> Any:
@@ -308,7 +307,7 @@ def diffusion(training: Training | None = None) -> Step:
 
 
 def vae() -> Step:
-    model, x = images.Vae().to(DEVICE), torch.zeros(128, 1, 28, 28, device=DEVICE)
+    model, x = models.Vae().to(DEVICE), torch.zeros(128, 1, 28, 28, device=DEVICE)
 
     def loss(model: Any) -> Any:
         made, mean, spread = model(x)
@@ -320,7 +319,7 @@ def vae() -> Step:
 
 
 def vqvae() -> Step:
-    model, x = images.VqVae().to(DEVICE), noise(8, 3, 64, 64)
+    model, x = models.VqVae().to(DEVICE), noise(8, 3, 64, 64)
 
     def loss(model: Any) -> Any:
         made, commitment = model(x)
@@ -331,7 +330,7 @@ def vqvae() -> Step:
 
 
 def gan() -> Step:
-    make, judge = images.generator().to(DEVICE), images.discriminator().to(DEVICE)
+    make, judge = models.generator().to(DEVICE), models.discriminator().to(DEVICE)
     makes = torch.optim.Adam(make.parameters(), lr=2e-4, betas=(0.5, 0.999))
     judges = torch.optim.Adam(judge.parameters(), lr=2e-4, betas=(0.5, 0.999))
     real = noise(16, 3, 16, 16)
@@ -353,14 +352,14 @@ def gan() -> Step:
 
 
 def upscaler() -> Step:
-    model = images.Upscaler().to(DEVICE)
+    model = models.Upscaler().to(DEVICE)
     x, y = noise(8, 3, 48, 48), noise(8, 3, 96, 96)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, amsgrad=True)
     return trained(model, optimizer, lambda m: F.smooth_l1_loss(m(x), y))
 
 
 def speech() -> Step:
-    model, x = images.Speech().to(DEVICE), noise(8, 40, 200)
+    model, x = models.Speech().to(DEVICE), noise(8, 40, 200)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3, momentum=0.9)
     target = F.one_hot(classes(100 * 8, 29), 29).view(100, 8, 29).float()
     training = Training(clip=100.0, scheduled=True)
@@ -373,7 +372,7 @@ def speech() -> Step:
 
 
 def dlrm(*, sparse: bool = False) -> Step:
-    model, dense = images.Dlrm(sparse=sparse).to(DEVICE), noise(256, 13)
+    model, dense = models.Dlrm(sparse=sparse).to(DEVICE), noise(256, 13)
     bags = [classes(1024, most) for most in (5000, 3000, 100)]
     offsets = torch.arange(0, 1024, 4, device=DEVICE)
     y = torch.zeros(256, device=DEVICE)
@@ -405,7 +404,7 @@ def translator(training: Training | None = None) -> Step:
 
 
 def recurrent(layer: nn.Module, *, cudnn: bool = True) -> Step:
-    model = images.Recurrent(layer, 128).to(DEVICE)
+    model = models.Recurrent(layer, 128).to(DEVICE)
     given = ids(8, 33, 500)
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
     step = trained(model, optimizer, partial(words_loss, given), Training(clip=1.0))
@@ -418,7 +417,7 @@ def recurrent(layer: nn.Module, *, cudnn: bool = True) -> Step:
 
 
 def graph() -> Step:
-    model, x = images.Graph().to(DEVICE), noise(2000, 64)
+    model, x = models.Graph().to(DEVICE), noise(2000, 64)
     edges, y = torch.randint(2000, (2, 12000), device=DEVICE), classes(2000, 7)
     optimizer = torch.optim.RAdam(model.parameters(), lr=1e-2)
 
@@ -429,7 +428,7 @@ def graph() -> Step:
 
 
 def radiance() -> Step:
-    model, rays = images.Radiance().to(DEVICE), noise(512, 6)
+    model, rays = models.Radiance().to(DEVICE), noise(512, 6)
     depths = torch.linspace(2.0, 6.0, 32, device=DEVICE).expand(512, 32)
     seen = noise(512, 3)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-4)
@@ -437,7 +436,7 @@ def radiance() -> Step:
 
 
 def clip() -> Step:
-    model, x = images.Clip().to(DEVICE), noise(32, 3, 64, 64)
+    model, x = models.Clip().to(DEVICE), noise(32, 3, 64, 64)
     given = ids(32, 24, 1000)
 
     def loss(model: Any) -> Any:
@@ -541,8 +540,8 @@ PROGRAMS: Final[dict[str, Callable[[], Step]]] = {
     "GRU without cuDNN": lambda: recurrent(
         nn.GRU(128, 128, batch_first=True), cudnn=False
     ),
-    "LSTM cells": lambda: recurrent(images.Cells(nn.LSTMCell(128, 128))),
-    "GRU cells": lambda: recurrent(images.Cells(nn.GRUCell(128, 128))),
+    "LSTM cells": lambda: recurrent(models.Cells(nn.LSTMCell(128, 128))),
+    "GRU cells": lambda: recurrent(models.Cells(nn.GRUCell(128, 128))),
     "Graph network, RAdam": graph,
     "NeRF, Adam": radiance,
     "CLIP, AdamW capturable": clip,

@@ -15,15 +15,19 @@ import resource
 import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
-
-from gpt import LARGE
-from gpt import Savings
-from gpt import Training
 
 from pytest_gpuperf.devices.pretend import pretend_gpu
 from pytest_gpuperf.devices.pretend.memory import StepMemory
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+
+
+sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit"))
+
+from published_gpt import LARGE
+from published_gpt import Savings
+from published_gpt import Training
 
 
 MIB: Final = 2**20

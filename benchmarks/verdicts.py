@@ -20,10 +20,10 @@ from typing import Final
 import bars_days
 import bars_recorded
 import bars_stored
-from figures import FULL
-from figures import QUICK
-from figures import Effort
-from figures import Table
+from order_of_work import FULL
+from order_of_work import QUICK
+from order_of_work import Effort
+from order_of_work import Table
 
 
 SECTIONS: Final[dict[str, Callable[[Effort], list[Table]]]] = {

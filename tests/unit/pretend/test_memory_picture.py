@@ -308,8 +308,8 @@ def test_values_given_up_are_remarked(
 
 SEVERAL = """
 import sys
-sys.path.append({benchmarks!r})
-from gpt import Savings, Shape, Training
+sys.path.append({folder!r})
+from published_gpt import Savings, Shape, Training
 from pytest_gpuperf.devices.pretend import pretend_gpu
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 from pytest_gpuperf.measure.emulated import predict_memory
@@ -326,8 +326,7 @@ print(sorted(found.exact.items()))
 
 @pytest.mark.slow
 def test_predictions_are_the_same_in_three_processes() -> None:
-    benchmarks = str(HERE.parents[3] / "benchmarks")
-    command = [sys.executable, "-c", SEVERAL.format(benchmarks=benchmarks)]
+    command = [sys.executable, "-c", SEVERAL.format(folder=str(HERE.parents[1]))]
 
     told = {
         subprocess.run(

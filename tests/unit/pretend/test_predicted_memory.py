@@ -8,20 +8,15 @@ norms of the gradients that are clipped.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 
 torch = pytest.importorskip("torch")
 
-sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
-
-from gpt import MINI  # noqa: E402, which is not installed
-from gpt import Savings  # noqa: E402
-from gpt import Shape  # noqa: E402
-from gpt import Training  # noqa: E402
+from published_gpt import MINI  # noqa: E402, after the skip
+from published_gpt import Savings  # noqa: E402
+from published_gpt import Shape  # noqa: E402
+from published_gpt import Training  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory import MemoryEvent  # noqa: E402

@@ -23,11 +23,10 @@ from pytest_gpuperf.model.verdict import Outcome
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-import figures
 import noise
 import order_of_work
 import verdicts
-from figures import Effort
+from order_of_work import Effort
 
 
 SILENT = replace(
@@ -250,16 +249,16 @@ def test_pairs_are_judged_at_three_five_and_eight() -> None:
 
 
 def test_a_table_says_what_was_met() -> None:
-    table = figures.Table(
+    table = order_of_work.Table(
         title="Blame",
         figures=[
-            figures.at_most(
-                "few", figures.Share(count=1, total=4000), 0.0005, hurried=False
+            order_of_work.at_most(
+                "few", order_of_work.Share(count=1, total=4000), 0.0005, hurried=False
             ),
-            figures.at_least(
-                "many", figures.Share(count=889, total=1000), 0.9, hurried=False
+            order_of_work.at_least(
+                "many", order_of_work.Share(count=889, total=1000), 0.9, hurried=False
             ),
-            figures.beside("a peer", figures.Share(count=0, total=7)),
+            order_of_work.beside("a peer", order_of_work.Share(count=0, total=7)),
         ],
     )
 
@@ -275,20 +274,20 @@ def test_a_table_says_what_was_met() -> None:
 
 
 def test_a_hurried_share_may_miss_its_bar_by_four_standard_errors() -> None:
-    def hurried(count: int) -> figures.Figure:
-        share = figures.Share(count=count, total=100)
-        return figures.at_least("power", share, 0.9, hurried=True)
+    def hurried(count: int) -> order_of_work.Figure:
+        share = order_of_work.Share(count=count, total=100)
+        return order_of_work.at_least("power", share, 0.9, hurried=True)
 
-    assert hurried(78) == figures.Figure(
+    assert hurried(78) == order_of_work.Figure(
         name="power", measured="78.0 % (78 of 100)", bar=">= 90.0 % - 12.0 %", met=True
     )
     assert hurried(77).met is False
 
 
 def test_a_bar_of_none_stays_one_however_few_were_drawn() -> None:
-    share = figures.Share(count=1, total=10)
+    share = order_of_work.Share(count=1, total=10)
 
-    assert figures.at_most("blamed", share, 0.0, hurried=True).met is False
+    assert order_of_work.at_most("blamed", share, 0.0, hurried=True).met is False
 
 
 @pytest.mark.parametrize(
@@ -302,10 +301,10 @@ def test_the_benchmark_fails_where_a_bar_is_missed(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    def tables(effort: Effort) -> list[figures.Table]:
-        share = figures.Share(count=blamed, total=10)
-        figure = figures.at_most("blamed", share, 0.0, hurried=effort.hurried)
-        return [figures.Table(title="Blame", figures=[figure])]
+    def tables(effort: Effort) -> list[order_of_work.Table]:
+        share = order_of_work.Share(count=blamed, total=10)
+        figure = order_of_work.at_most("blamed", share, 0.0, hurried=effort.hurried)
+        return [order_of_work.Table(title="Blame", figures=[figure])]
 
     monkeypatch.setitem(verdicts.SECTIONS, "pairs", tables)
 

@@ -25,8 +25,8 @@ from gpu_page import QUESTIONS
 from gpu_page import Answer
 from gpu_page import Results
 from gpu_page import rows_of_the_table
-from gpu_parts import Part
-from gpu_parts import Place
+from gpu_run import Part
+from gpu_run import Place
 
 
 def part(name: str, code: str, limit_s: float = 60, beside: str = "") -> Part:
