@@ -25,6 +25,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import asdict
 from dataclasses import dataclass
+from enum import Enum
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,6 @@ import torch
 from agreement_table import KNOWN
 from forks import Task
 from forks import each_in_a_fork
-from operation_step import OperationCall
-from operation_step import run
-from operation_step import tensors_of
-from operation_table import Answer
-from operation_table import Row
-from operation_table import Standing
-from operation_table import as_markdown
-from operation_table import news
 from torch.utils import _pytree
 
 from pytest_gpuperf.devices.audit_record import StepAudit
@@ -55,6 +48,204 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.metrics import D2H_BYTES
 from pytest_gpuperf.model.metrics import H2D_BYTES
 from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
+
+
+# Both devices' answers about each operation.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """Of one sample: how often what happened, or why that is not known.
+
+    ``counts`` has waits by the function of the step whose line waits, and copies.
+    ``maybe`` counts, by the same names, what only a real GPU can decide. ``causes`` are
+    for who reads: the calls, or the rules.
+    """
+
+    counts: Mapping[str, int]
+    maybe: Mapping[str, int]
+    silent: str = ""
+    causes: Sequence[str] = ()
+
+
+class Standing(Enum):
+    """How two devices' answers to one operation stand to each other."""
+
+    AGREE = "agree"
+    DIFFER = "differ"
+    UNJUDGED = "not judged"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """An operation, and the answers about its samples; ``silent`` if there are none."""
+
+    name: str
+    pretend: Sequence[Answer] = ()
+    cuda: Sequence[Answer] = ()
+    silent: str = ""
+
+    @property
+    def pairs(self) -> list[tuple[Answer, Answer]]:
+        """The samples that both sides judged."""
+        both = zip(self.pretend, self.cuda, strict=False)
+        return [(p, c) for p, c in both if not p.silent and not c.silent]
+
+    @property
+    def standing(self) -> Standing:
+        if not self.pairs:
+            return Standing.UNJUDGED
+        differ = any(map(_differ, self.pairs))
+        return Standing.DIFFER if differ else Standing.AGREE
+
+    @property
+    def why_unjudged(self) -> str:
+        reasons = Counter(
+            f"{side}: {answer.silent}"
+            for side, answers in (("pretend", self.pretend), ("cuda", self.cuda))
+            for answer in answers
+            if answer.silent
+        )
+        most = [reason for reason, _ in reasons.most_common(1)]
+        return self.silent or "".join(most) or "it has no samples"
+
+    def differences(self) -> Iterator[str]:
+        """Each kind of difference, and how many samples show it."""
+        found: Counter[str] = Counter()
+        for pair in self.pairs:
+            found.update(_named(pair))
+        for text, samples in found.items():
+            yield f"{text} ({samples} of {len(self.pairs)})"
+
+    @property
+    def shown(self) -> str:
+        """What differs, or why nothing is known, in a line."""
+        return "; ".join(self.differences()) if self.pairs else self.why_unjudged
+
+
+Pair = tuple[Answer, Answer]
+
+
+def _differ(pair: Pair) -> bool:
+    return next(_named(pair), None) is not None
+
+
+def _named(pair: Pair) -> Iterator[str]:
+    pretend, cuda = pair
+    for name in {**pretend.counts, **cuda.counts, **pretend.maybe}:
+        ours, real = pretend.counts.get(name, 0), cuda.counts.get(name, 0)
+        more = pretend.maybe.get(name, 0)
+        if more:
+            yield f"{name}: {ours} to {ours + more}, in fact {real}"
+        elif ours != real:
+            yield f"{name}: {ours}, in fact {real}"
+
+
+# What the table has, and what it should have.
+
+
+def news(
+    rows: Sequence[Row], differences: Mapping[str, str], unjudged: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield a line for each operation that differs from what is known."""
+    for row in rows:
+        known = Standing.AGREE
+        if row.name in differences:
+            known = Standing.DIFFER
+        elif row.name in unjudged:
+            known = Standing.UNJUDGED
+        if row.standing is not known:
+            yield f"{row.name}: {row.standing.value}, known as {known.value}: {row.shown}"
+
+
+def as_markdown(
+    rows: Sequence[Row],
+    title: str,
+    differences: Mapping[str, str],
+    unjudged: Mapping[str, str],
+) -> str:
+    """A page: how many operations stand how, and each that does not agree."""
+    counts = Counter(row.standing for row in rows)
+    sections = (
+        (Standing.DIFFER, "Differing", differences),
+        (Standing.UNJUDGED, "Not judged", unjudged),
+    )
+    numbers = (
+        len(rows),
+        *(counts[standing] for standing in Standing),
+        sum(len(row.pairs) for row in rows),
+    )
+    lines = [
+        f"# Operations: the simulated GPU and {title}",
+        "",
+        HEAD,
+        "",
+        "| operations | of them agree | differ | not judged | samples judged |",
+        "|---|---|---|---|---|",
+        f"| {' | '.join(map(str, numbers))} |",
+    ]
+    for standing, heading, causes in sections:
+        found = [row for row in rows if row.standing is standing]
+        found.sort(key=lambda row: row.name)
+        if found:
+            lines += ["", f"## {heading}", "", "| operation | what | cause |"]
+            lines += ["|---|---|---|"]
+        lines += [_line(row, causes.get(row.name, "not known")) for row in found]
+    return "\n".join(lines) + "\n"
+
+
+HEAD: Final = """\
+Run on real torch over stub CUDA, by `benchmarks/agreement_operations.py`, which
+`make agreement` runs: no GPU. Each operation of torch's OpInfo database ran on up to twelve of its samples, spread evenly, forward and backward.
+An operation agrees where in each sample that both sides ran the waits of the line that runs
+it, those of the line that differentiates it, its pageable copies and the bytes that tensors
+are copied in each direction are the same."""
+
+
+def _line(row: Row, cause: str) -> str:
+    cells = (f"`{row.name}`", row.shown, cause)
+    return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
+
+
+# The step that calls one operation: a line that runs it, a line that differentiates it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationCall:
+    """An operation with its arguments on the device.
+
+    ``differentiable`` makes of the result what its backward pass begins with, as
+    OpInfo's samples say; ``leaves`` are what it is differentiated by.
+    """
+
+    operation: Callable[..., Any]
+    arguments: Sequence[Any]
+    named: Mapping[str, Any]
+    differentiable: Callable[[Any], Any]
+    leaves: Sequence[Any]
+
+
+def forward(call: OperationCall) -> Any:
+    return call.operation(*call.arguments, **call.named)
+
+
+def backward(outputs: Sequence[Any], ones: Sequence[Any], leaves: Sequence[Any]) -> Any:
+    return torch.autograd.grad(outputs, leaves, ones, allow_unused=True)
+
+
+def run_call(call: OperationCall) -> None:
+    """Run the operation, and its backward pass where it has one."""
+    out = forward(call)
+    if not call.leaves:
+        return
+    outputs = [t for t in tensors_of(call.differentiable(out)) if t.requires_grad]
+    if outputs:
+        backward(outputs, [torch.ones_like(out) for out in outputs], call.leaves)
+
+
+def tensors_of(tree: Any) -> list[Any]:
+    leaves = _pytree.tree_leaves(tree)
+    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
 
 
 # The operations, and their samples on either device.
@@ -165,7 +356,7 @@ class Failure:
 
     def run(self, call: OperationCall) -> None:
         try:
-            run(call)
+            run_call(call)
         except Exception as error:  # noqa: BLE001, of whatever kind
             first, *_ = str(error).strip().splitlines() or [""]
             self.last = f"{type(error).__name__}: {first[:110]}"

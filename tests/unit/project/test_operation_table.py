@@ -11,16 +11,18 @@ from pathlib import Path
 import pytest
 
 
+pytest.importorskip("torch")
+
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
+from agreement_operations import Answer
+from agreement_operations import Row
+from agreement_operations import Standing
+from agreement_operations import as_markdown
+from agreement_operations import news
 from forks import Ended
 from forks import Task
 from forks import each_in_a_fork
-from operation_table import Answer
-from operation_table import Row
-from operation_table import Standing
-from operation_table import as_markdown
-from operation_table import news
 
 
 def answer(waits: int = 0, *, maybe: int = 0, silent: str = "") -> Answer:

@@ -15,18 +15,17 @@ ROOT: Final = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "benchmarks"))
 sys.path.append(str(ROOT / "tests" / "stub_cuda"))
 
+from agreement_table import KNOWN  # noqa: E402
 from torches import NEWEST_TORCHES  # noqa: E402
-from waits_table import DIFFERENCES  # noqa: E402
-from waits_table import MISCOUNTED  # noqa: E402
-from waits_table import PATTERNS  # noqa: E402
-from waits_table import Answer  # noqa: E402
-from waits_table import Does  # noqa: E402
-from waits_table import Operation  # noqa: E402
-from waits_table import catalogue  # noqa: E402
-from waits_table import compared  # noqa: E402
-from waits_table import page  # noqa: E402
-from waits_table import read  # noqa: E402
-from waits_table import written  # noqa: E402
+from waits import PATTERNS  # noqa: E402
+from waits import Answer  # noqa: E402
+from waits import Does  # noqa: E402
+from waits import Operation  # noqa: E402
+from waits import catalogue  # noqa: E402
+from waits import compared  # noqa: E402
+from waits import page  # noqa: E402
+from waits import read  # noqa: E402
+from waits import written  # noqa: E402
 
 
 EVIDENCE: Final = ROOT / "benchmarks" / "evidence"
@@ -117,7 +116,7 @@ def test_the_simulated_gpu_says_what_cuda_does_or_there_is_a_reason() -> None:
         if cuda.does is not each.simulated[release].does and not cuda.failed
     }
 
-    assert differing == {*DIFFERENCES}
+    assert differing == {*KNOWN["waits"]}
 
 
 def test_it_waits_as_often_as_cuda_or_there_is_a_reason() -> None:
@@ -128,7 +127,7 @@ def test_it_waits_as_often_as_cuda_or_there_is_a_reason() -> None:
         if cuda.waits != each.simulated[release].waits
     }
 
-    assert miscounted == {*MISCOUNTED}
+    assert miscounted == {*KNOWN["miscounted_waits"]}
 
 
 @pytest.mark.parametrize(
