@@ -6,6 +6,11 @@ measured. A test says with ``@pytest.mark.claim("M1")`` which one it shows.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from claims_table import SHOWN
@@ -117,15 +122,22 @@ def is_pretended(device):
 
 
 @pytest.fixture
-def first_of_two(gpu):
-    """Give a mesh of two ranks, of which there is the first: nothing is sent."""
-    from torch import distributed
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.testing._internal.distributed.fake_pg import FakeStore
+def predicted():
+    """Predict what a script needs at its peak, allocated and reserved, in MiB.
 
-    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
-    yield init_device_mesh(gpu, (2,))
-    distributed.destroy_process_group()
+    It runs without values: what is this large, nobody computes on a CPU.
+    """
+    command = (
+        *(sys.executable, "-m", "pytest_gpuperf", "memory"),
+        *("--json", "--no-values", "--no-savings", "--steps=2"),
+    )
+
+    def needed(script, *options):
+        asked = [*command, str(Path(__file__).parent / script), "--", *options]
+        answer = json.loads(subprocess.check_output(asked))  # noqa: S603, our own
+        return answer["allocated_bytes"] / 2**20, answer["reserved_bytes"] / 2**20
+
+    return needed
 
 
 @pytest.fixture

@@ -15,13 +15,11 @@ if TYPE_CHECKING:
     from .marks import ranks
     from .marks import tolerance
     from .worker.call_result import Compared
-    from .worker.call_result import Prospect
     from .worker.fixture import Gpuperf
 
 __all__ = [
     "Compared",
     "Gpuperf",
-    "Prospect",
     "allow_sync",
     "budget",
     "ranks",
@@ -46,10 +44,6 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
             from .worker.call_result import Compared
 
             return Compared
-        if name == "Prospect":
-            from .worker.call_result import Prospect
-
-            return Prospect
         if name == "allow_sync":
             from .devices.allow_sync import allow_sync
 

@@ -393,7 +393,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 541,
+    "": 535,
     "baselines": 1032,  # operations of the shards that are merged
     "cli": 2470,  # what takes seconds says at which step it is; operations of shards; equal peaks of a program are predicted once
     "compare_commits": 1531,  # how many pairs it took; threads that sleep where nothing is timed
@@ -401,12 +401,12 @@ MOST_CODE: Final = {
     "devices": 2341,  # the time of a process, whatever else computes
     "devices.cpu": 764,
     "devices.cuda": 946,
-    "devices.pretend": 7197,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.pretend": 7191,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1063,  # ranks are ended by their own time
     "environments": 369,  # the releases of a package
     "judge": 3664,  # waits of some steps between two versions, and what was not compared
-    "measure": 3823,  # what a step keeps has its line
-    "model": 2077,
+    "measure": 3739,  # what a step keeps has its line
+    "model": 2078,
     "plugin": 2914,  # no server without measured tests
     "report": 1279,
     "report.ci": 681,  # a watch marks its lines on GitHub
@@ -414,15 +414,15 @@ MOST_CODE: Final = {
     "report.html": 993,
     "report.json": 431,  # --json of seven more commands
     "report.screen": 2424,  # what to do about a loop
-    "runner": 3102,  # ends by own time; what a server needs to import where nothing is timed
+    "runner": 3101,  # ends by own time; what a server needs to import where nothing is timed
     "sharing": 297,  # how every process is started, and signals; where a program is
     "trainers": 467,
-    "worker": 1337,  # trackers that name a run
+    "worker": 1242,  # trackers that name a run
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 237
+MOST_DATACLASSES: Final = 235
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""

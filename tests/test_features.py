@@ -35,7 +35,7 @@ ROW: Final = re.compile(
     r" \| (?P<tests>(?:`tests/[\w/]+\.py(?:::\w+){1,2}`(?:<br>)?)+) \|"
 )
 
-FOR_ANNOTATIONS: Final = {"Compared", "Gpuperf", "Prospect"}
+FOR_ANNOTATIONS: Final = {"Compared", "Gpuperf"}
 """Public names that nobody calls."""
 
 

@@ -197,7 +197,6 @@ def test_every_use_of_the_fixture_stands_in_the_reference() -> None:
     named = first_cells(rows_of(REFERENCE, "| use | meaning |"))
     attributes = [name for name in vars(Gpuperf) if not name.startswith("_")]
     attributes.remove("compare")
-    attributes.remove("fits")
     attributes.remove("loader")
     attributes.remove("steps")
     attributes.remove("trainer")
@@ -208,7 +207,6 @@ def test_every_use_of_the_fixture_stands_in_the_reference() -> None:
         f"`gpuperf.steps{parameters(Gpuperf.steps)}`",
         f"`gpuperf.trainer{parameters(Gpuperf.trainer)}`",
         f"`gpuperf.compare{parameters(Gpuperf.compare)}`",
-        f"`gpuperf.fits{parameters(Gpuperf.fits)}`",
         *(f"`gpuperf.{name}`" for name in attributes),
     ]
 

@@ -11,48 +11,26 @@ it in float32 and keeps a copy of its input for that.
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
-import torch
-from models.encoder import Encoder
+from claims_table import PREDICTED
 from models.encoder import InLowPrecision
 from models.encoder import SpelledOut
-from torch import nn
-from torch.nn import functional as F
-
-import pytest_gpuperf as gpuperf
-
-
-def training(norm, device, *, mixed=True):
-    with torch.device(device):
-        model = Encoder(norm)
-        rows, wanted = torch.rand(512, 13, 188), torch.rand(512, 1)
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step():
-        with torch.autocast(device, torch.float16, enabled=mixed):
-            found = model(rows)
-        optimizer.zero_grad()
-        F.binary_cross_entropy_with_logits(found.float(), wanted).backward()
-        optimizer.step()
-
-    return step
-
-
-def peak_mb(gpuperf, norm, **precision):
-    prepared = partial(training, norm, "cuda", **precision)
-    return gpuperf.fits(prepared, gb=80, savings=False).peak_mb
+from models.encoder import training
 
 
 @pytest.mark.claim("C9")
-@gpuperf.budget(mem_mb=4096)
-def test_a_norm_in_low_precision_lowers_what_mixed_precision_needs(gpuperf):
-    alone, float32 = (
-        peak_mb(gpuperf, SpelledOut, mixed=mixed) for mixed in (True, False)
+def test_a_norm_in_low_precision_lowers_what_mixed_precision_needs(predicted, shown):
+    (alone, _), (float32, _), (fused, _), (low, _) = (
+        predicted("encoder_large.py", *options)
+        for options in (
+            ("SpelledOut",),
+            ("SpelledOut", "--float32"),
+            ("LayerNorm",),
+            ("InLowPrecision",),
+        )
     )
-    fused, low = (peak_mb(gpuperf, norm) for norm in (nn.LayerNorm, InLowPrecision))
 
+    shown(round(alone), round(low), "MiB", column=PREDICTED)
     assert low / alone == pytest.approx(0.72, abs=0.03)  # 2.9 / 4.4 then
     assert low < 0.95 * fused
     assert alone / float32 == pytest.approx(0.77, abs=0.03)  # not 4.4 / 4.0

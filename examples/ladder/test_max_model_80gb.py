@@ -9,29 +9,24 @@ second size is an upper bound.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 import torch
 from claims import read_claims
 from claims_table import PREDICTED
 from models.gpt2 import LADDER
+from models.gpt2 import WIDE
 from models.gpt2 import Gpt
-from models.gpt2 import Shape
-from models.gpt2 import Training
 
 
-WIDE = Shape(layers=4, heads=25, width=1600, tokens=128, batch=32, dropout=0.1)
 ROOM_MB = 80 * 1024 - 768
 
 
-def reserved_mb(gpuperf, layers, savings):
-    make = partial(Training, replace(WIDE, layers=layers), "cuda", **savings)
-    return gpuperf.fits(make, gb=80, savings=False).reserved_mb
-
-
-def deepest(gpuperf, **savings):
-    few, more = (reserved_mb(gpuperf, layers, savings) for layers in (4, 8))
+def deepest(predicted, rung):
+    few, more = (
+        predicted("gpt2_large.py", f"--rung={rung}", f"--wide-layers={layers}")[1]
+        for layers in (4, 8)
+    )
     a_layer = (more - few) / 4
     return int(4 + (ROOM_MB - few) / a_layer)
 
@@ -43,9 +38,9 @@ def millions(layers):
 
 
 @pytest.mark.claim("M3")
-def test_80_gb_hold_five_times_as_large_a_model(gpuperf, first_of_two, shown):
-    plain = millions(deepest(gpuperf, **LADDER[0]))
-    climbed = millions(deepest(gpuperf, mesh=first_of_two, **LADDER[-1]))
+def test_80_gb_hold_five_times_as_large_a_model(predicted, shown):
+    plain = millions(deepest(predicted, 0))
+    climbed = millions(deepest(predicted, len(LADDER)))
 
     shown(round(plain), round(climbed), "M", column=PREDICTED)
     claim = read_claims()["M3"]

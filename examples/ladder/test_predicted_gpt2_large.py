@@ -7,10 +7,9 @@ itself is not in the prediction.
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 from claims import read_claims
+from claims_table import PREDICTED
 from models.gpt2 import LADDER
 from models.gpt2 import LARGE
 from models.gpt2 import Training
@@ -19,8 +18,6 @@ from torch.distributed.device_mesh import init_device_mesh
 
 import pytest_gpuperf as gpuperf
 
-
-pytestmark = gpuperf.budget(mem_mb=80 * 1024)
 
 RUNGS = read_claims().ladder
 
@@ -32,41 +29,24 @@ def rung(number):
         above, below = RUNGS[number - 1 : number + 1]
         numbers = {"before": above.published_mib, "after": below.published_mib}
         mark = pytest.mark.claim("M1", **numbers)
-    return pytest.param(
-        RUNGS[number], LADDER[number], marks=mark, id=RUNGS[number].name
+    return pytest.param(number, marks=mark, id=RUNGS[number].name)
+
+
+@pytest.mark.parametrize("number", [rung(number) for number in range(len(RUNGS))])
+def test_gpt2_large_at_real_size(predicted, record_property, number):
+    allocated, reserved = predicted("gpt2_large.py", f"--rung={number}")
+
+    record_property(PREDICTED, f"{allocated:.0f} MiB")
+    assert reserved < 80 * 1024
+    assert allocated == pytest.approx(RUNGS[number].predicted_mib, rel=0.01)
+
+
+@pytest.mark.parametrize("number", [rung(number) for number in range(len(LADDER))])
+def test_gpt2_large_on_a_gpu(gpuperf, real_gpu, number):
+    gpuperf(
+        Training(LARGE, real_gpu, **LADDER[number]),
+        mem_mb=1.1 * RUNGS[number].predicted_mib,
     )
-
-
-on_one_gpu = pytest.mark.parametrize(
-    ("rung", "savings"), [rung(0), rung(1), rung(2), rung(3)]
-)
-
-
-@on_one_gpu
-def test_gpt2_large_at_real_size(gpuperf, rung, savings):
-    prospect = gpuperf.fits(
-        partial(Training, LARGE, "cuda", **savings), gb=80, savings=False
-    )
-
-    assert prospect
-    assert prospect.peak_mb == pytest.approx(rung.predicted_mib, rel=0.01)
-
-
-@pytest.mark.claim("M1", before=RUNGS[3].published_mib, after=RUNGS[4].published_mib)
-def test_gpt2_large_on_two_gpus_at_real_size(gpuperf, first_of_two):
-    prospect = gpuperf.fits(
-        lambda: Training(LARGE, "cuda", mesh=first_of_two, **LADDER[-1]),
-        gb=80,
-        savings=False,
-    )
-
-    assert prospect
-    assert prospect.peak_mb == pytest.approx(RUNGS[-1].predicted_mib, rel=0.01)
-
-
-@on_one_gpu
-def test_gpt2_large_on_a_gpu(gpuperf, real_gpu, rung, savings):
-    gpuperf(Training(LARGE, real_gpu, **savings), mem_mb=1.1 * rung.predicted_mib)
 
 
 @gpuperf.ranks(2)

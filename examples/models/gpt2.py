@@ -29,6 +29,8 @@ class Shape:
 LARGE = Shape(layers=36, heads=20, width=1280, tokens=128, batch=32, dropout=0.1)
 """What was published: 709 million parameters with the characters of one book."""
 
+WIDE = Shape(layers=4, heads=25, width=1600, tokens=128, batch=32, dropout=0.1)
+
 SMALL = Shape(layers=8, heads=2, width=64, tokens=32, batch=6)
 """For a CPU: about as many tokens to a width, so that activations weigh as much."""
 

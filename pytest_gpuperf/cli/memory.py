@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         root=str(root_of(arguments.root, program)),
         asked=Asked.MEMORY,
         steps=arguments.steps,
-        values=False if arguments.no_values else None,
+        values=not arguments.no_values,
     )
     halved = _halved(program, arguments.batch_option)
     output = Output.ERRORS if arguments.json else Output.SHOWN

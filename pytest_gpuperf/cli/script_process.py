@@ -184,7 +184,7 @@ class ScriptRequest:
     root: str
     asked: Asked
     steps: int = 0
-    values: bool | None = None
+    values: bool = True
     saving: Saving | None = None
     relocation: Relocation | None = None
     packages: Overlay = AS_INSTALLED
@@ -288,7 +288,7 @@ def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
         reply(encode(ScriptAnswer(refusal=str(error))))
         return
     if request.saving is not None:
-        from ..measure.forecast_savings import applied
+        from ..measure.forecast import applied
 
         undo.enter_context(applied(request.saving))
     end = _End(found, undo, reply)
@@ -331,7 +331,7 @@ def _remembered(request: ScriptRequest, _: PretendGpu, undo: ExitStack) -> Found
     memory.live.whereabouts = request.shared_whereabouts()
 
     def found() -> ScriptAnswer:
-        from ..measure.forecast_savings import forecast_of_program
+        from ..measure.forecast import forecast_of_program
 
         return ScriptAnswer(forecast=forecast_of_program(memory))
 

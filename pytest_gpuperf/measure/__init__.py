@@ -9,5 +9,5 @@ Begin with:
 - ``syncs.find_syncs``: waits in a trace, and their lines
 - ``memory.measure_memory``: the peak, its growth, and who holds it
 - ``bottleneck.diagnosed``: what the step waits for
-- ``forecast.foresee``: ``gpuperf.fits``
+- ``forecast``: the memory of a program, and what would lower it
 """

@@ -1,140 +1,252 @@
-"""Predicts the memory of a step that is made anew for each memory optimization."""
+"""Memory optimizations that need no change of the user's code, applied for a while.
+
+Each saving changes how a training step runs, not what it computes; dropout under
+checkpointing keeps its masks, because checkpoint restores the generators' state.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
+from collections import Counter
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from math import inf
+from pathlib import Path
+from typing import Any
 from typing import Final
+from weakref import WeakSet
 
-from ..devices.base import Step
-from ..devices.pretend import pretend_gpu
-from ..errors import ErrorId
-from ..errors import StepError
-from ..model.budget import finite
-from ..model.budget import shown
+import torch
+from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.utils.checkpoint import checkpoint
+
+from ..devices.pretend import BACKING
+from ..devices.pretend import ProgramMemory
+from ..model.finding import Location
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
+from ..model.metrics import PREDICTED_GARBAGE
+from .memory import COLLECTOR_OFF
+from .memory import findings_of_garbage
+from .memory import findings_of_picture
+from .prediction import COMPILED_PEAK
+from .prediction import COMPILED_RESERVED
+from .prediction import PREDICTED_PEAKS
+from .prediction import SEVERAL_STREAMS
 
 
-# The question of ``gpuperf.fits``, checked before anything is built.
+# Turns the memory of simulated steps into the forecast for a real GPU.
+
+UNTOUCHED: Final = "nothing was ever on the GPU: put model and data there"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitQuestion:
-    """What makes the step, for half the batch too if that is known, and the GPU.
+def forecast_of_program(memory: ProgramMemory) -> Forecast:
+    """Sum up the *memory* of a program of at least one step, at its end."""
+    memory.end()
+    steps, live, picture = memory.memories(), memory.live, memory.picture
+    unjudged = [f"{op}: {reason}" for op, reason in live.unjudged]
+    if not any(step.allocated_bytes for step in steps):
+        unjudged.append(UNTOUCHED)
+    forecast = Forecast(
+        allocated_bytes=max(step.allocated_bytes for step in steps),
+        reserved_bytes=max(step.reserved_bytes for step in steps),
+        steps=memory.steps,
+        findings=tuple(findings_of_picture(picture, PREDICTED_PEAKS))
+        if picture
+        else (),
+        not_judged=tuple(unjudged),
+        as_eager=live.is_compiled,
+    )
+    garbage = memory.garbage()
+    if garbage.nbytes > PREDICTED_GARBAGE.floor:
+        found = findings_of_garbage(garbage, (PREDICTED_GARBAGE.name,))
+        forecast = replace(
+            forecast,
+            garbage_bytes=garbage.nbytes,
+            uncollected_bytes=memory.uncollected_bytes(),
+            findings=(*forecast.findings, *found),
+        )
+    return replace(forecast, notes=tuple(_notes(memory)))
 
-    ``values`` says whether ghosts have values or only sizes, ``savings`` whether those
-    are tried.
+
+def _from_here(place: Location) -> Location:
+    near = Path(place.file).is_relative_to(Path.cwd())
+    return replace(place, file=os.path.relpath(place.file)) if near else place
+
+
+def _notes(memory: ProgramMemory) -> Iterator[str]:
+    steps = memory.mark.sentence if memory.mark else ""
+    if memory.loop:
+        steps += f" {_from_here(memory.loop)}"
+    if steps:
+        yield steps
+    if memory.is_uncollected:
+        yield COLLECTOR_OFF.format(memory.steps)
+    if BACKING.switched:
+        yield BACKING.switched
+    if memory.live.is_compiled:
+        yield f"{COMPILED_PEAK}; {COMPILED_RESERVED}"
+    if memory.live.several_streams:
+        yield f"{SEVERAL_STREAMS}: a GPU may reserve more"
+
+
+def applied(saving: Saving) -> AbstractContextManager[None]:
+    """Apply *saving* from now on, as if it were written in the code.
+
+    Raises ``LookupError`` on leaving if there was nothing to apply it to: no optimizer
+    that has the option, or no repeated blocks.
+    """
+    return APPLIED[saving]()
+
+
+@contextmanager
+def _early_zero_grad() -> Iterator[None]:
+    """Free gradients once the optimizer has used them.
+
+    They are gone before the next forward, and nothing reads them in between.
+    """
+    handle = register_optimizer_step_post_hook(_forget_gradients)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _forget_gradients(optimizer: Any, *_: object) -> None:
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            parameter.grad = None
+
+
+@contextmanager
+def _updating(option: str, **how: bool) -> Iterator[None]:
+    """Step optimizers that have *option* with *how*; restore their own options after."""
+    # The groups are changed in a hook, as optimizers may be made inside the context.
+    # They are restored in reverse: a group that was changed twice ends with its first
+    # value.
+    changed: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    lacking: set[str] = set()
+
+    def change(optimizer: Any, *_: object) -> None:
+        for group in optimizer.param_groups:
+            if option not in group:
+                lacking.add(type(optimizer).__name__)
+            # What is fused stays so, whatever foreach says.
+            elif option == "fused" or not group.get("fused"):
+                own = {name: group[name] for name in how if name in group}
+                changed.append((group, own))
+                group.update({name: how[name] for name in own})
+
+    handle = register_optimizer_step_pre_hook(change)
+    try:
+        yield
+    finally:
+        handle.remove()
+        for group, own in reversed(changed):
+            group.update(own)
+    if lacking and not changed:
+        msg = f"{', '.join(sorted(lacking))} has no option {option}"
+        raise LookupError(msg)
+
+
+@contextmanager
+def _gradients_kept() -> Iterator[None]:
+    """Zero gradients in place: under accumulation they live through the next forward."""
+    owners = (torch.nn.Module, torch.optim.Optimizer)
+    own = {owner: owner.zero_grad for owner in owners}
+    for owner, zero_grad in own.items():
+        owner.zero_grad = _in_place(zero_grad)
+    try:
+        yield
+    finally:
+        for owner, zero_grad in own.items():
+            owner.zero_grad = zero_grad
+
+
+def _in_place(zero_grad: Callable[..., None]) -> Callable[..., None]:
+    def zero(owner: Any, set_to_none: bool = True) -> None:  # noqa: ARG001, FBT001, FBT002, torch's
+        zero_grad(owner, set_to_none=False)
+
+    return zero
+
+
+@contextmanager
+def _checkpointed() -> Iterator[None]:
+    """Recompute repeated blocks in the backward, from their first call on."""
+    blocks = RepeatedBlocks()
+    module: Any = torch.nn.Module
+    call = module.__call__
+
+    def called(block: Any, *args: Any, **kwargs: Any) -> Any:
+        # Without gradients nothing is saved for a backward, so there is nothing to
+        # recompute.
+        if blocks.has(block) and block.training and torch.is_grad_enabled():
+            return checkpoint(call, block, *args, use_reentrant=False, **kwargs)
+        return call(block, *args, **kwargs)
+
+    module.__call__ = called
+    try:
+        yield
+    finally:
+        module.__call__ = call
+    if not blocks.are_found:
+        msg = "no module has several blocks of one class"
+        raise LookupError(msg)
+
+
+class RepeatedBlocks:
+    """The outermost modules that are in a list with others of their class.
+
+    Only those with submodules: to recompute a single layer saves nothing. ``are_found``
+    says whether there were any so far.
     """
 
-    make: Callable[[], object]
-    halved: Callable[[], object] | None
-    gib: float
-    values: bool
-    savings: bool
+    def __init__(self) -> None:
+        self._known: WeakSet[Any] = WeakSet()
+        self._blocks: WeakSet[Any] = WeakSet()
+        self.are_found = False
+
+    def has(self, module: Any) -> bool:
+        """Whether *module* is one of them."""
+        # All modules alive are known then, so that the first call of a model is the only
+        # one that looks.
+        if module not in self._known:
+            self._look()
+            self._known.add(module)
+        return module in self._blocks
+
+    def _look(self) -> None:
+        # The step is a closure, so its model is found through the collector. ``type``
+        # and not isinstance, which would run ``__class__`` of proxies.
+        modules = [m for m in gc.get_objects() if issubclass(type(m), torch.nn.Module)]
+        self._known.update(modules)
+        lists = [m for m in modules if issubclass(type(m), _MODULE_LISTS)]
+        found = [block for listed in lists for block in _alike(listed)]
+        inner = {id(part) for block in found for part in list(block.modules())[1:]}
+        self._blocks.update(block for block in found if id(block) not in inner)
+        # Kept apart, as a program's model may be gone at its end.
+        self.are_found = self.are_found or bool(found)
 
 
-def fit_question(
-    make_step: object, *, gb: object, batch: object, values: bool, savings: bool
-) -> FitQuestion:
-    """Raise ``StepError`` if the question makes no sense."""
-    if not callable(make_step):
-        msg = (
-            f"gpuperf.fits(make_step): expected a function that returns a step, found "
-            f"{make_step!r} of type {type(make_step).__name__}; pass the function itself"
-        )
-        raise StepError(msg, ErrorId.GP216)
-    if not isinstance(gb, (int, float)) or not 0 < finite(gb) < inf:
-        msg = f"gpuperf.fits(gb={shown(gb)}): expected a number of GiB above 0, such as 80"
-        raise StepError(msg, ErrorId.GP217)
-    question = FitQuestion(
-        make=make_step, halved=None, gib=gb, values=values, savings=savings
-    )
-    if batch is None:
-        return question
-    if not isinstance(batch, int) or batch < 2:  # noqa: PLR2004, to be halved
-        msg = f"gpuperf.fits(batch={batch!r}): expected a batch size of 2 or more"
-        raise StepError(msg, ErrorId.GP217)
-    return replace(
-        question,
-        make=partial(make_step, batch),
-        halved=partial(make_step, batch // 2),
-    )
+_MODULE_LISTS = (torch.nn.ModuleList, torch.nn.Sequential)
 
 
-STEADY_STEPS: Final = 2
-"""The first makes the optimizer's state; in a third one the peak is pictured."""
-
-Make = Callable[[], object]
-
-
-def foresee(
-    question: FitQuestion, root: str
-) -> tuple[Forecast, dict[Saving, Forecast | None]]:
-    """Predict the step of *question* as it is, and with each saving if it asks for them.
-
-    A saving with which the step fails has no prediction. Lines below the directory *root*
-    are the project's. Raises whatever makes the step and the step raise without a saving.
-    """
-    make = question.make
-    with pretend_gpu(root, values=question.values):
-        forecast = _forecast(make, root, nullcontext)
-        if not question.savings:
-            return forecast, {}
-        return forecast, dict(_with_savings(make, question.halved, root))
+def _alike(modules: Iterable[Any]) -> Iterator[Any]:
+    blocks = [block for block in modules if next(block.children(), None) is not None]
+    kinds = Counter(type(block) for block in blocks)
+    yield from (block for block in blocks if kinds[type(block)] > 1)
 
 
-def _with_savings(
-    make: Make, halved: Make | None, root: str
-) -> Iterator[tuple[Saving, Forecast | None]]:
-    # Imported late: these modules import torch, and a question that makes no sense is
-    # refused without it.
-    from .forecast_savings import applied
-
-    for saving in Saving:
-        made = halved if saving is Saving.HALF_BATCH else make
-        if made is None:
-            continue
-        try:
-            yield saving, _forecast(made, root, partial(applied, saving))
-        # Broad on purpose: a saving may break the user's step in any way. That says
-        # nothing against the step, only that this saving is no option for it.
-        except Exception:  # noqa: BLE001
-            yield saving, None
-
-
-def _forecast(
-    make: Make, root: str, apply: Callable[[], AbstractContextManager[None]]
-) -> Forecast:
-    from ..devices.pretend import watching_memory
-    from .forecast_savings import forecast_of
-
-    # What an earlier forecast left in cycles must not die while this one is watched.
-    gc.collect()
-    with watching_memory(from_now=True) as memory:
-        step = made_by(make)
-        with apply():
-            for _ in range(STEADY_STEPS):
-                memory.step(step)
-            picture = memory.explained_step(step, root)
-        steps = memory.memories()
-        return forecast_of(steps, memory.live, picture, ended=len(steps))
-
-
-def made_by(make: Make) -> Step:
-    """Return what *make* makes; raise ``StepError`` if that is no step."""
-    step = make()
-    if not callable(step):
-        msg = (
-            f"gpuperf.fits(make_step): expected a function that returns a step, found "
-            f"one that returns {type(step).__name__}; return the step, without calling it"
-        )
-        raise StepError(msg, ErrorId.GP216)
-    return step
+APPLIED: dict[Saving, Callable[[], AbstractContextManager[None]]] = {
+    Saving.EARLY_ZERO_GRAD: _early_zero_grad,
+    Saving.FOR_LOOP: partial(_updating, "foreach", foreach=False),
+    Saving.FUSED: partial(_updating, "fused", foreach=False, fused=True),
+    Saving.CHECKPOINT: _checkpointed,
+    Saving.HALF_BATCH: _gradients_kept,
+}

@@ -14,6 +14,8 @@ from ..errors import UsageError
 RETIRED: Final = {
     "compile_s=": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "compile_warm_s=": "`TORCH_LOGS=dynamo` says in a second process what it took",
+    "gpuperf.Prospect": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
+    "gpuperf.fits()": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
     "gpuperf_compile_times": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "gpuperf.quarantine": "mark the test with `@pytest.mark.xfail(reason=...)`",
     "gpuperf_consecutive": "`gpuperf_warn = true` makes failures warnings",

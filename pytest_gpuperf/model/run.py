@@ -100,7 +100,6 @@ class TestResult:
     """What one run says of one test.
 
     ``text`` is its failure or the reason of a skip, ``headline`` a failure in a line.
-    ``foresaw`` says that it asked whether a step fits: it judges the answer itself.
     ``needs_gpu`` says that it was skipped because only a GPU could have run it.
     ``properties`` are what its ``record_property`` noted, as text. ``asked`` says that
     the test itself asks to be measured, and not only an autouse fixture beside it.
@@ -116,7 +115,6 @@ class TestResult:
     properties: tuple[tuple[str, str], ...] = ()
     calls: tuple[StepCall, ...] = ()
     comparisons: tuple[ComparedCall, ...] = ()
-    foresaw: bool = False
     needs_gpu: bool = False
     asked: bool = True
     stop: Stop | None = None

@@ -148,8 +148,7 @@ def _for_others(verdicts: Iterable[TestVerdict]) -> tuple[str, ...]:
 
 def _never_judged(case: Case, verdicts: Mapping[str, TestVerdict]) -> str:
     if not verdicts:
-        has_nothing_to_judge = case.last.foresaw or not case.last.asked
-        return "" if has_nothing_to_judge else NEVER_JUDGED
+        return NEVER_JUDGED if case.last.asked else ""
     steps = [runs[-1] for runs in case.calls.values()]
     missing = not case.comparisons and demands_speedup(steps)
     return SPEEDUP_NEVER_JUDGED if missing else ""

@@ -28,8 +28,6 @@ from ..devices.allow_sync import allow_sync
 from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
-from ..measure.forecast import FitQuestion
-from ..measure.forecast import fit_question
 from ..measure.step import WORK
 from ..measure.step import Subject
 from ..measure.step import subject_of
@@ -40,7 +38,6 @@ from ..model.measurement import Measurement
 from ..model.retired import refuse_retired
 from ..trainers.handover import Steps
 from .call_result import Compared
-from .call_result import Prospect
 
 
 T = TypeVar("T")
@@ -68,9 +65,6 @@ class Measurer(Protocol):
 
     def compare(self, call: FixtureCall, pair: Pair) -> Compared:
         """Run two steps in turns and return what both showed."""
-
-    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
-        """Predict what a step needs, and judge it against a GPU."""
 
     def last(self, item: pytest.Item) -> Measurement | None:
         """Return the newest measurement of *item*."""
@@ -280,36 +274,6 @@ class Gpuperf:
             return self._measurer.compare(call, pair)
 
         return _or_refused(compared)
-
-    def fits(
-        self,
-        make_step: object,
-        *,
-        gb: float,
-        batch: int | None = None,
-        values: bool = False,
-        savings: bool = True,
-    ) -> Prospect:
-        """Predict whether a step fits a GPU of *gb* GiB, and what would lower its peak.
-
-        ``make_step()`` builds model and optimizer on ``"cuda"`` and returns the step;
-        it is called once more for each saving. Where *batch* is given it is passed on,
-        and half of it is tried as well. Tensors have sizes and no values, unless
-        *values* are asked for because the step decides by what it reads. Without
-        *savings* none is tried, which takes a fifth of the time or less.
-
-        The result is true or false, or skips the test where the prediction is too
-        close to tell. It is made on the pretend device; elsewhere the test is skipped.
-        """
-        __tracebackhide__ = True
-
-        def foreseen() -> Prospect:
-            question = fit_question(
-                make_step, gb=gb, batch=batch, values=values, savings=savings
-            )
-            return self._measurer.fits(self._item, question)
-
-        return _or_refused(foreseen)
 
     @property
     def device(self) -> str:

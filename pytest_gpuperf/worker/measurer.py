@@ -20,12 +20,10 @@ import pytest
 
 from ..compare_steps.isolation import Pair
 from ..devices.base import Device
-from ..devices.base import EmulatingDevice
 from ..devices.base import with_clock
 from ..devices.replaced import refuse_replaced
 from ..errors import ErrorId
 from ..errors import StepError
-from ..judge.budget import fit_of
 from ..judge.calls import asked_of
 from ..judge.calls import merged
 from ..judge.early_end import enough_ms
@@ -33,21 +31,15 @@ from ..judge.early_end import news_ms
 from ..judge.readings import unreal_time
 from ..judge.verdict import noticed
 from ..judge.verdict import tolerated
-from ..marks import budgets_of
 from ..marks import ranks_of
 from ..marks import tolerances_of
-from ..measure.forecast import FitQuestion
-from ..measure.plan import Found
 from ..measure.plan import MeasuredStep
 from ..measure.plan import MeasurePlan
 from ..measure.step import Subject
 from ..model.budget import Budget
 from ..model.budget import Tolerance
 from ..model.budget import parse_budget
-from ..model.forecast import Forecast
 from ..model.measurement import Measurement
-from ..model.metrics import PREDICTED_ALLOCATED
-from ..model.metrics import PREDICTED_RESERVED
 from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
 from ..model.metrics import limited_by
@@ -58,7 +50,6 @@ from ..model.run import TestResult
 from ..runner.request import RunRequest
 from . import draws
 from .call_result import Compared
-from .call_result import Prospect
 from .fixture import FixtureCall
 from .items import below
 from .items import kept_budgets_of
@@ -164,7 +155,6 @@ class Measuring:
         self._listener = listener
         self._calls: dict[str, list[StepCall]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
-        self._foresaw: set[str] = set()
 
     def torch_device(self) -> str:
         return self._device.torch_device
@@ -175,7 +165,6 @@ class Measuring:
             result,
             calls=tuple(self._calls.get(test, ())),
             comparisons=tuple(self._comparisons.get(test, {}).values()),
-            foresaw=test in self._foresaw,
         )
 
     def _keys(self, test: str) -> list[str]:
@@ -278,51 +267,6 @@ class Measuring:
             )
             raise SkipTest(msg)
 
-    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:
-        """Raise ``SkipTest`` on a device that predicts nothing."""
-        device = self._device.emulating
-        if device is None:
-            msg = (
-                "memory is predicted on the simulated GPU: add --gpuperf-device=pretend"
-            )
-            raise SkipTest(msg)
-        from ..measure.forecast import foresee
-
-        forecast, savings = foresee(question, device.root)
-        self._foresaw.add(item.nodeid)
-        if budgets_of(item):
-            self._keep_forecast(item, device, forecast)
-        fit = fit_of(forecast, question.gib)
-        return Prospect(
-            forecast=forecast, with_savings=savings, gb=question.gib, fit=fit
-        )
-
-    def _keep_forecast(
-        self, item: pytest.Item, device: EmulatingDevice, forecast: Forecast
-    ) -> None:
-        """Keep the prediction as a call, so that the test's budgets judge it."""
-        from ..measure.prediction import of_compiled
-
-        exact = {
-            PREDICTED_ALLOCATED.name: forecast.allocated_bytes,
-            PREDICTED_RESERVED.name: forecast.reserved_bytes,
-        }
-        why = "; ".join(forecast.not_judged)
-        reason = f"only a GPU can judge {why}"
-        found = Found(
-            exact={} if why else exact,
-            unmeasured=dict.fromkeys(exact, reason) if why else device.unmeasurable,
-            findings=forecast.findings,
-            remarks=forecast.notes,
-        )
-        measurement = Measurement(
-            test=self._new_key(item, name=None),
-            environment=device.environment(),
-            unmeasured=dict.fromkeys(_limited(budgets_of(item)), NOT_FORESEEN),
-        )
-        found = of_compiled(found) if forecast.as_eager else found
-        self._keep(item, found.added_to(measurement), budgets_of(item))
-
     def compare(self, call: FixtureCall, pair: Pair) -> Compared:
         from ..compare_steps.measure import compare_sides
 
@@ -379,11 +323,6 @@ def _question(pair: Pair, test: str, seconds: float, tolerance: Tolerance) -> Qu
         tolerance=tolerated(STEP_MS, tolerance),
         detect=noticed(STEP_MS, tolerance),
     )
-
-
-NOT_FORESEEN: Final = (
-    "gpuperf.fits predicts the peak alone: measure the step with gpuperf(step)"
-)
 
 
 def _limited(budgets: Sequence[Budget]) -> list[str]:

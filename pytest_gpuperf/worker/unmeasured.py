@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from typing import Any
 from typing import Final
 from typing import NoReturn
-from unittest import SkipTest
 
 import pytest
 
@@ -17,14 +16,12 @@ from ..compare_steps.isolation import begin
 from ..devices import torch_device_for_plain_runs
 from ..errors import ErrorId
 from ..errors import StepError
-from ..measure.forecast import FitQuestion
 from ..measure.step import Subject
 from ..model.ab import Comparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
 from ..model.training import Training
 from .call_result import Compared
-from .call_result import Prospect
 from .fixture import FixtureCall
 from .fixture import Measurer
 from .fixture import measurer_key
@@ -83,10 +80,6 @@ class PlainRun:
         reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
         return Compared(Comparison(unmeasured=reasons, training=training))
 
-    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:  # noqa: ARG002
-        msg = "memory is predicted by pytest --gpuperf, and not by plain pytest"
-        raise SkipTest(msg)
-
     def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
         return None
 
@@ -105,9 +98,6 @@ class NotMeasured(PlainRun):
 
     def compare(self, call: FixtureCall, pair: Pair) -> Compared:  # noqa: ARG002
         self._refuse(call.item, "gpuperf.compare(before, after)")
-
-    def fits(self, item: pytest.Item, question: FitQuestion) -> Prospect:  # noqa: ARG002
-        self._refuse(item, "gpuperf.fits(make_step)")
 
     def _refuse(self, item: pytest.Item, call: str) -> NoReturn:
         self._refused.add(item.nodeid)

@@ -374,28 +374,3 @@ def test_what_ends_pytest_in_a_step_is_named_and_nobody_is_told_to_call_it(
 
 def test_a_limit_that_is_only_lifted_is_a_budget() -> None:
     gpuperf.budget(ms=None)
-
-
-def test_a_forecast_says_why_it_counts_no_syncs(project: ScriptedProject) -> None:
-    pytest.importorskip("torch")
-    project.file(
-        """
-import torch
-
-def make_step():
-    x = torch.ones(4, device="cuda")
-    return lambda: x.sum()
-
-@gpuperf.budget(syncs=0)
-def test_fits(gpuperf):
-    gpuperf.fits(make_step, gb=80, savings=False)
-"""
-    )
-
-    result = project.pytester.runpytest_subprocess(
-        "--gpuperf", "--gpuperf-device=pretend", "-rs"
-    )
-
-    told = " ".join(result.stdout.str().split())
-    assert "gpuperf.fits predicts the peak alone: measure the step with" in told
-    assert "does not measure syncs" not in told

@@ -63,9 +63,6 @@ def test_with_a_name(request):
 def test_a_comparison(request):
     helper(request).compare(int, int, speedup=1.5)
 
-def test_a_forecast(request):
-    helper(request).fits(lambda: int, gb=1)
-
 def test_a_loader(request):
     helper(request).loader([1, 2], print)
 

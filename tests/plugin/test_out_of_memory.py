@@ -45,12 +45,6 @@ def test_fits(gpuperf):
 @gpuperf.budget(syncs=0)
 def test_small(gpuperf):
     gpuperf(lambda: torch.zeros(3, device="cuda"))
-
-def test_asked(gpuperf):
-    def make_step():
-        large = [taken(50), taken(40)]
-        return lambda: large[0].zero_()
-    assert not gpuperf.fits(make_step, gb=80)
 """
 
 
@@ -64,7 +58,7 @@ def test_a_step_too_large_for_the_gpu_fails_with_what_the_allocator_would_hold(
         *ON, f"--override-ini=gpuperf_isolation={isolation}"
     )
 
-    result.assert_outcomes(passed=3, failed=3)
+    result.assert_outcomes(passed=2, failed=3)
     result.stdout.fnmatch_lines(
         [
             "*___ test_too_large ___*",
@@ -100,7 +94,7 @@ def test_a_step_for_a_larger_gpu_fits_on_one(
         *ON, *inline, "--override-ini=gpuperf_pretend_gb=141", "-k", "built"
     )
 
-    result.assert_outcomes(passed=1, deselected=5)
+    result.assert_outcomes(passed=1, deselected=4)
 
 
 def test_the_memory_of_the_pretend_gpu_is_a_positive_number(
@@ -137,13 +131,6 @@ def test_large(gpuperf, small_host):
 def test_read(gpuperf, small_host):
     weights = torch.ones(2**15, 2**15, device="cuda")
     gpuperf(lambda: weights.sum().item() > 0)
-
-@gpuperf.budget(mem_mb=5000)
-def test_held(gpuperf):
-    def make_step():
-        BACKING._available = lambda: 2**30
-        torch.ones(2**15, 2**15, device="cuda")
-    assert gpuperf.fits(make_step, gb=80, values=True)
 """
 
 
@@ -154,7 +141,7 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
 
     result = project.pytester.runpytest_inprocess(*ON, "-rs")
 
-    result.assert_outcomes(passed=1, skipped=1, failed=1)
+    result.assert_outcomes(passed=1, skipped=1)
     told = " ".join(line.strip() for line in result.outlines)
     assert (
         "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
@@ -163,8 +150,4 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
     assert (
         "only a GPU can judge Tensor.item (test_it.py:19): ghosts hold no values here, so "
         "what was read is a guess, which decides what runs"
-    ) in told
-    assert (
-        "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
-        "has left: leave out values=True, or run it on less [GP309]"
     ) in told

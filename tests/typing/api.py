@@ -11,7 +11,6 @@ import pytest
 import pytest_gpuperf as gpuperf
 from pytest_gpuperf import Compared
 from pytest_gpuperf import Gpuperf
-from pytest_gpuperf import Prospect
 from pytest_gpuperf import budget
 from pytest_gpuperf import ranks
 from pytest_gpuperf import tolerance
@@ -102,14 +101,6 @@ def test_comparison_refused(gpuperf: Gpuperf) -> None:
     gpuperf.compare(step, step, None)  # type: ignore[call-arg]
     gpuperf.compare(step, step, same_training="1%")  # type: ignore[arg-type]
     gpuperf.compare(step, step).time.low = 3  # type: ignore[misc]
-
-
-def test_prospect(gpuperf: Gpuperf) -> None:
-    prospect: Prospect = gpuperf.fits(lambda: step, gb=80, batch=32)
-    peak_mb: float = prospect.peak_mb
-    assert prospect, str(prospect)
-    assert peak_mb < prospect.reserved_mb
-    gpuperf.fits(lambda: step)  # type: ignore[call-arg]
 
 
 @pytest.fixture(scope="session")

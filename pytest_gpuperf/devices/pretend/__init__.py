@@ -36,11 +36,8 @@ if TYPE_CHECKING:
     from .errors import NeedsGpuError as NeedsGpuError
     from .errors import without_own_frames as without_own_frames
     from .gpu import PretendGpu as PretendGpu
-    from .memory import LiveMemory as LiveMemory
-    from .memory import StepMemory as StepMemory
     from .memory_watch import MemoryAudit as MemoryAudit
     from .memory_watch import ProgramMemory as ProgramMemory
-    from .memory_watch import watching_memory as watching_memory
     from .memory_watch import watching_program as watching_program
     from .program_audit import ProgramAudit as ProgramAudit
     from .suite_watch import watching_suite as watching_suite
@@ -59,9 +56,6 @@ BEHIND: Final = {
     "ProgramMemory": "memory_watch",
     "watching_program": "memory_watch",
     "MemoryAudit": "memory_watch",
-    "watching_memory": "memory_watch",
-    "LiveMemory": "memory",
-    "StepMemory": "memory",
     "settings_against_allocated": "allocator",
     "settings_against_reserved": "allocator",
     "BACKING": "tensor_values",
@@ -83,14 +77,12 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
 def pretend_gpu(
     root: str | None = None,
     *,
-    values: bool | None = None,
+    values: bool = True,
 ) -> AbstractContextManager[PretendGpu]:
     """Pretend, inside the context, that this machine has one CUDA device.
 
-    Tensors on it have *values* as long as this machine's memory lasts (``None``),
-    always (``True``) or never (``False``). Without values, sizes and lifetimes are
-    exact, and what is read is a guess. ``StepError`` is raised if values that were
-    demanded do not fit.
+    Tensors on it have *values* as long as this machine's memory lasts, or never. Without
+    values, sizes and lifetimes are exact, and what is read is a guess.
 
     Findings name the innermost line below the directory *root* (the working directory
     by default) beside the innermost line outside of torch. torch is imported on entry.
@@ -99,4 +91,4 @@ def pretend_gpu(
     # Late: this package is imported by modules that run where torch is not loaded.
     from .gpu import entered
 
-    return entered(root, values)
+    return entered(root, values=values)

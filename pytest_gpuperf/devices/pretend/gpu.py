@@ -181,7 +181,8 @@ _PRETENCE = _Pretence()
 @contextmanager
 def entered(
     root: str | None,
-    values: bool | None,  # noqa: FBT001, three answers
+    *,
+    values: bool,
 ) -> Iterator[PretendGpu]:
     """Pretend and record; see ``pretend_gpu``."""
     # With a separator at the end, so that ``src`` is no prefix of ``src2``.
@@ -191,7 +192,7 @@ def entered(
     WATCH.recorders.append(recorder)
     try:
         # An inner context that asks for nothing leaves the choice of the outer one.
-        with nullcontext() if is_inner and values is None else inside_values(values):
+        with nullcontext() if is_inner and values else inside_values(values=values):
             yield PretendGpu(recorder)
     # Everything that leaves, a skip and an interrupt as well: users see its traceback.
     except BaseException as error:

@@ -18,8 +18,6 @@ from typing import Final
 
 import torch
 
-from ...errors import ErrorId
-from ...errors import StepError
 from ..audit_record import CopyDirection
 from .memory import PRETEND_MEMORY
 from .transfers import record_copy
@@ -169,7 +167,6 @@ class Backing:
     def __init__(self) -> None:
         self.has_values = True
         self.switched: str | None = None
-        self._may_switch = True
         self._available: Callable[[], int | None] = available_bytes
         self._reserve = 0
         self._unchecked = MOST_UNCHECKED_BYTES
@@ -181,13 +178,13 @@ class Backing:
 
     def begin(
         self,
-        values: bool | None,  # noqa: FBT001, three answers
+        *,
+        values: bool,
         available: Callable[[], int | None] = available_bytes,
     ) -> None:
-        """Begin with values, without, or (``None``) with values while they fit."""
-        self.has_values = values is not False
+        """Begin with *values*, which are kept while they fit, or without."""
+        self.has_values = values
         self.switched = None
-        self._may_switch = values is None
         self._available = available
         self._reserve = int(RESERVED_SHARE * (available() or 0))
         self._unchecked = MOST_UNCHECKED_BYTES
@@ -200,10 +197,7 @@ class Backing:
             self.expect(0)
 
     def expect(self, nbytes: int) -> None:
-        """Give values up if *nbytes* more of them would not fit.
-
-        Raises ``StepError`` if the user has asked for them.
-        """
+        """Give values up if *nbytes* more of them would not fit."""
         if not self.has_values or 0 < nbytes < self._unchecked:
             return
         left = self._available()
@@ -236,9 +230,6 @@ class Backing:
             f"values on the simulated GPU need more than the {left // MIB} MiB of memory "
             "that this machine has left"
         )
-        if not self._may_switch:
-            msg = f"{shortage}: leave out values=True, or run it on less"
-            raise StepError(msg, ErrorId.GP309)
         self.has_values = False
         self.switched = f"{shortage}: from there on it runs without values"
 
@@ -256,11 +247,11 @@ BACKING: Final = Backing()
 
 
 @contextmanager
-def inside_values(values: bool | None) -> Iterator[None]:  # noqa: FBT001, three answers
+def inside_values(*, values: bool) -> Iterator[None]:
     """Give ghosts values inside the context, or not; see ``Backing.begin``."""
     # All fields are saved and restored: an inner audit may have given values up.
     before = BACKING.__dict__.copy()
-    BACKING.begin(values)
+    BACKING.begin(values=values)
     try:
         yield
     finally:

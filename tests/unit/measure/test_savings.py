@@ -13,8 +13,8 @@ from pytest_gpuperf.model.forecast import Saving
 torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes  # noqa: E402, after the skip
-from pytest_gpuperf.measure.forecast_savings import RepeatedBlocks  # noqa: E402
-from pytest_gpuperf.measure.forecast_savings import applied  # noqa: E402
+from pytest_gpuperf.measure.forecast import RepeatedBlocks  # noqa: E402
+from pytest_gpuperf.measure.forecast import applied  # noqa: E402
 
 
 class Block(torch.nn.Module):  # type: ignore[misc, name-defined]

@@ -25,8 +25,8 @@ from torch.utils.checkpoint import checkpoint  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_program  # noqa: E402
-from pytest_gpuperf.measure.forecast_savings import applied  # noqa: E402
-from pytest_gpuperf.measure.forecast_savings import forecast_of_program  # noqa: E402
+from pytest_gpuperf.measure.forecast import applied  # noqa: E402
+from pytest_gpuperf.measure.forecast import forecast_of_program  # noqa: E402
 
 
 HERE = str(Path(__file__).parent)

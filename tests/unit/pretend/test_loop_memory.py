@@ -18,7 +18,7 @@ torch = pytest.importorskip("torch")
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_program  # noqa: E402
-from pytest_gpuperf.measure.forecast_savings import forecast_of_program  # noqa: E402
+from pytest_gpuperf.measure.forecast import forecast_of_program  # noqa: E402
 
 
 MIB = 2**20
