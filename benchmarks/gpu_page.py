@@ -219,10 +219,8 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "`ranked/` on CUDA": tests("ranks_have_a_gpu_each|no_two_ranks"),
     "`measure/gpu_activity.py`, NCCL": left_open,
     "`measure/gpu_activity.py`, busy": tests("gpu_is_as_busy_as_it_is_kept"),
-    "`measure/bottleneck.py`, causes": tests(
-        "planted_cause_comes_first|taking_a_sync_away"
-    ),
-    "`measure/bottleneck.py`, launching": left_open,
+    "`measure/gpu_activity.py`, gaps": tests("planted_cause_is_the_longest_gap"),
+    "`measure/gpu_activity.py`, launching": left_open,
     "`measure/gpu_activity.py`, launches": tests(
         "one_launch|cuda_graphs_of_a_compiled"
     ),

@@ -63,7 +63,6 @@ class Gate(Enum):
     COLLECTIVES = "collectives"
     COPIED_BYTES = "copied bytes"
     COPIES = "copies"
-    DIAGNOSIS = "diagnosis"
     EQUAL = "equal results"
     EXPOSED = "exposed communication"
     FILES = "files opened"

@@ -21,15 +21,10 @@ from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Bottleneck
-from pytest_gpuperf.model.finding import Diagnosis
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import MemoryCourse
-from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.finding import Phase
-from pytest_gpuperf.model.finding import StepTimeline
-from pytest_gpuperf.model.finding import Wait
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
@@ -136,7 +131,6 @@ def entry(*step_ms: float) -> Entry:
         exact={"peak_allocated_bytes": 100 * MIB},
         software={"torch": "2.6.0"},
         step=StepSummary(
-            spent_pct={"gpu": 92, "launches": 8},
             peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB},
         ),
         origin=Origin(commit="4d2a" * 10, dirty=True),
@@ -162,39 +156,10 @@ COURSE: Final = MemoryCourse(
     peak=41,
 )
 
-DIAGNOSIS: Final = Diagnosis(
-    parts=(
-        Part(
-            bottleneck=Bottleneck.SYNCS,
-            percent=35.0,
-            blocked_percent=60.0,
-            per_step=1,
-            location=ITEM.location,
-        ),
-        Part(bottleneck=Bottleneck.LAUNCHES, percent=8.0),
-        Part(bottleneck=Bottleneck.GPU, percent=57.0),
-    ),
-    timeline=StepTimeline(
-        length_us=18_000,
-        waits=(
-            Wait(
-                start_us=2000,
-                end_us=14_000,
-                bottleneck=Bottleneck.SYNCS,
-                location=ITEM.location,
-            ),
-        ),
-        kernels=((0, 13_900), (15_000, 18_000)),
-        copies=((13_900, 14_000),),
-    ),
-)
-
 
 def told() -> Contents:
     """A run of two tests with everything that can be known of one."""
-    bad = replace(
-        BAD, findings=(ITEM, replace(PEAK, course=COURSE)), diagnosis=DIAGNOSIS
-    )
+    bad = replace(BAD, findings=(ITEM, replace(PEAK, course=COURSE)))
     rounds = {"step_ms": [11.9 + 0.01 * n for n in range(20)]}
     return contents(
         bad,

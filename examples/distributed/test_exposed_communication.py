@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from models.simulated import shares_of
+from models.simulated import exposed_percent
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -22,12 +22,12 @@ STEPS_THAT_DDP_TIMES = 10
 
 
 def test_on_paper_a_bucket_hides_behind_the_backward_of_the_next(shown):
-    behind = shares_of(FIRST, SECOND, ["all_reduce", 4000], ["join"], STEP)
-    beside = shares_of(FIRST, ["all_reduce", 4000], SECOND, ["join"], STEP)
+    behind = exposed_percent(FIRST, SECOND, ["all_reduce", 4000], ["join"], STEP)
+    beside = exposed_percent(FIRST, ["all_reduce", 4000], SECOND, ["join"], STEP)
 
-    shown(round(behind["communication"]), 0, "% exposed")
-    assert behind["communication"] == pytest.approx(27.6, abs=0.1)
-    assert "communication" not in beside
+    shown(round(behind), round(beside), "% exposed")
+    assert behind == pytest.approx(27.6, abs=0.1)
+    assert beside == 0
 
 
 @pytest.mark.claim("P8")

@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pytest_gpuperf.measure.bottleneck import diagnosis_of
-from pytest_gpuperf.measure.bottleneck import find_spent
 from pytest_gpuperf.measure.gpu_activity import find_busy
+from pytest_gpuperf.measure.gpu_activity import find_communication
 
 
 # The tests of the plugin have it, too.
@@ -26,16 +25,15 @@ def trace_of(*schedule, steps=3):
     return gpu.events
 
 
-def shares_of(*schedule):
-    """Return the percent of a step by what they are spent on, the first cause in front."""
-    parts = diagnosis_of(find_spent(trace_of(*schedule)), {}).parts
-    return {part.bottleneck.value: part.percent for part in parts}
+def exposed_percent(*schedule):
+    """Return the share of a step in which a collective runs and nothing computes."""
+    events = trace_of(*schedule)
+    return 100 * find_communication(events).exposed_ms / find_busy(events)[1]
 
 
 def step_ms(*schedule):
-    return sum(part.ms for part in find_spent(trace_of(*schedule)))
+    return find_busy(trace_of(*schedule))[1]
 
 
 def busy_percent(*schedule):
-    kernels, _ = find_busy(trace_of(*schedule))
-    return kernels
+    return 100 * find_busy(trace_of(*schedule))[0]

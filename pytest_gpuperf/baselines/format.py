@@ -130,7 +130,9 @@ def _runs(raw: Any, where: Place) -> tuple[RunSummary, ...]:
 
 
 def _step(raw: Any, where: Place) -> StepSummary:
-    return StepSummary(**_fields(raw, where, {}, _STEP))
+    parts = _fields(raw, where, {}, _STEP)
+    parts.pop("spent_pct", None)  # of 0.2, which said what a step waits for
+    return StepSummary(**parts)
 
 
 def _lines(raw: Any, where: Place) -> tuple[StoredLine, ...]:

@@ -244,7 +244,6 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
         changed=changed,
         remarks=last.remarks,
         snapshot=last.snapshot,
-        diagnosis=last.diagnosis,
         rates=dict(_rates(case)),
     )
 

@@ -8,6 +8,6 @@ Begin with:
 - ``emulated.audit``: the same on the pretend GPU
 - ``syncs.find_syncs``: waits in a trace, and their lines
 - ``memory.measure_memory``: the peak, its growth, and who holds it
-- ``bottleneck.diagnosed``: what the step waits for
+- ``gpu_activity.with_busy``: how busy the GPU is, and its longest gaps
 - ``forecast``: the memory of a program, and what would lower it
 """

@@ -9,11 +9,11 @@ from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..devices.compile import CompiledCode
+from ..model.finding import FindingKind
 from ..model.measurement import Measurement
 from ..model.metric import MeasuringPhase
 from ..model.metrics import COMPILED
 from ..model.metrics import read_in
-from .bottleneck import WAITING_FINDINGS
 from .plan import Deadline
 from .plan import Found
 from .plan import PhaseContext
@@ -22,6 +22,8 @@ from .step import Subject
 
 NOTHING_COMPILED: Mapping[str, int] = {metric.name: 0 for metric in COMPILED}
 
+
+WAITING: Final = frozenset({FindingKind.SYNC, FindingKind.COPY})
 
 COMPILED_NAMES: Final = read_in(MeasuringPhase.COMPILER)
 
@@ -33,7 +35,7 @@ def asked_compiler(at: PhaseContext) -> Measurement:
     added = found.added_to(at.measurement)
     # Reports name it after the waits, and before memory and copies.
     known = at.measurement.findings
-    waits = tuple(takewhile(lambda one: one.kind in WAITING_FINDINGS, known))
+    waits = tuple(takewhile(lambda one: one.kind in WAITING, known))
     ordered = (*waits, *found.findings, *known[len(waits) :])
     return replace(added, findings=ordered)
 

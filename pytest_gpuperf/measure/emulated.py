@@ -34,7 +34,6 @@ from ..model.metrics import PAGEABLE_COPIES
 from ..model.metrics import STEPWISE
 from ..model.metrics import SYNCS
 from ..model.units import counted
-from .bottleneck import diagnosis_of_counts
 from .compilation import NOTHING_COMPILED
 from .further_steps import LOOKED_SHARE
 from .further_steps import LOOKED_STEPS
@@ -206,8 +205,6 @@ def _audited(
     if not steps:
         return cut_short(measurement), results[0]
     measurement = _counted(device, measurement, steps)
-    diagnosis = diagnosis_of_counts(measurement.findings)
-    measurement = replace(measurement, diagnosis=diagnosis)
     if measurement.exact:
         measurement = prediction.added_to(measurement)
         looking = _Looking(device=device, subject=subject, numbered=numbered)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect
 from collections import Counter
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,21 +11,33 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
+from dataclasses import replace
 from enum import Enum
-from itertools import pairwise
+from itertools import takewhile
 from typing import Final
 
 from ..devices.base import STEP_RANGE
 from ..devices.base import TraceEvent
+from ..model.environment import Capability
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import Location
+from ..model.measurement import Distribution
+from ..model.measurement import Measurement
+from ..model.metrics import BUSY
 from ..model.metrics import KERNELS
 from ..model.metrics import LAUNCHES
+from ..model.metrics import STEP_MS
+from .dataloader import loader_spans
 from .trace import ANNOTATIONS
 from .trace import Span
 from .trace import Trace
 from .trace import correlation_of
 from .trace import enclosing
+from .trace import functions_around
 from .trace import number
 from .trace import parse
+from .trace import transactions
 
 
 # The share of a step's communication that no computation hides, from a trace.
@@ -300,17 +313,6 @@ def window_of(trace: Trace, work: Sequence[Work]) -> Window | None:
     return Window(start_us=start_us, end_us=end_us, steps=len(trace.steps))
 
 
-def windows_of(trace: Trace, work: Iterable[Work]) -> list[Window]:
-    """Return the time of each whole step, between the ends of two on the GPU."""
-    ends = _ends_by_step(trace, (w for w in work if w.kind in KERNEL_KINDS))
-    in_order = [ends[step] for step in sorted(ends)]
-    return [
-        Window(start_us=start, end_us=end, steps=1)
-        for start, end in pairwise(in_order)
-        if start < end
-    ]
-
-
 def _ends_by_step(trace: Trace, kernels: Iterable[Work]) -> Mapping[int, float]:
     """Return when the last kernel of each step ended, by the calls that started them."""
     by_correlation = calls_by_correlation(trace)
@@ -333,15 +335,41 @@ def calls_by_correlation(trace: Trace) -> Mapping[int, Span]:
 # The share of time in which a GPU is busy, from a trace.
 #
 # Busy is the share of a window of whole steps in which at least one kernel runs, on any
-# stream: the union of their times, not the sum. Copies are counted apart. NVML's
+# stream: the union of their times, not the sum. Copies do not count. NVML's
 # utilization is another number: it is sampled, and counts a sample as full if anything
 # ran in it (``nvmlUtilization_t``).
 
 NO_KERNEL: Final = "no kernel ran on the GPU in the profiled steps"
 
 
+def with_busy(measurement: Measurement, events: Sequence[TraceEvent]) -> Measurement:
+    """Add how busy the GPU was in the profiled steps, and the lines of its longest gaps.
+
+    CUPTI takes its time for each launch, so a launch-bound step would look idler: what a
+    profiled step takes longer than a timed one is no gap of it.
+    """
+    busy = find_busy(events)
+    if busy is None:
+        has_kernels = measurement.environment.hardware.kind.has(Capability.KERNELS)
+        return (
+            measurement.lacking({BUSY.name: NO_KERNEL}) if has_kernels else measurement
+        )
+    share, step_ms = busy
+    timed = measurement.times.get(STEP_MS.name)
+    plain = min(1.0, max(share, timed.q50 / step_ms)) if timed else 1.0
+    slowed = (1 - share / plain) / (1 - share) if share < 1 else 0.0
+    return replace(
+        measurement,
+        times={
+            **measurement.times,
+            BUSY.name: Distribution.of([100 * share / plain]),
+        },
+        findings=(*measurement.findings, *find_gaps(events, slowed)),
+    )
+
+
 def find_busy(events: Sequence[TraceEvent]) -> tuple[float, float] | None:
-    """Return the percent of the profiled steps in which kernels run, and in which copies do.
+    """Return the share of the profiled steps in which kernels run, and a step's ms.
 
     ``None`` if no kernel is to be seen.
     """
@@ -349,13 +377,83 @@ def find_busy(events: Sequence[TraceEvent]) -> tuple[float, float] | None:
     window = window_of(parse(events), work)
     if window is None:
         return None
-    kernels = length_of(window.of(work, *KERNEL_KINDS))
-    if not kernels:
-        return None
-    copies = length_of(window.of(work, WorkKind.COPY))
-    return 100 * kernels / window.length_us, 100 * copies / window.length_us
+    kernels = window.of(work, *KERNEL_KINDS)
+    busy = sum(end - start for start, end in kernels) / window.length_us
+    return (busy, window.length_us / (1e3 * window.steps)) if kernels else None
 
 
-def length_of(intervals: Sequence[Interval]) -> float:
-    """Return how long *intervals* are that do not overlap."""
-    return sum(end - start for start, end in intervals)
+LEAST_GAP_PERCENT: Final = 5.0
+MOST_GAPS: Final = 3
+
+
+def find_gaps(events: Sequence[TraceEvent], slowed: float = 1.0) -> Iterator[Finding]:
+    """Yield the lines at which the GPU has nothing to do for longest.
+
+    A gap is that of the longest wait of the host in it, or else of the launch that ends
+    it. *slowed* of each is there without the profiler, too.
+    """
+    trace, work = parse(events), list(work_in(events))
+    window = window_of(trace, work)
+    if window is None:
+        return
+    waits, launched = _waits_of_host(trace, events), _launches_by_start(trace, work)
+    idle: dict[Location, float] = defaultdict(float)
+    for gap in _gaps(window, window.of(work, *KERNEL_KINDS)):
+        place = _longest_wait(waits, gap) or launched.get(gap[1])
+        if place is not None:
+            idle[place] += 100 * slowed * (gap[1] - gap[0]) / window.length_us
+    longest = sorted(idle.items(), key=lambda item: -item[1])[:MOST_GAPS]
+    for place, percent in longest:
+        if percent >= LEAST_GAP_PERCENT:
+            yield Finding(
+                kind=FindingKind.IDLE,
+                op=None,
+                location=place,
+                metrics=(BUSY.name,),
+                percent=percent,
+            )
+
+
+def _gaps(window: Window, busy: Sequence[Interval]) -> Iterator[Interval]:
+    starts = [window.start_us, *(end for _, end in busy)]
+    ends = [*(start for start, _ in busy), window.end_us]
+    return ((a, b) for a, b in zip(starts, ends, strict=True) if a < b)
+
+
+HostWait = tuple[float, float, Location]
+"""When the host waits for the GPU, a copy or the loader, and where."""
+
+
+def _waits_of_host(trace: Trace, events: Sequence[TraceEvent]) -> list[HostWait]:
+    loads = list(loader_spans(events))
+    found = [
+        (load.start_us, load.end_us, place)
+        for load, place in zip(loads, functions_around(trace, loads), strict=True)
+        if place is not None
+    ]
+    for one in transactions(trace):
+        spans = [call.span for call in (one.copy, one.wait) if call]
+        if one.location is not None:
+            start_us = min(span.start_us for span in spans)
+            found.append((start_us, max(s.end_us for s in spans), one.location))
+    return sorted(found, key=lambda wait: wait[0])
+
+
+def _longest_wait(waits: Sequence[HostWait], gap: Interval) -> Location | None:
+    before = range(bisect(waits, gap[1], key=lambda wait: wait[0]) - 1, -1, -1)
+    inside = takewhile(lambda wait: wait[1] > gap[0], (waits[n] for n in before))
+    most = max(
+        inside, key=lambda w: min(w[1], gap[1]) - max(w[0], gap[0]), default=None
+    )
+    return most[2] if most else None
+
+
+def _launches_by_start(
+    trace: Trace, work: Sequence[Work]
+) -> Mapping[float, Location | None]:
+    """Return the function that launched the work that begins at a moment."""
+    calls = calls_by_correlation(trace)
+    begun = {w.start_us: calls.get(w.correlation or 0) for w in work}
+    known = {moment: call for moment, call in begun.items() if call is not None}
+    places = functions_around(trace, list(known.values()))
+    return dict(zip(known, places, strict=True))

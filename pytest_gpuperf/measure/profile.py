@@ -29,8 +29,6 @@ from ..devices.base import Step
 from ..devices.base import TraceEvent
 from ..devices.profiler import saw_device_work
 from ..model.environment import Capability
-from ..model.finding import FULL
-from ..model.finding import Bottleneck
 from ..model.finding import Location
 from ..model.measurement import Measurement
 from ..model.metric import MeasuringPhase
@@ -40,15 +38,16 @@ from ..model.metrics import PERIOD_COPIES
 from ..model.metrics import SYNCS
 from ..model.metrics import limited_by
 from ..model.metrics import read_in
-from .bottleneck import diagnosed
-from .bottleneck import find_spent
 from .copies import find_traffic
 from .dataloader import loader_spans
 from .further_steps import SeenStep
 from .further_steps import look_further
+from .gpu_activity import LEAST_GAP_PERCENT
 from .gpu_activity import count_launches
+from .gpu_activity import find_busy
 from .gpu_activity import least_launches
 from .gpu_activity import replays_graphs
+from .gpu_activity import with_busy
 from .plan import Deadline
 from .plan import PhaseContext
 from .plan import UntouchedError
@@ -225,9 +224,6 @@ def _profile(record: Record, subject: Subject, *, steps: int) -> Sequence[TraceE
 
 TRACE_NAMES: Final = read_in(MeasuringPhase.TRACE)
 
-ON_THE_GPU: Final = frozenset({Bottleneck.GPU, Bottleneck.COMMUNICATION})
-"""What takes a step's time while the GPU works, wherever the line is."""
-
 PEAKS: Final = frozenset(m.name for m in limited_by(str(PEAK_ALLOCATED.budget)))
 
 UNSEEN_GRAPHS: Final = (
@@ -252,7 +248,7 @@ def traced_steps(at: PhaseContext) -> Measurement:
         launched = {**found.exact, **count_launches(events)}
         found = replace(found, exact=launched, least=least_launches(events))
         found = find_traffic(events).added_to(found)
-    found = diagnosed(found, events)
+    found = with_busy(found, events)
     unseen = replays_graphs(events) and not at.saw_graphs
     return _without_peaks(found) if unseen else found
 
@@ -281,9 +277,8 @@ def needs_lines(events: Sequence[TraceEvent]) -> bool:
     """Whether anything in the trace of a profile asks for the line that causes it."""
     if find_syncs(events).findings or find_traffic(events).findings:
         return True
-    spent = find_spent(events)
-    idle_ms = sum(part.ms for part in spent if part.bottleneck not in ON_THE_GPU)
-    return idle_ms > (1 - FULL / 100) * sum(part.ms for part in spent)
+    busy = find_busy(events)
+    return busy is not None and 100 * (1 - busy[0]) > LEAST_GAP_PERCENT
 
 
 MOST_PROFILED: Final = 10

@@ -294,26 +294,19 @@ def _begun(occasion: str) -> datetime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:
-    """What a step was spent on, in percent, and its memory at the peak by purpose.
+    """The memory of a step at its peak, by purpose.
 
-    Nothing is judged by it: a report shows how both have changed since.
+    Nothing is judged by it: a report shows how it has changed since.
     """
 
-    spent_pct: Mapping[str, int] = field(default_factory=dict)
     peak_bytes: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, measurement: Measurement) -> StepSummary | None:
-        """Sum up *measurement*; ``None`` if it says neither."""
-        parts = measurement.diagnosis.parts if measurement.diagnosis else ()
-        spent = {
-            part.bottleneck.value: round(part.percent)
-            for part in parts
-            if part.percent is not None
-        }
+        """Sum up *measurement*; ``None`` if it does not say."""
         held = (dict(found.held_for) for found in measurement.findings)
         peak = next(filter(None, held), {})
-        return cls(spent_pct=spent, peak_bytes=peak) if spent or peak else None
+        return cls(peak_bytes=peak) if peak else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

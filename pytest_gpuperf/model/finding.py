@@ -47,6 +47,8 @@ class FindingKind(Enum):
     """Operations run here."""
     TIME = "time"
     """Much of the step's time is spent on this line."""
+    IDLE = "idle"
+    """The GPU has nothing to do while the host is here, in much of the step's time."""
 
 
 class Phase(Enum):
@@ -103,7 +105,7 @@ class Finding:
     nothing. ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the
     device memory it keeps at the peak, or for good, in ``per_step`` blocks. A peak says
     what for in ``held_for``: bytes by purpose, and how it came to it in ``course``.
-    ``percent`` is the share of a step's time that is spent on its line. ``source`` is the
+    ``percent`` is the share of a step's time that is spent on its line, or idle at it. ``source`` is the
     text of its line, ``stored`` how often a step did it there when the baseline was
     recorded, if that is known, and ``changed_since`` the commit of that code, if git says
     that the line is another one since. If not every step that was looked at has it,
@@ -177,99 +179,6 @@ class Finding:
     def has_risen(self) -> bool:
         """Whether its line does more of it than when the baseline was recorded."""
         return self.stored is not None and 0 < self.stored < self.per_step
-
-
-# Diagnosis of a step: the causes of its time, the largest first.
-
-FULL: Final = 95.0
-"""Percent of a step from which on the GPU itself is what the step waits for."""
-
-
-class Bottleneck(Enum):
-    """What a part of a step is spent on."""
-
-    LOADER = "loader"
-    """The host waits for the next batch."""
-    COPIES = "copies"
-    """Bytes go between host and device, or the host waits until they have."""
-    SYNCS = "syncs"
-    """The host waited for the GPU, and has prepared nothing for it meanwhile."""
-    LAUNCHES = "launches"
-    """The host works and launches kernels, later than the GPU is ready for them."""
-    COMMUNICATION = "communication"
-    """A collective runs and nothing computes."""
-    GPU = "gpu"
-    """Kernels compute."""
-    HOST = "host"
-    """All else that a step does where host and device are one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """A part of a step, and the place where most of it is lost.
-
-    ``percent`` is the share of the step that goes with it, ``None`` on a device that
-    cannot tell; then ``per_step`` says how often it happens. ``blocked_percent`` is how
-    long the host itself is blocked in it: the kernels that it waits for would have to
-    run anyway, so no more than ``percent`` can be won.
-    """
-
-    bottleneck: Bottleneck
-    percent: float | None = None
-    blocked_percent: float = 0.0
-    per_step: int = 0
-    location: Location | None = None
-
-
-Stretches = tuple[tuple[int, int], ...]
-"""Starts and ends in microseconds of a step, in order of time; none overlap."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """A stretch in which the CPU waits, in microseconds of a step, for what and where."""
-
-    start_us: int
-    end_us: int
-    bottleneck: Bottleneck
-    location: Location | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimeline:
-    """One profiled step, from the end of the one before it on the GPU to its own end.
-
-    ``waits`` block the CPU; in the rest of the step it works. The GPU runs ``kernels``
-    that compute, ``collectives`` and ``copies``. Neighbours are joined where there are
-    too many to be drawn.
-    """
-
-    length_us: int
-    waits: tuple[Wait, ...] = ()
-    kernels: Stretches = ()
-    collectives: Stretches = ()
-    copies: Stretches = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Diagnosis:
-    """The parts of a step, what to look at first in front.
-
-    The percentages add up to 100 where all are known. ``copying_percent`` is the share
-    in which a copy runs on the GPU, beside kernels or not; ``isolated`` is the time of
-    an isolated, synchronised step divided by that of one among others. ``timeline`` is
-    what CPU and GPU did in one step.
-    """
-
-    parts: tuple[Part, ...]
-    copying_percent: float | None = None
-    isolated: float | None = None
-    timeline: StepTimeline | None = None
-
-    @property
-    def first(self) -> Part:
-        """What the step waits for most."""
-        return self.parts[0]
 
 
 # A line of source as the baseline stores it: its kind, and how often a step.

@@ -15,7 +15,6 @@ from typing import Final
 from .codec import RARELY
 from .environment import DeviceKind
 from .environment import Environment
-from .finding import Diagnosis
 from .finding import Finding
 from .metric import Metric
 from .operations import LineWork
@@ -156,8 +155,8 @@ class Measurement:
     ``round_steps`` are the steps between two synchronisations, if the device queues
     steps: times of other numbers of steps are not comparable. ``remarks`` say what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` the one of a traced step.
-    ``by_rank`` is what the ranks showed that ran the step together, ``diagnosis`` what
-    the step waits for. ``further`` is the look at further steps, if no period was named.
+    ``by_rank`` is what the ranks showed that ran the step together,
+    ``further`` is the look at further steps, if no period was named.
     ``unseeded`` says that its process drew random numbers from the operating system, or
     could have asked a clock: the next one may draw or choose otherwise. ``operations`` are
     those of one step.
@@ -181,7 +180,6 @@ class Measurement:
     snapshot: str = ""
     trace: str = ""
     by_rank: ByRank | None = None
-    diagnosis: Diagnosis | None = None
     further: FurtherSteps | None = None
     unseeded: bool = False
     operations: tuple[LineWork, ...] = field(default=(), metadata=RARELY)
@@ -211,7 +209,6 @@ class Measurement:
             further=seen.further,
             remarks=seen.remarks,
             snapshot=seen.snapshot,
-            diagnosis=seen.diagnosis,
             operations=seen.operations,
         )
 

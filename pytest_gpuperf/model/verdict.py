@@ -11,7 +11,6 @@ from typing import Final
 
 from .ab import Comparison
 from .codec import RARELY
-from .finding import Diagnosis
 from .finding import Finding
 from .metric import Metric
 from .metrics import STEP_MS
@@ -206,7 +205,7 @@ class TestVerdict:
     what else must be known to read the numbers. ``snapshot`` is the file that says what
     the allocator did, if that was recorded, ``trace`` that of a few traced steps. ``sides``
     is what two steps showed that were compared: without a budget such a test has no
-    verdict, and nothing fails. ``diagnosis`` is what the step waits for. ``rates`` are
+    verdict, and nothing fails. ``rates`` are
     what the author asked for with ``samples=`` or ``tokens=``, each by its metric, if no
     budget limits it: it has a verdict otherwise. ``operations`` are the lines that run
     others than when the baseline was recorded, of a test that failed. ``recorded`` is the
@@ -224,7 +223,6 @@ class TestVerdict:
     snapshot: str = ""
     trace: str = ""
     sides: Comparison | None = None
-    diagnosis: Diagnosis | None = None
     rates: Mapping[str, float] = field(default_factory=dict)
     operations: tuple[LineChange, ...] = field(default=(), metadata=RARELY)
     recorded: str = field(default="", metadata=RARELY)

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from dataclasses import replace
 from typing import Final
 
-from ..model.finding import Bottleneck
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.forecast import Saving
@@ -473,23 +472,11 @@ WAIT_REMEDIES: Final = tuple(
 )
 """All that a wait may be advised, each with a rule of its own."""
 
-BOTTLENECK_REMEDIES: Final[Mapping[Bottleneck, str]] = {
-    Bottleneck.LOADER: "make a batch cheaper: one call for a batch (__getitems__), tensors "
-    "in place of Python objects, which workers pickle; then try num_workers",
-    Bottleneck.COPIES: "pin the batches (pin_memory=True) and copy them with "
-    "non_blocking=True",
-    Bottleneck.SYNCS: "leave the value on the GPU, and read it every N steps",
-    Bottleneck.LAUNCHES: "try larger batches, torch.compile, CUDA graphs, a fused "
-    "optimizer",
-    Bottleneck.COMMUNICATION: "let it overlap with the backward (DDP's buckets, "
-    "FSDP's prefetching)",
-}
-"""What makes a step faster that waits for this most."""
-
 METRIC_REMEDIES: Final[Mapping[str, str]] = {
     KEPT_GRAPHS.name: "detach() what outlives the step, such as a loss that is kept: it "
     "keeps the graph of autograd behind it alive",
-    LOADER_WAIT.name: BOTTLENECK_REMEDIES[Bottleneck.LOADER],
+    LOADER_WAIT.name: "make a batch cheaper: one call for a batch (__getitems__), tensors "
+    "in place of Python objects, which workers pickle; then try num_workers",
 }
 """What ends the failure of a metric, whatever its line."""
 

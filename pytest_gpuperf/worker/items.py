@@ -6,8 +6,6 @@ Files of a measurement are named as theirs are, from the project's root on.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Iterable
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
@@ -25,9 +23,7 @@ from ..marks import BUDGET_MARK
 from ..marks import budgets_of
 from ..marks import ranks_of
 from ..model.budget import Budget
-from ..model.finding import Diagnosis
 from ..model.finding import Location
-from ..model.finding import Wait
 from ..model.measurement import Measurement
 from ..model.operations import LineWork
 from ..report.exchange.measured_calls import METRIC_PREFIX
@@ -172,7 +168,6 @@ def below(root: Path, measurement: Measurement) -> Measurement:
         ),
         snapshot=_relative_path(root, measurement.snapshot),
         trace=_relative_path(root, measurement.trace),
-        diagnosis=_diagnosis(root, measurement.diagnosis),
         operations=fitted(_line_below(root, line) for line in measurement.operations),
     )
 
@@ -192,28 +187,6 @@ def _portable(root: Path, location: Location | None) -> Location | None:
     if near is None:
         return None
     return replace(near, file=near.file.rpartition(PACKAGES_FOLDER)[2])
-
-
-def _diagnosis(root: Path, diagnosis: Diagnosis | None) -> Diagnosis | None:
-    if diagnosis is None:
-        return None
-    parts = (
-        replace(part, location=_relative(root, part.location))
-        for part in diagnosis.parts
-    )
-    timeline = diagnosis.timeline
-    return replace(
-        diagnosis,
-        parts=tuple(parts),
-        timeline=replace(timeline, waits=tuple(_waits(root, timeline.waits)))
-        if timeline
-        else None,
-    )
-
-
-def _waits(root: Path, waits: Iterable[Wait]) -> Iterator[Wait]:
-    for wait in waits:
-        yield replace(wait, location=_relative(root, wait.location))
 
 
 def _source(location: Location | None) -> str:

@@ -23,14 +23,6 @@ from virtual_gpu import host_works as h
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.measure.dataloader import loop_over
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.model.finding import Bottleneck
-
-
-GPU: Final = Bottleneck.GPU
-SYNCS: Final = Bottleneck.SYNCS
-LAUNCHES: Final = Bottleneck.LAUNCHES
-LOADER: Final = Bottleneck.LOADER
-COPIES: Final = Bottleneck.COPIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +30,7 @@ class Law:
     """A step and its true numbers; times in milliseconds.
 
     ``step_ms`` is what each further step adds to a long loop, ``latency_ms`` an
-    isolated step, ``lost_ms`` what of a step would be won without each cause.
+    isolated step.
     ``blocked_ms`` is how long the host waits for the GPU in each step, ``loader_ms`` how
     long for its loader.
     """
@@ -51,7 +43,6 @@ class Law:
     launches: int = 1
     blocked_ms: float | None
     loader_ms: float | None
-    lost_ms: Mapping[Bottleneck, float]
 
     @property
     def truth(self) -> Mapping[str, float]:
@@ -63,10 +54,6 @@ class Law:
             "launches": self.launches,
             **({} if self.blocked_ms is None else {"blocked_ms": self.blocked_ms}),
             **self._of_loader,
-            **{
-                f"share of {part.value}": 100 * ms / self.step_ms
-                for part, ms in (*self.lost_ms.items(), (GPU, self._gpu_ms))
-            },
         }
 
     @property
@@ -74,11 +61,6 @@ class Law:
         if self.loader_ms is None:
             return {}
         return {"loader_wait_pct": 100 * self.loader_ms / self.step_ms}
-
-    @property
-    def _gpu_ms(self) -> float:
-        """What is left to the GPU: all that no cause is to blame for."""
-        return self.step_ms - sum(self.lost_ms.values())
 
 
 LAWS: Final[list[Law]] = []
@@ -92,7 +74,6 @@ def law(
     launches: int = 1,
     blocked_ms: float | None = None,
     loader_ms: float | None = None,
-    lost_ms: Mapping[Bottleneck, float] | None = None,
 ) -> Callable[[Callable[[], Step | Subject]], Callable[[], Step | Subject]]:
     """Register a function that makes a step, and what is true of the step."""
 
@@ -111,7 +92,6 @@ def law(
                 launches=launches,
                 blocked_ms=blocked_ms,
                 loader_ms=loader_ms,
-                lost_ms=lost_ms or {},
             )
         )
         return made
@@ -142,7 +122,7 @@ def gpu_bound_for_long() -> Step:
     return step
 
 
-@law(step_ms=20, latency_ms=20, busy_ms=8, lost_ms={LAUNCHES: 12})
+@law(step_ms=20, latency_ms=20, busy_ms=8)
 def host_bound() -> Step:
     def step() -> None:
         g(8)
@@ -177,7 +157,6 @@ def slow_first_call() -> Step:
     latency_ms=200 * (0.046 + LAUNCH_MS),
     busy_ms=200 * 0.010,
     launches=200,
-    lost_ms={LAUNCHES: 200 * (0.046 + LAUNCH_MS - 0.010)},
 )
 def launch_bound() -> Step:
     def step() -> None:
@@ -193,7 +172,7 @@ def launch_bound_as_a_graph() -> Step:
     return captured(launch_bound()).replay
 
 
-@law(step_ms=28, latency_ms=28, busy_ms=20, blocked_ms=20, lost_ms={SYNCS: 8})
+@law(step_ms=28, latency_ms=28, busy_ms=20, blocked_ms=20)
 def arguments_that_the_gpu_makes() -> Subject:
     """Its work for the arguments is done before the steps are timed or profiled."""
     return Subject(step=item_at_the_end(), setup=lambda: g(30))
@@ -206,7 +185,7 @@ def scalar() -> torch.Tensor:
     return torch.zeros((), device="cuda")
 
 
-@law(step_ms=28, latency_ms=28, busy_ms=20, blocked_ms=20, lost_ms={SYNCS: 8})
+@law(step_ms=28, latency_ms=28, busy_ms=20, blocked_ms=20)
 def item_at_the_end() -> Step:
     loss = scalar()
 
@@ -218,7 +197,7 @@ def item_at_the_end() -> Step:
     return step
 
 
-@law(step_ms=28, latency_ms=28, busy_ms=20, lost_ms={SYNCS: 8})
+@law(step_ms=28, latency_ms=28, busy_ms=20)
 def item_at_the_start() -> Step:
     loss = scalar()
 
@@ -235,7 +214,6 @@ def item_at_the_start() -> Step:
     latency_ms=28,
     busy_ms=20,
     launches=2,
-    lost_ms={SYNCS: 4},
 )
 def item_in_the_middle() -> Step:
     """The second half of the host's work runs beside the GPU, the first does not."""
@@ -268,7 +246,6 @@ def two_halves() -> Step:
     busy_ms=20,
     launches=2,
     blocked_ms=20,
-    lost_ms={SYNCS: 8},
 )
 def two_items() -> Step:
     loss = scalar()
@@ -290,7 +267,6 @@ def two_items() -> Step:
     busy_ms=5,
     launches=2,
     blocked_ms=1,
-    lost_ms={SYNCS: 1, LAUNCHES: 8},
 )
 def short_item_before_two_gaps() -> Step:
     """The wait of 1 ms is to blame for as much, once."""
@@ -316,7 +292,6 @@ COPY_MS: Final = COPY_BYTES / 8e6
     step_ms=12 + COPY_MS,
     latency_ms=12 + COPY_MS,
     busy_ms=10,
-    lost_ms={COPIES: 2 + COPY_MS},
 )
 def pageable_copy() -> Step:
     """The copy waits for the GPU, and the GPU for the copy and for what follows it."""
@@ -424,7 +399,6 @@ def backward_in_autograd_s_thread() -> Step:
     busy_ms=20,
     launches=2,
     blocked_ms=16,
-    lost_ms={SYNCS: 4},
 )
 def wait_in_autograd_s_thread() -> Step:
     return trained(WaitingBackward)
@@ -459,7 +433,7 @@ def replayed_graph() -> Step:
     return step
 
 
-@law(step_ms=22, latency_ms=22, busy_ms=20, blocked_ms=20, lost_ms={SYNCS: 2})
+@law(step_ms=22, latency_ms=22, busy_ms=20, blocked_ms=20)
 def replayed_graph_with_an_item() -> Step:
     graph, loss = captured(kernels(20, 1)), scalar()
 
@@ -500,7 +474,6 @@ def loaded_before() -> Step:
     latency_ms=17,
     busy_ms=4,
     loader_ms=12,
-    lost_ms={LOADER: 9},
 )
 def slow_data_loader() -> Subject:
     """Without the loader the other work of the host would run beside the GPU."""
@@ -512,7 +485,6 @@ def slow_data_loader() -> Subject:
     latency_ms=17,
     busy_ms=4,
     loader_ms=12,
-    lost_ms={LOADER: 9},
 )
 def slow_iterable() -> Subject:
     def batches() -> Iterator[int]:
@@ -529,18 +501,3 @@ class ShortEpochs:
         h(500)
         rows = Rows()
         return (rows[row] for row in range(30))
-
-
-CURES: Final[Mapping[str, tuple[Bottleneck, str]]] = {
-    "item at the end": (SYNCS, "gpu bound"),
-    "item at the start": (SYNCS, "gpu bound"),
-    "item in the middle": (SYNCS, "two halves"),
-    "two items": (SYNCS, "two halves"),
-    "pageable copy": (COPIES, "copied before"),
-    "wait in autograd s thread": (SYNCS, "backward in autograd s thread"),
-    "replayed graph with an item": (SYNCS, "replayed graph"),
-    "launch bound": (LAUNCHES, "launch bound as a graph"),
-    "slow data loader": (LOADER, "loaded before"),
-    "slow iterable": (LOADER, "loaded before"),
-}
-"""The cause of a law's idle time, and the law of the same step without it."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from pytest_gpuperf.model.finding import Bottleneck
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.metrics import KEPT_GRAPHS
 from pytest_gpuperf.model.metrics import LOADER_WAIT
@@ -882,7 +881,7 @@ for _ in STEPS:
 cost, result = sum(each() is not None for each in outputs), history[-1]
 """,
     ),
-    Bottleneck.LOADER: Program(
+    LOADER_WAIT.name: Program(
         setting=LOADED,
         before="""
 batch = loaded(Rows())
@@ -895,29 +894,7 @@ cost = calls, len(ForkingPickler.dumps(batch))
 result = batch
 """,
     ),
-    Bottleneck.COPIES: PROGRAMS["pageable-batch"][0],
-    Bottleneck.SYNCS: PROGRAMS["read-number"][0],
-    Bottleneck.LAUNCHES: Program(
-        before="""
-sgd = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
-for _ in STEPS:
-    result = train(sgd)
-    sgd.step()
-""",
-        after="""
-sgd = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
-for _ in STEPS:
-    result = train(sgd)
-    sgd.step()
-""",
-    ),
 }
 """By what is advised; a program leaves its ``cost``, or waits and operations are counted."""
 
 COSTS[KEPT_GRAPHS.name] = COSTS[FindingKind.LEFT]
-COSTS[LOADER_WAIT.name] = COSTS[Bottleneck.LOADER]
-
-NOT_EXECUTED: Final[dict[Enum, str]] = {
-    Bottleneck.COMMUNICATION: "several GPUs overlap it, and none is simulated",
-}
-"""Why some of what is advised has no programs; ``gpuperf memory`` tries its savings itself."""

@@ -10,20 +10,15 @@ from dataclasses import replace
 from textwrap import dedent
 from typing import Final
 
-from ...model.finding import Diagnosis
 from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.verdict import Verdict
 from ..headline import merged_headlines
 from ..headline import title
-from ..remedies import BOTTLENECK_REMEDIES
 from ..remedies import METRIC_REMEDIES
 from ..remedies import NONE_KNOWN
 from ..remedies import remedy_of
 from ..remedies import spot_of
-from ..screen.bottleneck import WAITED_FOR
-from ..screen.bottleneck import heading
-from ..screen.bottleneck import sentences
 from ..screen.findings import badness
 from ..screen.findings import cause
 from ..screen.findings import causes_of
@@ -77,7 +72,6 @@ def answer(section: Section, lines: SourceLines) -> Markup:
         return Markup()
     places = places_of(section, lines)
     heads = list(merged_headlines(failing))
-    diagnosis = section.verdict.diagnosis if section.verdict else None
     return rendered(
         "answer",
         heads=[text.partition(": ") for _, text in heads],
@@ -88,22 +82,17 @@ def answer(section: Section, lines: SourceLines) -> Markup:
         left=len(places) - MOST_PLACES_SHOWN,
         operations=blame_texts(section.verdict.operations if section.verdict else ()),
         why=[(title(v.metric), v.because) for v, _ in heads if v.because],
-        fixes=_fixes(failing, places, diagnosis),
+        fixes=_fixes(failing, places),
     )
 
 
-def _fixes(
-    failing: Sequence[Verdict], places: Sequence[Place], diagnosis: Diagnosis | None
-) -> list[str]:
+def _fixes(failing: Sequence[Verdict], places: Sequence[Place]) -> list[str]:
     """Name what ends it: that of the lines first, then that of the metrics."""
     causes = [cause for place in places[:MOST_PLACES_SHOWN] for cause in place]
     remedies = (remedy_of(finding) for finding in causes)
     fixes = [remedy.do for remedy in remedies if remedy is not None]
     metrics = {verdict.metric for verdict in failing}
     fixes += [fix for metric, fix in METRIC_REMEDIES.items() if metric in metrics]
-    if not fixes and diagnosis is not None and metrics & WAITED_FOR:
-        first = BOTTLENECK_REMEDIES.get(diagnosis.first.bottleneck)
-        fixes += [first] if first else []
     return [fix for fix in dict.fromkeys(fixes) if fix != NONE_KNOWN] or fixes[:1]
 
 
@@ -151,6 +140,7 @@ MOST_PAGE_FINDINGS: Final = 12
 
 FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     "Where the time is spent": (FindingKind.TIME,),
+    "Where the GPU has nothing to do": (FindingKind.IDLE,),
     "Where the CPU waits": (FindingKind.SYNC, FindingKind.COPY),
     "Where it may wait: only a GPU can show": (FindingKind.MAYBE,),
     "What goes between CPU and GPU": (FindingKind.TRANSFER,),
@@ -166,15 +156,6 @@ FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     ),
     "What runs more operations than before": (FindingKind.WORK,),
 }
-
-
-def diagnosis_list(diagnosis: Diagnosis | None) -> Markup:
-    """Return a titled list of the parts; nothing if there is no diagnosis."""
-    if diagnosis is None:
-        return Markup()
-    name = heading(diagnosis).rstrip(":")
-    title = f"{name[0].upper()}{name[1:]}"
-    return rendered("diagnosis", title=title, parts=sentences(diagnosis))
 
 
 Item = tuple[str, str, str, Sequence[str]]

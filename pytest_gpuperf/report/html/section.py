@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence
 
-from ...model.baseline import Entry
 from ...model.environment import Hardware
-from ...model.metric import Metric
-from ...model.metrics import STEP_MS
-from ...model.units import Unit
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
@@ -27,15 +23,12 @@ from .contents import Contents
 from .contents import Section
 from .findings import MOST_PLACES_SHOWN
 from .findings import answer
-from .findings import diagnosis_list
 from .findings import findings_list
 from .findings import places_of
 from .markup import Markup
 from .markup import rendered
-from .one_step import UNKNOWN_STEP
-from .one_step import lanes_figure
-from .one_step import memory_figures
-from .one_step import time_figure
+from .memory import UNKNOWN_STEP
+from .memory import memory_figures
 from .pictures import lines_of
 from .row import unjudged
 from .row import verdict_rows
@@ -86,7 +79,6 @@ def _details(
         # The table has their numbers: what passed needs no picture of each of them.
         others = []
     entry = contents.stored.get(section.key)
-    about = metric_named(section.metric)
     return {
         "answer": answer(section, contents.lines),
         "again": _again(verdict, section.test, contents.results.head.hardware),
@@ -95,30 +87,13 @@ def _details(
         ),
         "accept": _accept(verdict, contents) if section.key in contents.pending else "",
         "pictures": (
-            *_step_figures(verdict, about, entry),
+            *memory_figures(verdict.findings, (entry and entry.step) or UNKNOWN_STEP),
             *_pictures(leading, verdict, contents),
         ),
         "numbers": _numbers(
             section, verdict, contents, _pictures(others, verdict, contents)
         ),
     }
-
-
-def _step_figures(
-    verdict: TestVerdict, about: Metric, entry: Entry | None
-) -> Iterator[Markup]:
-    """Yield the pictures of one step, that of what failed first."""
-    diagnosis = verdict.diagnosis
-    timed = _by_metric(verdict.verdicts).get(STEP_MS.name, [])
-    now = next((v.now for v in timed), None)
-    before = next((v.baseline for v in timed if v.baseline is not None), None)
-    stored = entry.step if entry and entry.step else UNKNOWN_STEP
-    memory = memory_figures(verdict.findings, stored)
-    time = (
-        *time_figure(diagnosis, now, stored, before),
-        *lanes_figure(diagnosis.timeline if diagnosis else None),
-    )
-    yield from (*memory, *time) if about.unit is Unit.BYTES else (*time, *memory)
 
 
 def _parted(section: Section, verdict: TestVerdict) -> tuple[list[str], list[str]]:
@@ -147,7 +122,6 @@ def _numbers(
         said=(rates_in_words(verdict.rates), *verdict.remarks),
         sides=comparison_texts(verdict.sides) if verdict.sides else (),
         pictures=pictures,
-        diagnosis=diagnosis_list(verdict.diagnosis),
         findings=findings_list(verdict.findings, contents.lines, shown),
         has_baseline=any(v.baseline is not None for v in verdict.verdicts),
         origin=entry.origin if entry else None,

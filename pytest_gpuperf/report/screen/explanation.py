@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...judge.wording import signed
-from ...model.finding import Diagnosis
 from ...model.units import counted
 from ...model.verdict import DecidedBy
 from ...model.verdict import Evidence
@@ -15,9 +14,8 @@ from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...model.verdict import Verdict
 from ..wrapping import wrapped
-from .bottleneck import heading
-from .bottleneck import sentences
 from .counts import COUNTED_WORDS
+from .findings import gap_lines
 from .findings import peak_lines
 from .summary import Line
 from .summary import LineRole
@@ -62,9 +60,8 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
 def _explained(test: TestVerdict) -> Iterator[str]:
     for verdict in test.verdicts:
         yield from _indented(_sentence(verdict))
-    for text in peak_lines(test.findings):
+    for text in (*peak_lines(test.findings), *gap_lines(test.findings)):
         yield f"  {text}"
-    yield from _diagnosis_lines(test.diagnosis)
     if test.sides is not None and test.sides.time is not None:
         # Which rule ended a comparison, with its numbers.
         yield from _indented(f"compared: {test.sides.time.why}")
@@ -72,18 +69,6 @@ def _explained(test: TestVerdict) -> Iterator[str]:
 
 def _indented(sentence: str) -> tuple[str, ...]:
     return wrapped(sentence, first=EXPLANATION_INDENT, rest=2 * EXPLANATION_INDENT)
-
-
-def _diagnosis_lines(diagnosis: Diagnosis | None) -> Iterator[str]:
-    """Say what the step waits for, the shares in a column."""
-    if diagnosis is None:
-        return
-    yield f"{EXPLANATION_INDENT}{heading(diagnosis)}"
-    rows = list(sentences(diagnosis))
-    width = max(len(amount) for amount, _ in rows)
-    for amount, sentence in rows:
-        first = f"{EXPLANATION_INDENT}  {amount:>{width}}  "
-        yield from wrapped(sentence, first=first, rest=" " * len(first))
 
 
 def _sentence(verdict: Verdict) -> str:

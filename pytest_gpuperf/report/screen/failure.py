@@ -31,8 +31,6 @@ from ..wrapping import REASON_INDENT
 from ..wrapping import labelled
 from ..wrapping import text_width
 from ..wrapping import uncut
-from .bottleneck import WAITED_FOR
-from .bottleneck import in_a_line
 from .findings import finding_lines
 from .operations import blame_lines
 from .operations import loop_lines
@@ -94,7 +92,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     tail = (
         *blame_lines(verdict.operations),
         *_loop_lines(verdict, failing),
-        *_waiting_lines(verdict, failing),
+        *_remedy_lines(failing),
         *_certainty_lines([v for v, _ in shown]),
         *_changed_lines(verdict),
         *_undecided_lines([v for v in verdict.verdicts if v not in failing]),
@@ -202,15 +200,11 @@ def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
     return labelled("env", f"{join_fitting(versions, room)}{since}")
 
 
-def _waiting_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> tuple[str, ...]:
-    """Say what a step waits for if its time failed or its GPU has too little to do."""
+def _remedy_lines(failing: Sequence[Verdict]) -> Iterator[str]:
+    """Say what ends the failure of a metric, whatever its line."""
     failed = {v.metric for v in failing}
-    lines: tuple[str, ...] = ()
-    if verdict.diagnosis is not None and failed & WAITED_FOR:
-        lines += labelled("waits", in_a_line(verdict.diagnosis))
     for name, remedy in METRIC_REMEDIES.items():
-        lines += labelled("fix", remedy if name in failed else "")
-    return lines
+        yield from labelled("fix", remedy if name in failed else "")
 
 
 def _call_lines(verdict: TestVerdict, nodeid: str) -> tuple[str, ...]:

@@ -107,7 +107,8 @@ def causes_of(
     if not noisy:
         return named
     # A new sync is a likely reason for a slower step, although it counts in no time.
-    likely = _differs if named else _is_worth_a_line
+    is_known = any(f.kind is not FindingKind.IDLE for f in named)
+    likely = _differs if is_known else _is_worth_a_line
     syncs = [f for f in findings if SYNCS.name in f.metrics and f not in named]
     return [*telling(named), *filter(likely, syncs)]
 
@@ -148,6 +149,12 @@ def peak_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
     peaks = [f for f in findings if f.kind is FindingKind.PEAK]
     held = [f for f in findings if f.kind is FindingKind.MEMORY]
     return _fitting([*peaks, *held], MOST_PEAK_LINES, MOST_FINDINGS)
+
+
+def gap_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
+    """Say where the GPU has nothing to do for longest; nothing if that is not known."""
+    gaps = [f for f in findings if f.kind is FindingKind.IDLE]
+    return _fitting(gaps, MOST_PEAK_LINES, MOST_FINDINGS)
 
 
 def _fitting(
@@ -354,6 +361,9 @@ def _time(finding: Finding) -> str:
 CAUSES: Final[Mapping[FindingKind, Callable[[Finding], str]]] = {
     FindingKind.WORK: _work,
     FindingKind.TIME: _time,
+    FindingKind.IDLE: lambda f: (
+        f"{f.percent:.0f} % of the step, in which the GPU has nothing to do"
+    ),
     FindingKind.LEFT: lambda f: f"{f.op}, {_held(f)} left by each step",
     FindingKind.GARBAGE: lambda f: (
         f"{f.op}, {_held(f)} per step that only the garbage collector frees"

@@ -42,10 +42,7 @@ from pytest_gpuperf.model.baseline import occasion_id
 from pytest_gpuperf.model.baseline import spread_over_occasions
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.finding import Bottleneck
-from pytest_gpuperf.model.finding import Diagnosis
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
@@ -183,21 +180,26 @@ def test_an_entry_sums_up_what_a_step_was_spent_on_and_its_memory() -> None:
         held_for=(("activations", 60), ("parameters", 30)),
         location=None,
     )
-    parts = (
-        Part(bottleneck=Bottleneck.SYNCS, percent=33.4),
-        Part(bottleneck=Bottleneck.GPU, percent=66.6),
-    )
-    told = replace(measured(10.0), findings=(peak,), diagnosis=Diagnosis(parts=parts))
+    told = replace(measured(10.0), findings=(peak,))
 
     entry = new_entry([measured(10.0), told])
     text = dumps(baselines(H200, t=entry))
 
     assert entry.step == StepSummary(
-        spent_pct={"syncs": 33, "gpu": 67},
         peak_bytes={"activations": 60, "parameters": 30},
     )
     assert loads(text, "it").entries["t"].step == entry.step
     assert new_entry([measured(10.0)]).step is None
+
+
+def test_what_a_step_was_spent_on_is_read_and_dropped() -> None:
+    text = dumps(baselines(H200, t=new_entry([measured(10.0)])))
+    raw = json.loads(text)
+    raw["tests"]["t"]["step"] = {"spent_pct": {"gpu": 9}, "peak_bytes": {"inputs": 8}}
+
+    step = loads(json.dumps(raw), "it").entries["t"].step
+
+    assert step == StepSummary(peak_bytes={"inputs": 8})
 
 
 @pytest.mark.parametrize("step", [[], {"spent": {}}, {"spent_pct": {"gpu": -1}}])

@@ -21,7 +21,6 @@ from builders import a_verdict
 from builders import line_change
 from builders import some_evidence
 from builders import text_of
-from pages import DIAGNOSIS
 
 from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.finding import FindingKind
@@ -88,7 +87,7 @@ def slower() -> str:
         source="x = self.block(x)",
         changed_since="4d2a4d2",
     )
-    return failed(SLOWER, findings=(wait, slow), runs=5, diagnosis=DIAGNOSIS)
+    return failed(SLOWER, findings=(wait, slow), runs=5)
 
 
 def more_memory() -> str:

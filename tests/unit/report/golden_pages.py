@@ -32,7 +32,6 @@ from golden_suite import SIDES
 from golden_suite import VERDICTS
 from pages import BAD
 from pages import COURSE
-from pages import DIAGNOSIS
 from pages import GOOD
 from pages import ITEM
 from pages import PEAK
@@ -215,12 +214,10 @@ def page() -> str:
         recorded="4d2a4d2",
         verdicts=(*BAD.verdicts, a_verdict("busy_pct", now=71.0)),
         findings=(ITEM, replace(PEAK, course=COURSE)),
-        diagnosis=DIAGNOSIS,
         rates={"samples_per_s": 74_240.4},
     )
     compared = replace(VERDICTS[-1], sides=SIDES)
     step = StepSummary(
-        spent_pct={"gpu": 92, "launches": 8},
         peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB},
     )
     rounds = {"step_ms": [11.9, 11.95, 12.0, 12.3]}

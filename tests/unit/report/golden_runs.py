@@ -16,7 +16,6 @@ from unittest.mock import patch
 from builders import CPU
 from builders import H200
 from builders import MIB
-from builders import a_location
 from builders import a_record
 from builders import a_test
 from builders import a_verdict
@@ -31,9 +30,6 @@ from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.baseline import Kept
 from pytest_gpuperf.model.baseline import Leftovers
 from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.finding import Bottleneck
-from pytest_gpuperf.model.finding import Diagnosis
-from pytest_gpuperf.model.finding import Part
 from pytest_gpuperf.model.results import FoundRecord
 from pytest_gpuperf.model.results import Merged
 from pytest_gpuperf.model.results import Record
@@ -138,23 +134,12 @@ def every_outcome() -> str:
 
 
 def explained() -> str:
-    counted = Diagnosis(
-        parts=(
-            Part(bottleneck=Bottleneck.LOADER, percent=61.0),
-            Part(bottleneck=Bottleneck.SYNCS, per_step=12, location=a_location()),
-            Part(bottleneck=Bottleneck.COPIES, percent=12.0, per_step=2),
-            Part(bottleneck=Bottleneck.COMMUNICATION, percent=9.0),
-            Part(bottleneck=Bottleneck.HOST, percent=6.0),
-        ),
-        copying_percent=12.3,
-    )
     rules = a_test(
         *(
             a_verdict(evidence=some_evidence(rule=rule, discount=-0.01))
             for rule in DecidedBy
         ),
         test="tests/test_train.py::test_rules",
-        diagnosis=counted,
     )
     return ended(assessed(*VERDICTS, rules, explained=True), verbosity=1)
 

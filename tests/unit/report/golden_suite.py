@@ -12,7 +12,6 @@ from builders import a_regression
 from builders import a_test
 from builders import a_verdict
 from builders import some_evidence
-from pages import DIAGNOSIS
 from pages import PEAK
 
 from pytest_gpuperf.model.ab import Answer
@@ -61,7 +60,6 @@ VERDICTS: Final = (
         findings=(a_finding(FindingKind.MAYBE, metrics=()), PEAK),
         trace=".gpuperf/traces/test_slower.json.gz",
         snapshot=".gpuperf/memory/test_slower.pickle",
-        diagnosis=DIAGNOSIS,
     ),
     a_test(
         a_missed_budget(),

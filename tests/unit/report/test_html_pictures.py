@@ -18,18 +18,11 @@ from pages import entry
 
 from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.finding import Bottleneck
-from pytest_gpuperf.model.finding import Diagnosis
 from pytest_gpuperf.model.finding import MemoryCourse
-from pytest_gpuperf.model.finding import Part
-from pytest_gpuperf.model.finding import StepTimeline
-from pytest_gpuperf.model.finding import Wait
 from pytest_gpuperf.model.metrics import SPEEDUP
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.html.one_step import lanes_figure
-from pytest_gpuperf.report.html.one_step import memory_figures
-from pytest_gpuperf.report.html.one_step import time_figure
+from pytest_gpuperf.report.html.memory import memory_figures
 from pytest_gpuperf.report.html.pictures import Ink
 from pytest_gpuperf.report.html.pictures import Scale
 from pytest_gpuperf.report.html.pictures import line_in_words
@@ -187,78 +180,7 @@ class TestTicks:
         )
 
 
-class TestOneStep:
-    TIMELINE = StepTimeline(
-        length_us=20_000,
-        waits=(
-            Wait(
-                start_us=5000,
-                end_us=15_000,
-                bottleneck=Bottleneck.SYNCS,
-                location=ITEM.location,
-            ),
-        ),
-        kernels=((2000, 12_000),),
-    )
-
-    def test_it_is_two_lanes_with_the_waiting_line_named(self) -> None:
-        (text,) = lanes_figure(self.TIMELINE)
-
-        assert re.findall(
-            r'<rect class="b-(\w+)" x="([\d.]+)%"[^>]* width="([\d.]+)%', text
-        ) == [
-            ("syncs", "25", "50"),
-            ("gpu", "10", "50"),
-        ]
-        assert ">10.0 ms wait at train.py:3</text>" in text
-        assert "kernels on the GPU, 10.0 ms" in attribute("aria-label", text)
-
-    def test_a_wait_of_a_moment_can_be_seen(self) -> None:
-        brief = replace(self.TIMELINE.waits[0], end_us=5001)
-
-        (text,) = lanes_figure(replace(self.TIMELINE, waits=(brief,)))
-
-        assert '<rect class="b-syncs" x="25%" y="20" width="0.2%"' in text
-
-    def test_no_timeline_no_lanes(self) -> None:
-        assert list(lanes_figure(None)) == []
-        assert list(lanes_figure(replace(self.TIMELINE, length_us=0))) == []
-
-    def test_where_the_time_goes_is_a_stacked_bar(self) -> None:
-        parts = (
-            Part(bottleneck=Bottleneck.SYNCS, percent=25.0),
-            Part(bottleneck=Bottleneck.GPU, percent=75.0),
-        )
-
-        (text,) = time_figure(Diagnosis(parts=parts))
-
-        assert re.findall(
-            r'rect class="(b-\w+)" x="([\d.]+)%" width="([\d.]+)%', text
-        ) == [
-            ("b-syncs", "0", "25"),
-            ("b-gpu", "25", "75"),
-        ]
-        assert "</i>the GPU 75 %<" in text
-
-    def test_the_time_of_the_baseline_is_a_bar_above_in_the_same_unit(self) -> None:
-        parts = (
-            Part(bottleneck=Bottleneck.SYNCS, percent=50.0),
-            Part(bottleneck=Bottleneck.GPU, percent=50.0),
-        )
-        stored = StepSummary(spent_pct={"gpu": 100})
-
-        (text,) = time_figure(Diagnosis(parts=parts), 20.0, stored, 10.0)
-
-        assert re.findall(
-            r'rect class="(b-\w+)" x="([\d.]+)%".*?width="([\d.]+)%', text
-        ) == [
-            ("b-gpu", "0", "50"),
-            ("b-syncs", "0", "50"),
-            ("b-gpu", "50", "50"),
-        ]
-        assert "</i>syncs 50 %, 10.0 ms, was 0 ms<" in text
-        assert "</i>the GPU 50 %, 10.0 ms, was 10.0 ms<" in text
-
+class TestMemory:
     def test_memory_at_the_peak_is_below_that_of_the_baseline(self) -> None:
         stored = StepSummary(
             peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB}
@@ -271,14 +193,6 @@ class TestOneStep:
         assert "</i>parameters 30.00 MiB (30 %)<" in text
         assert "</i>gradients 10.00 MiB (10 %), was 0 B<" in text
 
-    def test_a_device_without_a_clock_has_no_bar(self) -> None:
-        counted = Diagnosis(parts=(Part(bottleneck=Bottleneck.SYNCS, per_step=1),))
-
-        assert list(time_figure(counted)) == []
-        assert list(time_figure(None)) == []
-
-
-class TestMemory:
     def test_each_purpose_is_a_bar_as_wide_as_its_share(self) -> None:
         (text,) = memory_figures([ITEM, PEAK])
 

@@ -36,7 +36,7 @@ VERDICT = a_test(
 BARE = (
     '{"test": "t", "verdicts": [], "findings": [], "runs": 0, "changed": {"torch": '
     '["2.12.1", "2.13.0"]}, "remarks": [], "snapshot": "", "trace": "", "sides": '
-    'null, "diagnosis": null, "rates": {}}'
+    'null, "rates": {}}'
 )
 
 

@@ -1,4 +1,4 @@
-"""Steps with one planted cause of waiting: on a real GPU it must come out first."""
+"""Steps with one planted cause of waiting: on a real GPU it must come out."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ from pytest_gpuperf.measure.gpu_activity import find_busy
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.model.finding import Bottleneck
-from pytest_gpuperf.model.finding import Diagnosis
+from pytest_gpuperf.model.finding import FindingKind
 
 
 pytestmark = pytest.mark.gpu
@@ -99,61 +98,18 @@ def reading() -> Step:
     return step
 
 
-def diagnosis_of(step: Step) -> Diagnosis:
-    measured = measure(
-        CudaDevice.open(), Subject(step=step), MeasurePlan(test="t", seconds=60)
-    )
-    diagnosis = measured.measurement.diagnosis
-    assert diagnosis is not None
-    return diagnosis
-
-
 @pytest.mark.parametrize(
-    ("made", "cause"),
-    [
-        (small_kernels, Bottleneck.LAUNCHES),
-        (loading, Bottleneck.LOADER),
-        (copying, Bottleneck.COPIES),
-        (reading, Bottleneck.SYNCS),
-        (products, Bottleneck.GPU),
-    ],
-    ids=["small kernels", "loader", "pageable copy", "item", "nothing"],
+    "made", [small_kernels, loading, copying, reading], ids=lambda made: made.__name__
 )
-def test_the_planted_cause_comes_first(
-    made: Callable[[], Step], cause: Bottleneck
-) -> None:
+def test_the_planted_cause_is_the_longest_gap(made: Callable[[], Step]) -> None:
     step = made()
+    plan = MeasurePlan(test="t", seconds=60)
 
-    assert diagnosis_of(step).first.bottleneck is cause
+    found = measure(CudaDevice.open(), Subject(step=step), plan).measurement.findings
 
-
-@pytest.mark.hardware("it compares times to a tenth, and two busy cores sleep longer")
-def test_taking_a_sync_away_wins_no_more_than_is_laid_to_it() -> None:
-    """The steps are short: one of 10 ms or more is timed alone, and never runs ahead."""
-    device = CudaDevice.open()
-    compute = products(6, side=2048)
-
-    def waiting() -> None:
-        time.sleep(0.0005)
-        compute()
-        torch.cuda.current_stream().synchronize()
-
-    def running() -> None:
-        time.sleep(0.0005)
-        compute()
-
-    slow, fast = (
-        measure(
-            device, Subject(step=step), MeasurePlan(test="t", seconds=60)
-        ).measurement
-        for step in (waiting, running)
-    )
-
-    won = 1 - fast.times["step_ms"].q50 / slow.times["step_ms"].q50
-    assert slow.diagnosis is not None
-    first = slow.diagnosis.first
-    assert first.bottleneck is Bottleneck.SYNCS
-    assert 100 * won == pytest.approx(first.percent, abs=10)
+    gap = next(f for f in found if f.kind is FindingKind.IDLE)
+    assert gap.location is not None
+    assert gap.location.file == __file__
 
 
 @pytest.mark.parametrize(
@@ -167,7 +123,7 @@ def test_a_gpu_is_as_busy_as_it_is_kept(
     busy = find_busy(CudaDevice.open().profile(run, [()] * 3))
 
     assert busy is not None
-    assert least <= busy[0] <= most
+    assert least <= 100 * busy[0] <= most
 
 
 SLOW_LINE = """

@@ -1,0 +1,168 @@
+"""Memory as pictures: over the step as an area for each purpose, and at its peak as a bar."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from itertools import accumulate
+from itertools import groupby
+from typing import Final
+
+from ...model.baseline import StepSummary
+from ...model.finding import Finding
+from ...model.finding import FindingKind
+from ...model.finding import MemoryCourse
+from ...model.metrics import PEAK_ALLOCATED
+from ..numbers import format_value
+from .markup import Markup
+from .markup import rendered
+from .pictures import Scale
+from .pictures import bars
+from .pictures import level
+from .pictures import ticks_of
+from .pictures import upright
+
+
+UNKNOWN_STEP: Final = StepSummary()
+"""Of a step that no baseline sums up."""
+
+COURSE_HEIGHT: Final = 170
+
+BOTTOM: Final = 1000
+"""Where a height of nothing is: a picture begins at its top."""
+
+KIB: Final = 2**10
+
+
+def memory_figures(
+    findings: Sequence[Finding], stored: StepSummary = UNKNOWN_STEP
+) -> Iterator[Markup]:
+    """Draw memory over the step, and at its peak, where that is known."""
+    for finding in findings:
+        if finding.kind is FindingKind.PEAK:
+            if finding.course is not None and _moments(finding.course) > 1:
+                yield _course_figure(finding.course)
+            if any(n for _, n in finding.held_for):
+                yield _peak_figure(finding, stored.peak_bytes)
+
+
+def _peak_figure(peak: Finding, before: Mapping[str, int]) -> Markup:
+    """Draw what the peak is for, below what that of the baseline was for."""
+    now = dict(sorted(peak.held_for, key=lambda part: -part[1]))
+    total = sum(now.values())
+    # In one order, so that what grew is below what it was.
+    names = list(dict.fromkeys((*now, *before)))
+    was = {name: before.get(name, 0) for name in names} if before else {}
+    texts = {n: f"{n} {_held(now.get(n, 0), total, was.get(n))}" for n in names}
+    rows = {"baseline": was, "now": now}
+    return bars(f"memory at the peak, {_size(total)}", _purpose, rows, texts)
+
+
+def _held(nbytes: int, total: int, before: int | None) -> str:
+    """Write ``60.00 MiB (60 %), was 40.00 MiB``, if it changed."""
+    text = f"{_size(nbytes)} ({100 * nbytes / total:.0f} %)"
+    return text if before in {None, nbytes} else f"{text}, was {_size(before or 0)}"
+
+
+PURPOSE_COLOURS: Final = {
+    "parameters": "p0",
+    "optimizer state": "p3",
+    "gradients": "p1",
+    "activations": "p2",
+    "inputs": "p5",
+    "temporaries": "p4",
+    "cuBLAS workspaces": "p6",
+}
+"""The same purpose has the same colour in every picture."""
+
+
+def _purpose(name: str) -> str:
+    return PURPOSE_COLOURS.get(name, "p7")
+
+
+def _moments(course: MemoryCourse) -> int:
+    return max((len(row) for row in course.kib), default=0)
+
+
+def _rows(course: MemoryCourse) -> list[list[int]]:
+    """Return the sizes of each purpose at each moment, those that never change as well."""
+    count = _moments(course)
+    return [
+        list(row) if len(row) == count else [*row, 0][:1] * count for row in course.kib
+    ]
+
+
+def _course_figure(course: MemoryCourse) -> Markup:
+    rows = _rows(course)
+    tops = list(accumulate(rows, _on_top))
+    scale = Scale(0.0, max(*tops[-1], 1) * KIB * 1.05)
+    ticks = ticks_of(PEAK_ALLOCATED, scale)
+    count = len(rows[0])
+    heights = [[_height(kib * KIB, scale) for kib in top] for top in tops]
+    grid = "".join(f"M0 {_height(v, scale)}H{count}" for v, _ in ticks)
+    return rendered(
+        "course",
+        box=f"0 0 {count} {BOTTOM}",
+        height=COURSE_HEIGHT,
+        ticks=upright(ticks, scale, COURSE_HEIGHT),
+        drawn=(*_areas(course, heights), ("grid", grid), *_marks(course, count)),
+        phases=level(_phases(course, count)),
+        entries=(
+            (_purpose(name), f"{name}, up to {_size(max(row) * KIB)}")
+            for name, row in zip(course.purposes, rows, strict=False)
+            if any(row)
+        ),
+        peak=_peak_in_words(course, max(tops[-1]) * KIB),
+    )
+
+
+def _on_top(below: Sequence[int], row: Sequence[int]) -> list[int]:
+    return [a + b for a, b in zip(below, row, strict=True)]
+
+
+def _height(nbytes: float, scale: Scale) -> int:
+    return round(BOTTOM * (1 - scale.share(nbytes)))
+
+
+def _areas(
+    course: MemoryCourse, heights: Sequence[Sequence[int]]
+) -> Iterator[tuple[str, str]]:
+    """Yield the areas, the highest first: each covers the lower part of the one before."""
+    for name, row in reversed(list(zip(course.purposes, heights, strict=False))):
+        steps = "".join(f"V{y}h{len(list(alike))}" for y, alike in groupby(row))
+        yield f"area {_purpose(name)}", f"M0 {BOTTOM}{steps}V{BOTTOM}z"
+
+
+def _peak(course: MemoryCourse, count: int) -> int:
+    return min(max(course.peak, 0), count - 1)
+
+
+def _marks(course: MemoryCourse, count: int) -> Iterator[tuple[str, str]]:
+    """Yield a line at the peak, and one where a phase begins."""
+    begins = "".join(f"M{at} 0V{BOTTOM}" for _, at in course.phases if at)
+    if begins:
+        yield "change", begins
+    yield "peak", f"M{_peak(course, count) + 0.5} 0V{BOTTOM}"
+
+
+def _phases(course: MemoryCourse, count: int) -> Iterator[tuple[float, str]]:
+    """Yield the names of the phases, each in the middle of it, where there is room."""
+    ends = [*(moment for _, moment in course.phases[1:]), count]
+    for (phase, start), end in zip(course.phases, ends, strict=False):
+        if end - start >= LABEL_ROOM * count:
+            yield (start + end) / 2 / count, phase
+
+
+LABEL_ROOM: Final = 0.14
+"""Share of a picture's width that a label needs."""
+
+
+def _peak_in_words(course: MemoryCourse, nbytes: float) -> str:
+    at = _peak(course, _moments(course))
+    phase = [phase for phase, start in course.phases if start <= at][-1:]
+    return f"peak {_size(nbytes)}{f' in {phase[0]}' if phase else ''}"
+
+
+def _size(nbytes: float) -> str:
+    return format_value(PEAK_ALLOCATED, nbytes)
