@@ -388,20 +388,18 @@ def rounded(value: float) -> float:
     return value if isinstance(value, int) else float(f"{value:.4g}")
 
 
-def dumps(baselines: Baselines, *, are_read: bool = False) -> str:
+def dumps(baselines: Baselines) -> str:
     """Write *baselines* as a document.
 
     Raises ``BaselineError`` for a value that ``loads`` would refuse, such as NaN:
-    nothing is written that cannot be read. Baselines that *are_read* come from
-    ``loads`` and are not checked again.
+    nothing is written that cannot be read.
     """
     raw = {
         "schema": BASELINE_SCHEMA,
         "hardware": encode(baselines.hardware),
         "tests": {test: _raw_entry(entry) for test, entry in baselines.entries.items()},
     }
-    if not are_read:
-        _check(raw)
+    _check(raw)
     return _layout(raw) + "\n"
 
 

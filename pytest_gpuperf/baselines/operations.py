@@ -20,7 +20,6 @@ from ..files import file_name
 from ..files import read_regular_text
 from ..judge.operations import Digest
 from ..judge.operations import is_alike
-from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.codec import decode
 from ..model.codec import encode_briefly
@@ -82,20 +81,6 @@ def keep_operations(
             path.unlink(missing_ok=True)
     for test in removed:
         operations_path(folder, hardware, test).unlink(missing_ok=True)
-
-
-def join_operations(folder: Path, joined: Baselines, source: Path) -> None:
-    """Add to *folder* what is in *source* of the *joined* entries; a file of others stays."""
-    if not (source / "operations").is_dir():  # or each test of each run is looked for
-        return
-    hardware = joined.hardware
-    digests = {
-        test: digest
-        for test, entry in joined.entries.items()
-        if (digest := read_operations(source, hardware, test, entry))
-    }
-    entries = {test: joined.entries[test] for test in digests}
-    keep_operations(folder, hardware, entries, digests)
 
 
 def _exact(entry: Entry) -> dict[str, Any]:

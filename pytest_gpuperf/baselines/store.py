@@ -213,15 +213,10 @@ def pending_path(folder: Path, hardware: Hardware) -> Path:
     return folder / f"pending-{hardware.key}.json"
 
 
-def write_pending(
-    folder: Path, baselines: Baselines, *, are_read: bool = False
-) -> Path:
-    """Write *baselines* into *folder* as ``write_ignored`` does; return the file's path.
-
-    *are_read* says that they come out of such files.
-    """
+def write_pending(folder: Path, baselines: Baselines) -> Path:
+    """Write *baselines* into *folder* as ``write_ignored`` does; return the file's path."""
     path = pending_path(folder, baselines.hardware)
-    write_ignored(path, dumps(baselines, are_read=are_read))
+    write_ignored(path, dumps(baselines))
     return path
 
 

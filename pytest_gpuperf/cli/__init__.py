@@ -54,7 +54,6 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     },
     "More": {
         "show": "show the stored baselines",
-        "merge": "join the results of several machines into one verdict",
         "export": "write what was measured last in the format of another program",
         "help": "explain a command, or all options and ini keys: gpuperf help options",
     },

@@ -10,7 +10,6 @@ from typing import Any
 from typing import Final
 from typing import NamedTuple
 
-from .baseline import Baselines
 from .budget import Tolerance
 from .environment import DeviceKind
 from .environment import Hardware
@@ -128,41 +127,3 @@ class Results:
     def counts(self) -> Counter[str]:
         """Tests by what they are counted as."""
         return Counter(record.word for record in self.tests.values())
-
-
-# The joined result of several runs of one commit.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shard:
-    """The results of one run, their file, and what the run left to be accepted."""
-
-    source: str
-    results: Results
-    pending: Baselines | None = None
-
-
-class FoundRecord(NamedTuple):
-    """What came of a test, and the file that says so; a tuple, for there are many."""
-
-    record: Record
-    source: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Merged:
-    """All shards as one run.
-
-    ``tests`` are what came of each measured test, by the key of its hardware and by node
-    id. ``missing`` were collected and not measured by any shard, ``lost`` never reported.
-    ``objections`` are sentences on what makes the whole fail beside its tests.
-    """
-
-    shards: int
-    exit_status: int
-    tests: Mapping[str, Mapping[str, FoundRecord]] = field(default_factory=dict)
-    missing: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()
-    objections: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    pending: tuple[Baselines, ...] = ()

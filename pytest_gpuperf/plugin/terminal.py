@@ -229,7 +229,7 @@ def unmeasured_lines(unseen: Unseen, run_result: RunResult) -> tuple[Line, ...]:
 def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
     """Write a row a test, and with ``-v`` what was allowed."""
     shown = run_result.verdicts if verbosity > QUIET_VERBOSITY else _wrong(run_result)
-    lines = [*summary_lines(shown, failures_above=True), *compared_lines(shown)]
+    lines = [*summary_lines(shown), *compared_lines(shown)]
     if lines or verbosity > QUIET_VERBOSITY:
         reporter.write_sep("=", "gpuperf")
     _write(reporter, lines)

@@ -8,5 +8,4 @@ Begin with:
 - ``fork_server.ForkServer``: how they start in milliseconds
 - ``baseline_writer.BaselineWriter``: what is stored
 - ``git.Repository``: commits of the project
-- ``merge.merge``: several machines as one run
 """

@@ -75,7 +75,6 @@ class RunResult:
 
     hardware: Hardware
     baseline_file: str
-    software: Mapping[str, str] = field(default_factory=dict)
     origin: Origin | None = None
     reports: Mapping[str, Report] = field(default_factory=dict)
     verdicts: tuple[TestVerdict, ...] = ()
@@ -352,7 +351,6 @@ class RunEvaluator:
         return RunResult(
             hardware=self._environment.hardware,
             baseline_file=reporter.baseline_file,
-            software=self._environment.software,
             origin=self._recorder.origin,
             reports=state.reports,
             verdicts=tuple(v for test in cases for v in state.verdicts[test].values()),

@@ -35,7 +35,6 @@ SAMPLES = ".gpuperf/samples.json"
 USAGE_ERROR = 4
 
 REPORT = ("report", "--out", "report.html")
-MERGE = ("merge", ".gpuperf", "--out", "merged")
 READERS = (
     (BASELINE, ("show",)),
     (BASELINE, ("diff",)),
@@ -44,10 +43,8 @@ READERS = (
     (BASELINE, REPORT),
     (PENDING, ("diff",)),
     (PENDING, ("accept", PENDING)),
-    (PENDING, MERGE),
     (PENDING, REPORT),
     (RESULTS, ("export", "pytest-benchmark")),
-    (RESULTS, MERGE),
     (RESULTS, REPORT),
     (SAMPLES, ("export", "pytest-benchmark")),
     (SAMPLES, REPORT),
@@ -107,7 +104,6 @@ def there(left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_all_of_these_commands_work_on_what_a_run_left() -> None:
     codes = {command: main(command) for _, command in READERS}
 
-    assert codes.pop(MERGE) == 1  # as the run: a test regressed
     assert codes.pop(("accept", PENDING)) == 1  # it drifted too far
     assert set(codes.values()) == {0}
 

@@ -169,21 +169,6 @@ def accept_what_drifted(text: str) -> int:
     return main(["accept", ".gpuperf"])
 
 
-def merge(text: str) -> int:
-    left(Path("one"), text, selected=f"t.py::missing {text}")
-    return main(["merge", "one"])
-
-
-def merge_of_other_versions(text: str) -> int:
-    left(Path("one"), text)
-    left(Path("two"), f"{text}2")
-    return main(["merge", "one", "two"])
-
-
-def merge_from_a_folder(text: str) -> int:
-    return main(["merge", text])
-
-
 def report(text: str) -> int:
     left(Path(".gpuperf"), text)
     return main(["report", "--out", f"{text.replace('/', '')}.html"])
@@ -246,8 +231,7 @@ def unknown_command(text: str) -> int:
 
 COMMANDS: Final[tuple[Callable[[str], int], ...]] = (
     *(show, show_another, diff, diff_unknown, accept, accept_what_drifted),
-    *(merge, merge_of_other_versions, merge_from_a_folder, report),
-    *(export, export_misshapen, baseline_misshapen, baselines_of_two_branches),
+    *(report, export, export_misshapen, baseline_misshapen, baselines_of_two_branches),
     *(ab, audit, memory, doctor, unknown_command),
 )
 

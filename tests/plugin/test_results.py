@@ -1,11 +1,10 @@
-"""Each enabled run leaves ``results.json``; ``gpuperf merge`` joins several."""
+"""Each enabled run leaves ``results.json``."""
 
 from __future__ import annotations
 
 import errno
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ import pytest
 from scripted_project import ScriptedProject
 
 import pytest_gpuperf
-from pytest_gpuperf.cli import main
 
 
 PACKAGE = Path(pytest_gpuperf.__file__).parent
@@ -238,59 +236,3 @@ def test_an_older_run_does_not_speak_for_one_that_could_not_begin(
 
     assert ended.ret == pytest.ExitCode.USAGE_ERROR
     assert not (project.path / ".gpuperf" / "results.json").exists()
-
-
-def shard(project: ScriptedProject, name: str, *arguments: str) -> None:
-    """Run a part of the tests, as another machine would, and keep what it leaves."""
-    project.run(*arguments)
-    shutil.move(project.path / ".gpuperf", project.path / name)
-
-
-def test_two_shards_are_merged_into_one_table_and_one_exit_code(
-    project: ScriptedProject, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project.file(
-        "def test_a(gpuperf): gpuperf(int)\ndef test_b(gpuperf): gpuperf(int)\n"
-    )
-    project.refresh()
-    project.script({"test_b": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
-    shutil.rmtree(project.path / ".gpuperf")
-    shard(project, "one", "-k", "test_a")
-    shard(project, "two", "-k", "test_b")
-    os.chdir(project.path)
-    capsys.readouterr()
-
-    status = main(["merge", "one", "two"])
-
-    lines = capsys.readouterr().out.splitlines()
-    assert status == 1
-    assert lines[:3] == [
-        "pending: .gpuperf/pending-scripted.json",
-        "step now  baseline   change  syncs     memory  outcome  test",
-        f"12.00 ms  10.00 ms  +20.0 %      0  100.0 MiB  SLOWER   {B}",
-    ]
-    assert lines[-2:] == [
-        f"10.00 ms  10.00 ms    0.0 %      0  100.0 MiB  passed   {A}",
-        "gpuperf: 1 failed (1 worse), 1 passed on scripted; 2 shards",
-    ]
-    joined = json.loads((project.path / ".gpuperf/pending-scripted.json").read_text())
-    assert sorted(joined["tests"]) == [A, B]
-
-
-def test_a_shard_that_is_absent_leaves_tests_that_no_shard_ran(
-    project: ScriptedProject, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project.file(
-        "def test_a(gpuperf): gpuperf(int)\ndef test_b(gpuperf): gpuperf(int)\n"
-    )
-    project.refresh()
-    shard(project, "one", "-k", "test_a")
-    os.chdir(project.path)
-    capsys.readouterr()
-
-    status = main(["merge", "one"])
-
-    assert status == 1
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"gpuperf: 1 passed on scripted; 1 RUN BY NO SHARD: {B}; 1 shard"
-    )

@@ -258,7 +258,6 @@ def test_a_selected_test_whose_verdict_is_not_reported_fails_the_run(
 def test_what_another_plugin_takes_away_was_collected_and_not_selected(
     project: ScriptedProject,
 ) -> None:
-    """That run may be one shard; ``gpuperf merge`` finds a test that no shard ran."""
     project.file(THREE)
     project.pytester.makeconftest(
         f"{IN_MAIN_PROCESS}@pytest.hookimpl(trylast=True)\n"

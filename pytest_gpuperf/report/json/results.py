@@ -1,4 +1,4 @@
-"""``results.json``: a run for other programs, and for ``gpuperf merge``.
+"""``results.json``: a run for other programs.
 
 ``results_schema.json`` beside this module is its JSON Schema. Numbers that are no whole
 ones have six significant digits; fields of a verdict at their defaults are left out.
@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from math import inf
-from pathlib import Path
 from typing import Any
 from typing import Final
 from typing import NoReturn
@@ -24,7 +22,6 @@ from ...model.ab import inverse
 from ...model.codec import decode
 from ...model.codec import encode
 from ...model.results import Head
-from ...model.results import Merged
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending
@@ -238,31 +235,3 @@ def _upgraded(call: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _refuse(source: str, found: str) -> NoReturn:
     refuse(source, found, EXPECTED_RESULTS)
-
-
-# Several runs as one, for other programs: ``gpuperf merge --json``, by the schema in
-# ``merge_schema.json``.
-
-MERGED_SCHEMA: Final = 1
-"""Version of the format."""
-
-
-def merged_document(merged: Merged, pending: Sequence[Path]) -> dict[str, Any]:
-    """Return *merged*, and where it was written, as ``json.dumps`` takes it."""
-    return {
-        "schema": MERGED_SCHEMA,
-        "status": merged.exit_status,
-        "shards": merged.shards,
-        "pending": [*map(str, pending)],
-        "missing": list(merged.missing),
-        "lost": list(merged.lost),
-        "objections": list(merged.objections),
-        "notes": list(merged.notes),
-        "tests": {
-            key: {
-                test: {**row_of(record), "source": source}
-                for test, (record, source) in tests.items()
-            }
-            for key, tests in merged.tests.items()
-        },
-    }

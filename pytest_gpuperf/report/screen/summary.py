@@ -103,14 +103,12 @@ def table(
     return tuple(map(Line, texts, (LineRole.HEADER, *roles)))
 
 
-def summary_lines(
-    verdicts: Sequence[TestVerdict], *, failures_above: bool = False
-) -> tuple[Line, ...]:
+def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a test, worst first: its step time, syncs and memory, its whole name last.
 
-    Below it, what else there is to say of a test that did not simply pass, but for
-    ``failures_above``, and at the end what was not judged at all. Comparisons have a
-    table of their own.
+    Below it, what else there is to say of a test that did not simply pass, but for the
+    failure that stands above, and at the end what was not judged at all. Comparisons
+    have a table of their own.
     """
     ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
     if not ordered:
@@ -120,7 +118,7 @@ def summary_lines(
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=ROLES[verdict.outcome]))
-        lines += as_lines(remark(verdict, failures_above=failures_above))
+        lines += as_lines(remark(verdict, failures_above=True))
     return (*lines, *as_lines(unjudged_lines(ordered)))
 
 

@@ -13,10 +13,7 @@ import jsonschema
 import pytest
 from builders import CPU
 from builders import H200
-from builders import a_head
 from builders import a_measurement
-from builders import a_test
-from builders import a_verdict
 from builders import an_entry
 from builders import save
 
@@ -28,14 +25,9 @@ from pytest_gpuperf.cli import refresh
 from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.codec import encode
-from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.results import ProjectSettings
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.json import results
 
 
@@ -190,32 +182,6 @@ def test_a_refresh_says_what_moved_and_pytest_makes_way(
     assert streams == [2, None]
 
 
-# Runs.
-
-
-def shard(folder: str, test: str, exit_status: int = 0) -> None:
-    call = encode_briefly(a_test(a_verdict("syncs", Outcome.PASS, 1, None), test=test))
-    head = a_head(exit_status=exit_status, collected=("a", "b"), selected=(test,))
-    record = Record(Ending.PASSED, Outcome.PASS, "", (call,))
-    Path(folder).mkdir()
-    text = results.dumps(Results(head=head, tests={test: record}))
-    Path(folder, "results.json").write_text(text, "utf-8")
-
-
-def test_shards_are_one_object_with_what_is_missing(read: Read) -> None:
-    shard("one", "a", exit_status=2)
-
-    found = read("merge", "one", status=1)
-
-    assert found["missing"] == ["b"]
-    assert found["objections"] == [
-        "one/results.json: the run did not finish, pytest exited with 2"
-    ]
-    test = found["tests"]["cuda-nvidia-h200"]["a"]
-    assert (test["ending"], test["outcome"]) == ("passed", "pass")
-    assert (test["source"], found["pending"]) == ("one/results.json", [])
-
-
 # The machine.
 
 
@@ -292,7 +258,6 @@ def test_a_machine_that_is_wrong_says_why(read: Read, machine: dict[str, Any]) -
         ("diff", "--only=x"),
         ("accept",),
         ("accept", "no.json"),
-        ("merge", "nowhere"),
         ("refresh", "--kind=no"),
         ("doctor", "--runs=1"),
     ],

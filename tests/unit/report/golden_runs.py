@@ -13,10 +13,8 @@ from typing import Any
 from typing import Final
 from unittest.mock import patch
 
-from builders import CPU
 from builders import H200
 from builders import MIB
-from builders import a_record
 from builders import a_test
 from builders import a_verdict
 from builders import some_evidence
@@ -30,9 +28,6 @@ from pytest_gpuperf.model.baseline import Drift
 from pytest_gpuperf.model.baseline import Kept
 from pytest_gpuperf.model.baseline import Leftovers
 from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.results import FoundRecord
-from pytest_gpuperf.model.results import Merged
-from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Unseen
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import Report
@@ -43,7 +38,6 @@ from pytest_gpuperf.plugin.terminal import write_nothing
 from pytest_gpuperf.plugin.terminal import write_summary
 from pytest_gpuperf.report.screen.acceptance import misplaced_lines
 from pytest_gpuperf.report.screen.acceptance import other_device_lines
-from pytest_gpuperf.report.screen.merged import merged_lines
 from pytest_gpuperf.report.screen.progress import Interrupted
 from pytest_gpuperf.report.screen.progress import Standing
 from pytest_gpuperf.report.screen.progress import interruption_lines
@@ -208,23 +202,6 @@ def hidden() -> str:
     return text + terminal.text + text_of(line.text for line in lines)
 
 
-def merged() -> str:
-    tests = {call.test: FoundRecord(a_record(call), "1.json") for call in VERDICTS}
-    raised = Record(Ending.FAILED, headline="ValueError: 3")
-    tests["tests/test_train.py::test_raises"] = FoundRecord(raised, "1.json")
-    passed = {"tests/test_cpu.py::test_a": FoundRecord(a_record(), "2.json")}
-    found = Merged(
-        shards=2,
-        exit_status=1,
-        tests={H200.key: tests, CPU.key: passed},
-        missing=("tests/test_train.py::test_left",),
-        lost=("tests/test_train.py::test_lost",),
-        objections=("1.json and 2.json are of other versions of pytest-gpuperf",),
-        notes=("gpuperf: all tests are slower",),
-    )
-    return text_of(merged_lines(found))
-
-
 def progress() -> str:
     begun = partial(
         Standing, doing="measuring", done=0, total=4, test="t.py::test_step#train"
@@ -256,6 +233,5 @@ RUNS: Final[Mapping[str, Callable[[], str]]] = {
     "run-refreshed.txt": refreshed,
     "run-quiet-moved-with-torch.txt": moved_with_torch,
     "run-hidden-tests.txt": hidden,
-    "run-merged.txt": merged,
     "run-progress.txt": progress,
 }
