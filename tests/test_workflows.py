@@ -35,7 +35,7 @@ ACTION = ROOT / "action.yml"
 GATES = ("gpu-runner.yml", "pretend.yml")
 MEASURING = (*GATES, "nightly.yml")
 COMPARING = ("dependencies.yml",)
-OTHERS = ("comment.yml", "code-scanning.yml", "chart.yml")
+OTHERS = ("comment.yml", "chart.yml")
 WORKFLOWS = (*MEASURING, *COMPARING, *OTHERS)
 PIPELINES = ("gitlab-pretend.yml", "gitlab.yml")
 FILES = (*PIPELINES, *WORKFLOWS)
@@ -171,9 +171,6 @@ PINNED = {
     "actions/upload-artifact": "bbbca2ddaa5d8feaa63e36b76fdaad77386f024f # v7.0.0",
     "actions/download-artifact": "3e5f45b2cfb9172054b4087a40e8e0b5a5461e7c # v8.0.1",
     "actions/setup-python": "ece7cb06caefa5fff74198d8649806c4678c61a1 # v6.3.0",
-    "github/codeql-action/upload-sarif": (
-        "9e907b5e64f6b83e7804b09294d44122997950d6 # v4.32.3"
-    ),
     "pypa/gh-action-pypi-publish": (
         "dc37677b2e1c63e2034f94d8a5b11f265b73ba33 # v1.14.2"
     ),

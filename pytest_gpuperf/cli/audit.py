@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import linecache
 import sys
-from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,22 +14,15 @@ from pathlib import Path
 from typing import Final
 
 from ..devices.audit_record import StepAudit
-from ..devices.preflight import own_version
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.finding import Location
 from ..model.units import counted
-from ..report.ci.sarif import sarif
 from ..report.command import audit_command
 from ..report.json.audit import audit_document
-from ..report.screen.audit import AuditView
 from ..report.screen.audit import audit_lines
 from ..sharing.processes import SIGNALLED
 from ..visible import printed
 from .json_option import add_json_argument
 from .json_option import print_json
 from .script import Program
-from .script import file_place
 from .script import notes_of
 from .script_process import Asked
 from .script_process import Output
@@ -65,12 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the same per step, without what one step alone does: it does not depend "
         "on how many steps the script runs",
     )
-    parser.add_argument(
-        "--sarif",
-        type=Path,
-        metavar="FILE",
-        help="also write the waits to FILE for GitHub's code scanning (SARIF 2.1.0)",
-    )
     add_json_argument(parser, "the script's own")
 
 
@@ -82,9 +67,9 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         for passed in [rest[len(more) :]]
         for script in dict.fromkeys((arguments.script, *more))
     ]
-    if more and (arguments.json or arguments.sarif):
+    if more and arguments.json:
         found = f"found {len(programs)} scripts; expected one"
-        arguments.parser.error(f"--json and --sarif describe one script, {found}")
+        arguments.parser.error(f"--json describes one script, {found}")
     worst = 0
     for program in programs:
         if more:
@@ -100,8 +85,6 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
     """Run *program*, print what was found, and return its exit code."""
     root = root_of(arguments.root, program)
     output = Output.ERRORS if arguments.json else Output.SHOWN
-    # Before it runs: until it ends, a notebook may be saved anew.
-    in_file = file_place(program)
     code, audited = _audited(program, root, output)
     if audited.audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
@@ -116,8 +99,6 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
         print_json(audit_document(audited.audit, audited.notes))
     else:
         sys.stdout.write(_text(audited.audit, audited.notes, command))
-    if arguments.sarif is not None:
-        _write_sarif(arguments.sarif, audited, program, in_file)
     objections = list(_objections(audited.audit, arguments))
     for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")
@@ -161,33 +142,6 @@ def _text(audit: StepAudit, notes: Sequence[str], command: str) -> str:
         audit, notes, Path.cwd(), line_of=linecache.getline, command=command
     )
     return printed(lines)
-
-
-def _write_sarif(
-    file: Path,
-    audited: ScriptAnswer,
-    program: Program,
-    in_file: Callable[[Location], Location],
-) -> None:
-    """Write the log; its paths are those of the repository around the working directory."""
-    if audited.audit is None:
-        return
-    here = Path.cwd()
-    above = (folder for folder in (here, *here.parents) if (folder / ".git").exists())
-    view = AuditView(
-        here=next(above, here),
-        line_of=linecache.getline,
-        steps=audited.audit.steps,
-        in_file=in_file,
-    )
-    log = sarif(
-        audited.audit, audited.notes, view, program=program.name, version=own_version()
-    )
-    try:
-        file.write_text(json.dumps(log, indent=1) + "\n", encoding="utf-8")
-    except OSError as error:
-        msg = f"--sarif={file}: cannot be written ({error.strerror}); expected a file"
-        raise UsageError(msg, ErrorId.GP102) from error
 
 
 def _limit(audit: StepAudit) -> str:

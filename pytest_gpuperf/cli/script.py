@@ -14,14 +14,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from importlib.machinery import ModuleSpec
 from importlib.machinery import SourceFileLoader
 from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
 from traceback import extract_tb
-from traceback import print_exception
 from types import CodeType
 from types import ModuleType
 from typing import Any
@@ -29,20 +27,12 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.finding import Location
 from ..sharing.processes import EXIT_INTERRUPTED
-from .notebook import Notebook
-from .notebook import codes_of
-from .notebook import in_file
-from .notebook import is_notebook
-from .notebook import names_of_ipython
-from .notebook import note_on_magics
-from .notebook import notebook_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """A script or notebook, or a module if ``is_module``, and the arguments it gets.
+    """A script, or a module if ``is_module``, and the arguments it gets.
 
     One that torchrun would start is run ``as_rank``: as the only rank of its group.
     """
@@ -61,11 +51,8 @@ class Program:
         return (*named, *(("--", *self.arguments) if self.arguments else ()))
 
 
-Loaded = tuple[tuple[CodeType, ...], dict[str, Any]]
-"""A program that can be run: its code and what ``__main__`` says of itself.
-
-Of a notebook each cell is a code of its own.
-"""
+Loaded = tuple[CodeType, dict[str, Any]]
+"""A program that can be run: its code and what ``__main__`` says of itself."""
 
 
 def check_script(path: str) -> None:
@@ -73,7 +60,7 @@ def check_script(path: str) -> None:
     with warnings.catch_warnings():
         # Python would print each SyntaxWarning of the script twice.
         warnings.simplefilter("ignore")  # they come when it is loaded
-        _codes(path)
+        _script_code(path)
 
 
 def load(program: Program) -> Loaded:
@@ -89,8 +76,6 @@ def load(program: Program) -> Loaded:
         _begin_path_with(Path.cwd())
         return _loaded_module(program.name)
     _begin_path_with(Path(program.name).resolve().parent)
-    if is_notebook(program.name):
-        return _loaded_notebook(program.name)
     return _loaded_script(program.name)
 
 
@@ -201,37 +186,19 @@ def needs_launcher(variable: str, script: str) -> str:
 
 def notes_of(program: Program) -> tuple[str, ...]:
     """Return what must be known of how *program* was run."""
-    notebook = _notebook(program)
-    magics = note_on_magics(notebook) if notebook else ""
-    return (
-        *((AS_RANK,) if program.as_rank else ()),
-        *((magics,) if magics else ()),
-    )
-
-
-def file_place(program: Program) -> Callable[[Location], Location]:
-    """Return what finds the line of a file for a line that *program* ran."""
-    notebook = _notebook(program)
-    return (lambda place: place) if notebook is None else partial(in_file, notebook)
-
-
-def _notebook(program: Program) -> Notebook | None:
-    if program.is_module or not is_notebook(program.name):
-        return None
-    return notebook_of(program.name, _content(program.name))
+    return (AS_RANK,) if program.as_rank else ()
 
 
 def run(loaded: Loaded, tidy: Callable[[BaseException], None]) -> None:
     """Run it as ``__main__``; a failure is shown after *tidy* and ends the process."""
     main = ModuleType("__main__")
-    codes, attributes = loaded
+    code, attributes = loaded
     vars(main).update(attributes, __builtins__=builtins)
     sys.modules["__main__"] = main
     try:
         # In a new module: `pickle` and `multiprocessing` look names up in
         # `sys.modules["__main__"]`.
-        for each in codes:
-            exec(each, vars(main))  # noqa: S102, running it is the point
+        exec(code, vars(main))  # noqa: S102, running it is the point
     # As in `python script.py`: an exit is no failure, and its code is the process's.
     except SystemExit:
         raise
@@ -240,8 +207,8 @@ def run(loaded: Loaded, tidy: Callable[[BaseException], None]) -> None:
         sys.excepthook(type(error), error, error.__traceback__)
         if missing := rank_variable(error):
             sys.stderr.write(f"{needs_launcher(missing, sys.argv[0])}\n")
-        code = EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
-        raise SystemExit(code) from None
+        status = EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+        raise SystemExit(status) from None
 
 
 def _begin_path_with(folder: Path) -> None:
@@ -257,40 +224,26 @@ def _loaded_script(path: str) -> Loaded:
         "__cached__": None,
         "__loader__": SourceFileLoader("__main__", file),
     }
-    return _codes(path), attributes
-
-
-def _loaded_notebook(path: str) -> Loaded:
-    codes = _codes(path)
-    # Jupyter starts there: the data of a notebook is named from its folder on.
-    os.chdir(Path(path).resolve().parent)
-    # Python's own reads lines from files, and not those of a cell, before 3.13.
-    if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = print_exception
-    return codes, names_of_ipython()
-
-
-def _codes(path: str) -> tuple[CodeType, ...]:
-    """Return the code of a script, or of each cell of a notebook."""
-    content = _content(path)
-    if is_notebook(path):
-        return codes_of(notebook_of(path, content))
-    return (_script_code(path, content),)
+    return _script_code(path), attributes
 
 
 def _content(path: str) -> bytes:
-    expected = "a notebook" if is_notebook(path) else "a Python script"
+    expected = "expected a Python script"
     if Path(path).is_dir():
-        msg = f"{path}: is a folder; expected {expected}"
+        msg = f"{path}: is a folder; {expected}"
+        raise UsageError(msg, ErrorId.GP110)
+    if path.endswith(".ipynb"):
+        msg = f"{path}: is a notebook; `jupyter nbconvert --to script {path}` makes a script"
         raise UsageError(msg, ErrorId.GP110)
     try:
         return Path(path).read_bytes()
     except OSError as error:
-        msg = f"{path}: cannot be read ({error.strerror}); expected {expected}"
+        msg = f"{path}: cannot be read ({error.strerror}); {expected}"
         raise UsageError(msg, ErrorId.GP110) from error
 
 
-def _script_code(path: str, source: bytes) -> CodeType:
+def _script_code(path: str) -> CodeType:
+    source = _content(path)
     try:
         return compile(source, str(Path(path).absolute()), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -315,7 +268,7 @@ def _loaded_module(name: str) -> Loaded:
         "__package__": spec.parent,
         "__spec__": spec,
     }
-    return (code,), attributes
+    return code, attributes
 
 
 def _spec(name: str) -> ModuleSpec:

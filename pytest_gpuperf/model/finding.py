@@ -60,10 +60,6 @@ class Phase(Enum):
     OPTIMIZER = "optimizer"
 
 
-NOTEBOOK_CELL: Final = ".ipynb cell "
-"""In the name of what a cell of a notebook runs, before its number."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
     """A line of source. ``exact`` is false if only the function is known."""
@@ -74,8 +70,7 @@ class Location:
     exact: bool = True
 
     def __str__(self) -> str:
-        between = ", line " if NOTEBOOK_CELL in self.file else ":"
-        where = f"{self.file}{between}{self.line} in {self.function}"
+        where = f"{self.file}:{self.line} in {self.function}"
         return where if self.exact else f"{where} (line unknown, this is the def)"
 
 

@@ -21,6 +21,7 @@ RETIRED: Final = {
     "gpuperf_consecutive": "`gpuperf_warn = true` makes failures warnings",
     "gpuperf history": "`gpuperf export` writes a run for pytest-benchmark, "
     "github-action-benchmark and Bencher",
+    "gpuperf audit --sarif": "on GitHub `pytest --gpuperf` and `--gpuperf-watch` mark the lines",
     "gpuperf merge": "each shard fails by itself: require all of its jobs",
     "gpuperf report --history": "the page shows one run; `gpuperf export` feeds what keeps runs",
     "--gpuperf-history": "`gpuperf export` writes a run for what keeps runs",

@@ -132,15 +132,11 @@ def is_in_each_step(found: Finding, steps: int) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditView:
-    """How findings are shown: paths relative to ``here``, counts per each of ``steps``.
-
-    ``in_file`` finds the line of a file for that of a notebook's cell.
-    """
+    """How findings are shown: paths relative to ``here``, counts per each of ``steps``."""
 
     here: Path
     line_of: LineOf
     steps: int
-    in_file: Callable[[Location], Location] = lambda place: place
 
     def source(self, place: Location | None) -> str:
         """Return the text of the line at *place*."""

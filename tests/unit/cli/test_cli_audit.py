@@ -556,6 +556,13 @@ def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
         ),
         (["folder"], "folder: is a folder; expected a Python script [GP110]"),
         (
+            ["train.ipynb"],
+            (
+                "train.ipynb: is a notebook; `jupyter nbconvert --to script train.ipynb` "
+                "makes a script [GP110]"
+            ),
+        ),
+        (
             ["wrong.py"],
             "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script [GP110]",
         ),
@@ -599,9 +606,9 @@ def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
             "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script [GP110]",
         ),
         (
-            ["train.py", "again.py", "--sarif=it"],
+            ["train.py", "again.py", "--json"],
             (
-                "--json and --sarif describe one script, found 2 scripts; expected one; "
+                "--json describes one script, found 2 scripts; expected one; "
                 "see `gpuperf audit --help` [GP102]"
             ),
         ),

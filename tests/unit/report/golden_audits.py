@@ -31,12 +31,10 @@ from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.forecast import Fit
 from pytest_gpuperf.model.forecast import Forecast
 from pytest_gpuperf.model.forecast import Saving
-from pytest_gpuperf.report.ci.sarif import sarif
 from pytest_gpuperf.report.command import audit_command
 from pytest_gpuperf.report.command import memory_command
 from pytest_gpuperf.report.json.audit import audit_document
 from pytest_gpuperf.report.json.audit import memory_document
-from pytest_gpuperf.report.screen.audit import AuditView
 from pytest_gpuperf.report.screen.audit import audit_lines
 from pytest_gpuperf.report.screen.memory import MemoryView
 from pytest_gpuperf.report.screen.memory import memory_lines
@@ -229,13 +227,6 @@ def audit_remedies() -> str:
     return text_of(shown)
 
 
-def audit_sarif() -> str:
-    view = AuditView(here=HERE, line_of=line_of, steps=20)
-    outside = replace(ITEM, location=LIBRARY, phase=Phase.DATA)
-    audit = an_audit(ITEM, CONDITION, INSIDE, outside)
-    return json_of(sarif(audit, NOTES, view, program="train.py", version="1.2"))
-
-
 # A script whose memory is predicted.
 
 
@@ -325,7 +316,6 @@ AUDITS: Final[Mapping[str, Callable[[], str]]] = {
     "audit-failed-script.txt": partial(audited, an_audit(ITEM), FAILED),
     "audit-remedies.txt": audit_remedies,
     "audit.json": lambda: json_of(audit_document(WAITING, NOTES)),
-    "audit-sarif.json": audit_sarif,
     "memory-fits.txt": partial(predicted, FORECAST, SAVINGS, 24.0, Fit.FITS),
     "memory-does-not-fit.txt": partial(
         predicted, FORECAST, SAVINGS, 8.0, Fit.TOO_LARGE
