@@ -102,7 +102,6 @@ class ErrorId(Enum):
     GP505 = "Number that cannot be stored"
     GP506 = "File that cannot be written"
     GP507 = "Baselines are locked"
-    GP508 = "Baselines of two kinds of hardware"
     GP509 = "No baselines to show"
     GP510 = "Nothing to accept"
     GP511 = "No such test among the measured ones"

@@ -53,7 +53,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, _PATHS))
 
 for service in (
     *("GITHUB_ACTIONS", "GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"),
-    *("GITLAB_CI", "CI_PROJECT_DIR"),
+    "CI_PROJECT_DIR",
 ):
     os.environ.pop(
         service, None

@@ -24,7 +24,6 @@ from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.outputs import COMMENT_FILE
-from pytest_gpuperf.plugin.outputs import QUALITY
 from pytest_gpuperf.report.ci.github import outputs
 
 
@@ -162,7 +161,6 @@ def test_gitlab_is_given_the_reports_that_are_written(name: str) -> None:
     (job,) = read(name).values()
     reports = job["artifacts"]["reports"]
 
-    assert reports["codequality"] == f".gpuperf/{QUALITY}"
     assert f"--junit-xml={reports['junit']}" in job["script"][-1]
 
 

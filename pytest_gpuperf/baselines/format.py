@@ -349,31 +349,6 @@ _DOCUMENT: Final[Shape] = {
 }
 
 
-# Two branches' baselines as one, test by test.
-
-
-def join(
-    ancestor: Mapping[str, Entry], ours: Baselines, theirs: Mapping[str, Entry]
-) -> tuple[Baselines, tuple[str, ...]]:
-    """Take over each entry that one side alone changed, added or removed.
-
-    If both did, in different ways, neither number is that of the merged code: ours is
-    there, and the test is among the conflicts that are returned with the baselines.
-    """
-    entries: dict[str, Entry] = {}
-    conflicts: list[str] = []
-    for test in sorted({*ancestor, *ours.entries, *theirs}):
-        base, mine, other = ancestor.get(test), ours.entries.get(test), theirs.get(test)
-        if mine != other and base not in (mine, other):
-            conflicts.append(test)
-        # A three-way merge by test: the side that differs from the ancestor wins.
-        taken = other if mine == base else mine
-        if taken is not None:
-            entries[test] = taken
-    merged = Baselines(hardware=ours.hardware, entries=entries)
-    return merged, tuple(conflicts)
-
-
 BASELINE_SCHEMA: Final = 1
 """Version of the format that is written, and the only one that is read."""
 
@@ -467,10 +442,7 @@ def _why_no_json(text: str, error: json.JSONDecodeError) -> str:
         return f"the file is cut off at line {error.lineno}"
     # The most common damage of a committed file has a way out of its own.
     if text[error.pos :].startswith(("<<<<<<<", "=======", ">>>>>>>")):
-        return (
-            f"a merge conflict is left at line {error.lineno} (with `gpuperf "
-            "merge-baselines` as git's merge driver most branches merge without one)"
-        )
+        return f"a merge conflict is left at line {error.lineno}"
     return f"the file is not JSON at line {error.lineno}"
 
 

@@ -61,9 +61,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
 """What each command does, in a line of the help; its module has its name."""
 
 COMMANDS: Final = {
-    **{name: does for group in GROUPS.values() for name, does in group.items()},
-    # Git types it, and people only in git's configuration.
-    "merge-baselines": "merge two branches' baselines, as git's merge driver",
+    name: does for group in GROUPS.values() for name, does in group.items()
 }
 
 

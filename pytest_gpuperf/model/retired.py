@@ -22,6 +22,8 @@ RETIRED: Final = {
     "gpuperf history": "`gpuperf export` writes a run for pytest-benchmark, "
     "github-action-benchmark and Bencher",
     "gpuperf audit --sarif": "on GitHub `pytest --gpuperf` and `--gpuperf-watch` mark the lines",
+    "gpuperf merge-baselines": "`git checkout --ours baselines` takes one side, and "
+    "`pytest --gpuperf --gpuperf-update=missing` adds what it lacks",
     "gpuperf merge": "each shard fails by itself: require all of its jobs",
     "gpuperf report --history": "the page shows one run; `gpuperf export` feeds what keeps runs",
     "--gpuperf-history": "`gpuperf export` writes a run for what keeps runs",

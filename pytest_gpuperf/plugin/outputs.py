@@ -41,8 +41,6 @@ from ..model.results import Unseen
 from ..model.run import Ending
 from ..model.run import Report
 from ..model.verdict import worst_of
-from ..report.ci import code_quality
-from ..report.ci.code_quality import code_quality as quality_of
 from ..report.ci.github import commands
 from ..report.ci.github import line_address
 from ..report.ci.github import outputs
@@ -128,8 +126,6 @@ class MeasuringPlugin(Protocol):
 
 COMMENT_FILE: Final = "comment.md"
 """Name of the file that a comment on a pull request can be made of."""
-
-QUALITY: Final = code_quality.CODE_QUALITY_FILE
 
 MOST_COMMENT_BYTES: Final = 64_000
 """Below the 65,536 characters of a comment on GitHub."""
@@ -233,9 +229,6 @@ def publish(results: Results, place: RunPlace, baseline_file: str) -> Iterator[s
     )
     environ = place.environ
     yield from _write(place.artefacts / COMMENT_FILE, markdown(room=MOST_COMMENT_BYTES))
-    if environ.get("GITLAB_CI"):
-        text = quality_of(found, sources, at_root(results.head.hardware))
-        yield from _write(place.artefacts / QUALITY, text)
     if environ.get("GITHUB_STEP_SUMMARY"):
         yield from _summarise(Path(environ["GITHUB_STEP_SUMMARY"]), markdown)
     if environ.get("GITHUB_OUTPUT"):
@@ -303,7 +296,7 @@ class ResultsFile:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Remove older files, so that none lies beside results of another run."""
-        for name in (SAMPLES_FILE, COMMENT_FILE, QUALITY):
+        for name in (SAMPLES_FILE, COMMENT_FILE):
             with suppress(OSError):
                 (self._settings.artefacts / name).unlink(missing_ok=True)
         self._write(RESULTS_FILE, partial(dumps, Results(head=self._begun)))

@@ -34,12 +34,11 @@ SAMPLES = ".gpuperf/samples.json"
 
 USAGE_ERROR = 4
 
-REPORT = ("report", "--out", "report.html")
+REPORT = ("report", "--out", "a-report.html")
 READERS = (
     (BASELINE, ("show",)),
     (BASELINE, ("diff",)),
     (BASELINE, ("accept", PENDING)),
-    (BASELINE, ("merge-baselines", BASELINE, BASELINE, BASELINE)),
     (BASELINE, REPORT),
     (PENDING, ("diff",)),
     (PENDING, ("accept", PENDING)),

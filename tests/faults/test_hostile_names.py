@@ -200,15 +200,6 @@ def baseline_misshapen(text: str) -> int:
     return main(["show"])
 
 
-def baselines_of_two_branches(text: str) -> int:
-    for name, ms in (("ours", 10.0), ("theirs", 12.0)):
-        stored(Path("baselines"), text, ms)
-        (file,) = Path("baselines").iterdir()
-        file.rename(name)
-    Path("base").write_text("", "utf-8")
-    return main(["merge-baselines", "base", "ours", "theirs", text])
-
-
 def ab(text: str) -> int:
     return main(["ab", text])
 
@@ -231,7 +222,7 @@ def unknown_command(text: str) -> int:
 
 COMMANDS: Final[tuple[Callable[[str], int], ...]] = (
     *(show, show_another, diff, diff_unknown, accept, accept_what_drifted),
-    *(report, export, export_misshapen, baseline_misshapen, baselines_of_two_branches),
+    *(report, export, export_misshapen, baseline_misshapen),
     *(ab, audit, memory, doctor, unknown_command),
 )
 

@@ -137,7 +137,6 @@ class Run:
                 "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
                 "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
                 "PYTEST_ADDOPTS": "",
-                "GITLAB_CI": "true",
             },
             capture_output=True,
             check=False,

@@ -50,7 +50,6 @@ FILES: Final = (
     "results.json",
     "samples.json",
     "comment.md",
-    "gl-code-quality-report.json",
 )
 
 
@@ -144,7 +143,6 @@ def test_baselines_may_lie_behind_a_link(
 def test_a_file_behind_a_link_in_the_folder_is_replaced_by_one_of_ours(
     name: str, project: ScriptedProject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("GITLAB_CI", "true")
     target = tmp_path / "target"
     target.write_text(PRECIOUS, "utf-8")
     (project.path / ".gpuperf").mkdir()

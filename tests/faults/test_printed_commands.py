@@ -12,7 +12,6 @@ import html
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -653,22 +652,6 @@ def test_a_baseline_that_cannot_be_read_is_no_device(desk: Desk) -> None:
     assert done.status == 0, done.text
 
 
-def test_the_merge_of_two_branches_says_how_both_are_measured(desk: Desk) -> None:
-    desk.store()
-    stored = desk.read("baselines/scripted.json")
-    for name, ms in {"theirs": "11.0", "ours": "12.0", "base": "10.0"}.items():
-        desk.write(f"{name}.json", stored.replace("10.0", ms))
-    shutil.copy(desk.folder / "ours.json", desk.folder / "baselines/scripted.json")
-    merged = desk.type(
-        "gpuperf merge-baselines base.json baselines/scripted.json theirs.json"
-    )
-    assert merged.status == 1
-    [line] = [t for t in merged.errors.splitlines() if t.startswith("    gpuperf")]
-
-    assert desk.type(line).status == 0
-    assert_green(desk)
-
-
 # What is said where nothing is there yet, or what is there is broken.
 
 
@@ -1128,7 +1111,6 @@ MINUTES: Final = (
 )
 
 INVENTORY: Final[dict[tuple[str, str], str]] = {
-    ("baselines/format.py", "gpuperf merge-baselines"): DESCRIBED,
     ("baselines/format.py", "--gpuperf-update"): (
         "test_a_broken_baseline_is_recorded_anew_as_the_refusal_says"
     ),

@@ -110,10 +110,7 @@ IN_RUN = f"{IN_ENTRY}.runs[0]"
         ),
         pytest.param(
             lambda text: f"<<<<<<< ours\n{text}",
-            (
-                "a merge conflict is left at line {line} (with `gpuperf merge-baselines` "
-                "as git's merge driver most branches merge without one)"
-            ),
+            "a merge conflict is left at line {line}",
             id="conflict",
         ),
         pytest.param(

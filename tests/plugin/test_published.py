@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -190,29 +189,6 @@ def test_a_summary_that_others_have_filled_is_left_alone(
     assert (github / "summary").read_text("utf-8") == full
 
 
-def test_gitlab_gets_its_report_and_an_empty_one_when_all_is_well(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GITLAB_CI", "true")
-    monkeypatch.setenv("CI_PROJECT_DIR", str(project.path))
-    path = project.path / ".gpuperf" / "gl-code-quality-report.json"
-    project.file(OVER + STEPS)
-
-    project.run()
-
-    issue, new = json.loads(path.read_text("utf-8"))
-    assert new["check_name"] == "gpuperf/no-baseline"
-    assert issue["location"] == {"path": "test_it.py", "lines": {"begin": 3}}
-    assert issue["description"] == (
-        f"OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms in {A}"
-    )
-
-    project.file("def test_plain(): pass\n")
-    project.run()
-
-    assert json.loads(path.read_text("utf-8")) == []
-
-
 def test_hostile_names_stay_text(project: ScriptedProject, github: Path) -> None:
     project.pytester.makeini(
         "[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support"
@@ -239,7 +215,6 @@ def test_nothing_that_is_written_names_this_machine_or_its_user(
     project: ScriptedProject, github: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GITHUB_TOKEN", "ghs_secret")
-    monkeypatch.setenv("GITLAB_CI", "true")
     project.file(OVER + STEPS + "def test_c(gpuperf): raise OSError(__file__)\n")
 
     project.run("--gpuperf-strict")
@@ -248,7 +223,7 @@ def test_nothing_that_is_written_names_this_machine_or_its_user(
         *github.iterdir(),
         *(p for p in (project.path / ".gpuperf").iterdir() if p.is_file()),
     ]
-    assert len(written) == 8
+    assert len(written) == 7
     for path in written:
         text = path.read_text("utf-8")
         assert not re.search(r"ghs_|(?<![\w.:/])/(?:tmp|home|root|Users)/", text), path

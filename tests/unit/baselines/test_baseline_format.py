@@ -349,10 +349,7 @@ def refusal_of(text: str) -> str:
         (TEXT.replace('"schema"', "schema"), "the file is not JSON at line 6"),
         (
             TEXT.replace('  "schema"', '<<<<<<< HEAD\n  "schema"'),
-            (
-                "a merge conflict is left at line 6 (with `gpuperf merge-baselines` "
-                "as git's merge driver most branches merge without one)"
-            ),
+            "a merge conflict is left at line 6",
         ),
         ("[" * 200_000, "the file is not readable JSON"),
         (TEXT + "x", "the file is not JSON at line 33"),

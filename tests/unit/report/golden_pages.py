@@ -44,7 +44,6 @@ from pytest_gpuperf.model.measurement import Samples
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.report.ci.code_quality import code_quality
 from pytest_gpuperf.report.ci.github import commands
 from pytest_gpuperf.report.ci.github import line_address
 from pytest_gpuperf.report.ci.github import outputs
@@ -136,11 +135,6 @@ def annotations() -> str:
     found = a_whole_run()
     lines = commands(remarks(found), SOURCES, at_root(found.head.hardware))
     return text_of(lines) + outputs(found, f"models/{PENDING}")
-
-
-def quality() -> str:
-    found = a_whole_run()
-    return code_quality(remarks(found), SOURCES, at_root(found.head.hardware))
 
 
 def properties() -> str:
@@ -290,7 +284,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "job-summary.md": lambda: markdown(a_whole_run()),
     "job-summary-small.md": small_summaries,
     "annotations.txt": annotations,
-    "code-quality.json": quality,
     "junit-properties.txt": properties,
     "results.json": results_without_secrets,
     "samples.json": lambda: samples_json.dumps({WAITS.test: ROUNDS, "t.py::no": ({},)}),

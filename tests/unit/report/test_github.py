@@ -1,8 +1,7 @@
-"""Annotations and outputs for GitHub Actions, the code quality report for GitLab."""
+"""Annotations and outputs for GitHub Actions."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -20,11 +19,11 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.ci.code_quality import code_quality
 from pytest_gpuperf.report.ci.github import commands
 from pytest_gpuperf.report.ci.github import line_address
 from pytest_gpuperf.report.ci.github import outputs
 from pytest_gpuperf.report.ci.worst_findings import remarks
+from pytest_gpuperf.report.ci.worst_findings import sentence
 from pytest_gpuperf.report.command import Invocation
 
 
@@ -171,9 +170,9 @@ def test_a_limit_of_a_metric_that_got_worse_is_no_finding_of_its_own() -> None:
     over = replace(SYNCS, outcome=Outcome.OVER_BUDGET, baseline=None, limit=0)
     both = record("a", over, SYNCS, ending=Ending.FAILED)
 
-    (issue,) = quality(results(a=both))
+    (remark,) = remarks(results(a=both))
 
-    assert issue["description"] == "MORE WAITS: 2 per step, was 1 (+1), limit 0 in a"
+    assert sentence(remark) == "MORE WAITS: 2 per step, was 1 (+1), limit 0"
 
 
 def test_a_test_without_a_baseline_is_marked_at_its_own_line() -> None:
@@ -232,53 +231,3 @@ measured=8
 pending=.gpuperf/pending-cuda-nvidia-h200.json
 """
     )
-
-
-def quality(found: Results) -> list[dict[str, object]]:
-    issues: list[dict[str, object]] = json.loads(
-        code_quality(remarks(found), replace(SOURCES, folder="sub/"))
-    )
-    return issues
-
-
-def test_gitlab_gets_an_issue_for_each_metric_that_is_worse() -> None:
-    issues = quality(MIXED)
-
-    assert [(i["check_name"], i["severity"]) for i in issues] == [
-        ("gpuperf/regressed", "major"),
-        ("gpuperf/regressed", "major"),
-        ("gpuperf/over-budget", "major"),
-        ("gpuperf/inconclusive", "info"),
-        ("gpuperf/no-baseline", "info"),
-    ]
-    assert issues[0] == {
-        "description": (
-            "MORE WAITS: 2 per step, was 1 (+1) in t.py::waits: the CPU waits here for "
-            "the GPU, 500 us; fix: keep the value on the GPU, and read it every N steps"
-        ),
-        "check_name": "gpuperf/regressed",
-        "fingerprint": "PRINT",
-        "severity": "major",
-        "location": {"path": "sub/train.py", "lines": {"begin": 3}},
-    } | {"fingerprint": issues[0]["fingerprint"]}
-    assert len({issue["fingerprint"] for issue in issues}) == 5
-    assert issues[4]["description"] == (
-        "NO BASELINE: step time 3.000 ms in t.py::new: nothing was checked; store one "
-        "outside of CI and commit it: gpuperf refresh --kind=missing t.py::new"
-    )
-
-
-@pytest.mark.parametrize(("now", "alike"), [(12.0, True), (15.0, True)])
-def test_an_issue_stays_the_same_while_its_number_moves(
-    now: float, *, alike: bool
-) -> None:
-    (then,) = quality(results(a=regressed("a", 12.0)))
-    (issue,) = quality(results(a=regressed("a", now)))
-    (other,) = quality(results(b=regressed("b", now)))
-
-    assert (issue["fingerprint"] == then["fingerprint"]) is alike
-    assert other["fingerprint"] != then["fingerprint"]
-
-
-def test_a_run_without_issues_is_an_empty_list() -> None:
-    assert quality(results()) == []
