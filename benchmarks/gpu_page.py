@@ -235,7 +235,6 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "`timers.py`": left_open,
     "`gpuperf doctor`, what disturbs measuring": tests("circumstances_of_a_gpu|doctor"),
     "`gpuperf.compare` on CUDA, memory": tests("side_of_a_comparison_needs"),
-    "`gpuperf ab` in one process on CUDA": tests("ab_blames|reference_blames"),
 }
 """By the first cell of the row."""
 

@@ -169,20 +169,6 @@ class ScriptedDevice(MeasuringDevice):
             DeviceSlot(),
         )
 
-    @classmethod
-    def playing_both(cls, before: str, after: str, test: str) -> ScriptedDevice:
-        """Play what two scripts have for *test*, as the sides of a comparison of it."""
-        name = test.rpartition("::")[2]
-        played = {
-            f"{name}#before": cls.read(before, 0).played(name),
-            f"{name}#after": cls.read(after, 0).played(name),
-        }
-        return cls(played, 0)
-
-    @property
-    def can_share(self) -> bool:
-        return bool(self._script.get("together", False))
-
     def environment(self) -> Environment:
         name = self._script.get("hardware", "")
         software = self._of_run(self._script.get("software", {"torch": "2.13.0"}))

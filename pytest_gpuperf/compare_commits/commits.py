@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from collections.abc import Mapping
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
@@ -11,14 +10,10 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.ab import AbResult
 from ..model.ab import AbRun
-from ..model.ab import Answer
 from ..model.ab import Comparison
 from ..model.environment import DeviceKind
 from ..runner.request import groups_of
-from .one_process import Together
-from .pairs import Both
 from .pairs import run_pairs
 from .side_server import Collected
 from .side_server import Selection
@@ -39,48 +34,12 @@ PAIRS: Final = (
 
 PAIRS_WITHOUT_CLOCK: Final = "pairs of fresh processes, for what is exact alone"
 
-TOGETHER: Final = (
-    "times by both versions in turns in one process, which share its conditions; "
-    '"sees" is the smallest slowdown that so many steps would have shown 9 times in 10'
-)
-
-EXACT: Final = "what is exact by pairs of fresh processes"
-
-APART: Final = "compared in pairs of processes, as one cannot hold both"
-
 
 def engine_in_words(calls: Sequence[Comparison]) -> str:
     """Say how *calls* were compared, up to the number of pairs, which comes next."""
-    times = [call.time for call in calls if call.time is not None]
-    shared = [time for time in times if time.steps]
-    if calls and not times:
+    if calls and all(call.time is None for call in calls):
         return f"{PAIRS_WITHOUT_CLOCK}: {calls[0].no_time}"
-    if not shared:
-        return PAIRS
-    words = f"{TOGETHER}; {_effort(shared)}"
-    if len(shared) < len(times):
-        rest = f"{len(times) - len(shared)} of {len(times)} tests"
-        return f"{words}; {rest}, and {EXACT}"
-    return f"{words}; {EXACT}"
-
-
-def _effort(times: Sequence[AbResult]) -> str:
-    steps = _span([f"{steps}" for steps in sorted(time.steps for time in times)])
-    seconds = _span([f"{spent:.1f}" for spent in sorted(t.seconds for t in times)])
-    return f"{steps} steps in {seconds} s a test"
-
-
-def _span(ascending: Sequence[str]) -> str:
-    least, most = ascending[0], ascending[-1]
-    return least if least == most else f"{least} to {most}"
-
-
-def apart_in_words(calls: Sequence[Comparison]) -> list[str]:
-    """Say why one process could not run both: once, if all have the same reason."""
-    reasons = {call.test: call.apart for call in calls if call.apart}
-    if len(reasons) == len(calls) and len(set(reasons.values())) == 1:
-        return [f"{APART}: {next(iter(reasons.values()))}"]
-    return [f"{test}: {APART}: {reason}" for test, reason in reasons.items()]
+    return PAIRS
 
 
 Announce = Callable[[str], None]
@@ -145,7 +104,7 @@ def _compared(
         project=settings.tolerance,
         seconds=settings.seconds,
         announce=announce,
-        together=_together(before, after, settings.seconds) if new.can_share else None,
+        timed=not selection.exact_alone,
         renew=renew,
     )
     calls = {
@@ -154,19 +113,6 @@ def _compared(
         if t.measured
     }
     return calls, (*alone, *(found for test in both for found in test.uncompared()))
-
-
-NO_TIME: Final = AbResult(answer=Answer.SAME, why="not compared", ratio=1.0)
-
-
-def _together(
-    before: SideServer, after: SideServer, seconds: float
-) -> Callable[[Both], Mapping[str, AbResult]] | None:
-    """Return what measures both in one process, which has one version of a package."""
-    if after.exact_alone:
-        return lambda both: dict.fromkeys(both.after.calls, NO_TIME)
-    is_one = before.side.packages == after.side.packages
-    return Together(before, after, seconds) if is_one else None
 
 
 def _only(here: Collected, there: Collected, why: str) -> list[Comparison]:
@@ -192,12 +138,7 @@ def _summed_up(
         engine=engine_in_words(calls),
         calls=calls,
         uncompared=uncompared,
-        notes=(
-            *apart_in_words(calls),
-            *_same(before, after),
-            *before.notes,
-            *after.notes,
-        ),
+        notes=(*_same(before, after), *before.notes, *after.notes),
     )
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
-from dataclasses import field
 from typing import Final
 
 from ..judge.calls import merged
@@ -15,7 +14,6 @@ from ..judge.process_pairs import LEAST_PAIRS
 from ..judge.process_pairs import MOST_PAIRS
 from ..judge.process_pairs import Pair
 from ..judge.process_pairs import judge_call
-from ..model.ab import AbResult
 from ..model.ab import Comparison
 from ..model.budget import Tolerance
 from ..model.run import Ending
@@ -41,15 +39,12 @@ ENDING_WORDS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Both:
-    """One test on both sides, and the tolerance of its project.
-
-    ``together`` is what one process with both sides said of its calls, by their names.
-    """
+    """One test on both sides, and the tolerance of its project; is it ``timed``?"""
 
     before: Case
     after: Case
     project: Tolerance
-    together: dict[str, AbResult] = field(default_factory=dict)
+    timed: bool = True
 
     @property
     def measured(self) -> bool:
@@ -68,7 +63,7 @@ class Both:
                 _paired(self.before.calls[call], self.after.calls[call]),
                 self.tolerance_of(call),
                 last=last,
-                together=self.together.get(call),
+                timed=self.timed,
             )
             for call in self.after.calls
             if call in self.before.calls
@@ -78,10 +73,6 @@ class Both:
         """Return what ``after`` tolerates."""
         newest = self.after.calls[call][-1]
         return merged((*newest.tolerances, self.project))
-
-    def newest_pair(self, call: str) -> Pair:
-        before, after = self.before.calls[call], self.after.calls[call]
-        return before[-1].measurement, after[-1].measurement
 
     def wants_more(self, seconds: float) -> bool:
         """Whether another pair may decide something and *seconds* allow it."""
@@ -156,18 +147,17 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
     project: Tolerance,
     seconds: float,
     announce: Callable[[str], None],
-    together: Callable[[Both], Mapping[str, AbResult]] | None = None,
+    timed: bool = True,
     renew: Callable[[int], None] = lambda _: None,
 ) -> list[Both]:
     """Measure all *groups* in pairs until each test is decided or out of *seconds*.
 
-    Calls that are measured *together*, after the first pair, need more pairs only for
-    exact numbers. *renew* lets the processes of a pair, by its number, have nothing in
+    Times count if they are *timed*. *renew* lets the processes of a pair, by its number, have nothing in
     common with those before it: a change is to be confirmed by them.
     """
     tests = [test for group in groups for test in group]
     both = {
-        test: Both(before=Case(test), after=Case(test), project=project)
+        test: Both(before=Case(test), after=Case(test), project=project, timed=timed)
         for test in tests
     }
     for number in range(MOST_PAIRS):
@@ -185,21 +175,7 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
             renew(number)
         for group in wanting:
             _run_pair(group, number, before, after, both)
-        if together is not None and number == 0:
-            _meet(list(both.values()), together, announce)
     return list(both.values())
-
-
-def _meet(
-    tests: Sequence[Both],
-    together: Callable[[Both], Mapping[str, AbResult]],
-    announce: Callable[[str], None],
-) -> None:
-    measured = [test for test in tests if test.measured and test.after.calls]
-    if measured:
-        announce(f"both in one process: {counted(len(measured), 'test')}")
-    for test in measured:
-        test.together.update(together(test))
 
 
 def _progress(number: int, groups: Sequence[Group]) -> str:

@@ -18,16 +18,12 @@ import pytest
 
 from ..devices import default_kind
 from ..devices import open_device
-from ..devices import scripted_device
 from ..devices.slots import slots_of
-from ..devices.torch_state import process_settings
 from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
 from ..model.codec import decode
 from ..model.codec import encode
-from ..model.environment import Capability
-from ..model.environment import DeviceKind
 from ..model.training import Recorded
 from ..plugin.options import environment
 from ..plugin.options import settings_from
@@ -39,7 +35,6 @@ from ..runner.request import RunRequest
 from ..runner.request import shown_path
 from ..worker import child
 from ..worker.items import plan_of
-from ..worker.measurer import CallListener
 from ..worker.measurer import is_of
 from ..worker.training_pass import TrainingPass
 from .side_server import Collected
@@ -84,20 +79,13 @@ def measure(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Measure as a run does, and refuse the results if the code was not this side's."""
     request = decode(RunRequest, raw["request"])
     child.enter(request)
-    settings: dict[str, Mapping[str, str]] = {}
-
-    def note(call: str) -> None:
-        settings[call] = process_settings()
-
-    results = child.run_tests(
-        request, child.measuring_for(request, listener=CallListener(arriving=note))
-    )
+    results = child.run_tests(request, child.measuring_for(request))
     # After the tests: a module that is imported late, inside of a step, may be another
     # version's.
     objection = _objection(decode(Relocation, raw["relocation"]))
     if objection is not None:
         return {"error": objection}
-    return {"results": [encode(r) for r in results], "settings": settings}
+    return {"results": [encode(r) for r in results]}
 
 
 def train(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -187,7 +175,6 @@ class Collector:
             project=project_of(config),
             settings=settings,
             environment=open_device(kind, settings.script).environment(),
-            can_share=_can_share(kind, settings.script),
             slot=slots_of(kind, settings.script)[0],
         )
 
@@ -200,10 +187,3 @@ class Collector:
             if (not named or planned.test in named)
             and (not calls or any(is_of(call, planned.test) for call in calls))
         )
-
-
-def _can_share(kind: DeviceKind, script: str | None) -> bool:
-    """Whether a process can time both versions of a project on this device."""
-    if kind is DeviceKind.SCRIPTED:
-        return bool(scripted_device().read(str(script), 0).can_share)
-    return kind.has(Capability.CLOCK)

@@ -83,17 +83,12 @@ class Selection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
-    """The measured tests of a side, its settings, and how a child must be started.
-
-    ``can_share`` says that its device, at ``slot``, can time both versions in one
-    process.
-    """
+    """The measured tests of a side, its settings, and how a child must be started."""
 
     plan: tuple[Planned, ...]
     project: Project
     settings: Settings
     environment: Environment
-    can_share: bool
     slot: DeviceSlot
 
 
@@ -108,10 +103,7 @@ SIDE_PATIENCE_SECONDS = 60.0
 
 
 class SideServer:
-    """Collects and measures one side, each time in a fresh process.
-
-    ``settings`` are those of torch at each call, by its name, in the newest run.
-    """
+    """Collects and measures one side, each time in a fresh process."""
 
     def __init__(
         self,
@@ -124,11 +116,9 @@ class SideServer:
         that the first run chose."""
         self.side = side
         self.relocation = side.relocation
-        self.settings: dict[str, Mapping[str, str]] = {}
         self.announce = announce
         self._directory = side.directory()
         self._selection = selection
-        self.exact_alone = selection.exact_alone
         self._round_steps = round_steps
         self._found: Collected | None = None
         self._turns: Turns = Unlocked()
@@ -165,9 +155,8 @@ class SideServer:
             msg = f"{self.side.label}: cannot collect its tests: {why}"
             raise QuotedError(msg, ErrorId.GP708)
         self._found = found = decode(Collected, answer["collected"])
-        # What only counts waits for nobody who times. Processes that cannot share a
-        # device are timed in any case.
-        if not (self.exact_alone and found.can_share):
+        # What only counts waits for nobody who times.
+        if not self._selection.exact_alone:
             lock_seconds = found.settings.lock_seconds
             self._turns = turns_at(found.slot, lock_seconds, self.announce)
         return found
@@ -212,7 +201,6 @@ class SideServer:
         if "error" in answer:
             died, why = Ending.DIED, answer["error"]
             return [TestResult(test=test, ending=died, text=why) for test in group]
-        self.settings.update(answer["settings"])
         results = [decode(TestResult, result) for result in answer["results"]]
         for result in results:
             for call, steps in result.round_steps.items():

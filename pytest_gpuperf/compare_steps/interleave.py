@@ -131,13 +131,6 @@ WITHOUT_WAITS: Final = "waits for a core are left out"
 
 _EVEN: Final = 0.5
 
-Enter = Callable[[], None]
-"""Prepares the process for the turn of a side."""
-
-
-def nothing() -> None:
-    """Enter a side that needs nothing: both are of one process."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Side:
@@ -149,7 +142,6 @@ class _Side:
     name: str
     subject: Subject
     step_ms: float
-    enter: Enter
     alone_ms: list[float] = field(default_factory=list)
 
 
@@ -218,8 +210,6 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     tolerance: float,
     detect: float,
     seed: int = 0,
-    enter: tuple[Enter, Enter] = (nothing, nothing),
-    block_ms: float = STEP_BLOCK_MS,
     follow: Follow = nobody,
 ) -> AbResult:
     """Run *before* and *after* in turns and say which is faster.
@@ -227,14 +217,13 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
     The steps are prepared ones and share no state. *seconds* caps the cost on the
     device's host clock; *tolerance* is the change that is never blamed, *detect* the
     one that never passes for the same, both ratios. *seed* draws the order of the
-    blocks, which last *block_ms* at least. *enter* is called, unmeasured, before the
-    turns of each side, *follow* with the progress. Raises ``UsageError`` for limits
+    blocks. *follow* is called with the progress. Raises ``UsageError`` for limits
     that allow no verdict, ``PreflightError``, ``StepError`` and whatever a step raises.
     """
     schedule = quad_schedule(tolerance, detect)
     device.preflight()
     deadline = Deadline.after(seconds, device.now_ns)
-    contest = _warmed(device, (before, after), enter, block_ms, deadline)
+    contest = _warmed(device, (before, after), deadline)
     blocks, cut = _record(
         contest,
         deadline,
@@ -260,42 +249,29 @@ def compare_steps(  # noqa: PLR0913, each is a word of the question
 def _warmed(
     device: MeasuringDevice,
     subjects: tuple[Subject, Subject],
-    enter: tuple[Enter, Enter],
-    block_ms: float,
     deadline: Deadline,
 ) -> _Contest:
-    for subject, prepare in zip(subjects, enter, strict=True):
-        prepare()
+    for subject in subjects:
         subject.run_once()
     before, after = (
-        _warm_side(device, name, subject, prepare, deadline)
-        for name, subject, prepare in zip(
-            ("before", "after"), subjects, enter, strict=True
+        _Side(
+            name=name,
+            subject=subject,
+            step_ms=warm_up(device, subject, deadline).step_ms,
         )
+        for name, subject in zip(("before", "after"), subjects, strict=True)
     )
     sides = (before, after)
     if device.kind.has(Capability.QUEUES):
         steps = _queued_steps(sides, deadline)
     else:
-        steps = _steps_a_block(sides, block_ms)
+        steps = _steps_a_block(sides)
     for subject in reversed(subjects):
         steps = subject.most_steps(steps)
     return _Contest(device=device, sides=sides, steps=steps)
 
 
-def _warm_side(
-    device: MeasuringDevice,
-    name: str,
-    subject: Subject,
-    enter: Enter,
-    deadline: Deadline,
-) -> _Side:
-    enter()
-    step_ms = warm_up(device, subject, deadline).step_ms
-    return _Side(name=name, subject=subject, step_ms=step_ms, enter=enter)
-
-
-def _steps_a_block(sides: tuple[_Side, _Side], block_ms: float) -> int:
+def _steps_a_block(sides: tuple[_Side, _Side]) -> int:
     """Return the steps of a block, on both sides alike.
 
     On a busy machine the quartiles of blocks of one step and of four steps differ by
@@ -303,7 +279,7 @@ def _steps_a_block(sides: tuple[_Side, _Side], block_ms: float) -> int:
     different numbers of steps would show a difference between equal sides.
     """
     fast_ms, slow_ms = sorted(side.step_ms for side in sides)
-    steps = ceil(block_ms / fast_ms) if fast_ms > 0 else 1
+    steps = ceil(STEP_BLOCK_MS / fast_ms) if fast_ms > 0 else 1
     if steps * slow_ms > MOST_BLOCK_MS:
         steps = int(MOST_BLOCK_MS / slow_ms)
     return max(1, steps)
@@ -383,7 +359,6 @@ def _time_quad(contest: _Contest, *, before_first: bool) -> tuple[TimedBlock, ..
 
 def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> TimedBlock:
     if switched:
-        side.enter()
         _run_first(contest, side)
     block = time_block(contest.device, side.subject, contest.steps)
     if not contest.queues:

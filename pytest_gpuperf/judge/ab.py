@@ -37,7 +37,7 @@ class Schedule:
 
     A slowdown up to ``tolerance`` is called slower with probability ``alpha`` at most,
     over all ``looks``; one of ``detect`` or more is called same with ``beta`` at most,
-    at each look. All are ratios. ``unit`` and ``units`` name what is counted.
+    at each look. All are ratios.
     """
 
     tolerance: float
@@ -45,8 +45,6 @@ class Schedule:
     alpha: float
     beta: float
     looks: tuple[int, ...]
-    unit: str = "pair of processes"
-    units: str = "pairs of processes"
 
     def __post_init__(self) -> None:
         """Raise ``UsageError`` if no verdict could follow the two limits."""

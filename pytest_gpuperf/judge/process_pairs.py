@@ -1,4 +1,4 @@
-"""Fresh processes of both versions: each pair, or each process that has both, is a unit.
+"""Pairs of fresh processes, one of each version: each pair is a unit.
 
 A process has lasting luck, in memory layout or in the algorithms it settles on, that
 no number of steps averages out: the steps of two processes that take turns are not
@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from collections.abc import Sequence
 from dataclasses import replace
-from math import exp
 from math import expm1
 from math import isfinite
 from math import log
@@ -46,7 +45,6 @@ from ..model.metrics import SPEEDUP
 from ..model.metrics import STEP_MS
 from .ab import AB_POWER
 from .ab import CONFIDENCE
-from .ab import SLOWER_OR_FASTER
 from .ab import Decided
 from .ab import Interval
 from .ab import Schedule
@@ -67,15 +65,11 @@ from .verdict import DETECT_ABOVE_TOLERANCE
 from .verdict import floored
 from .verdict import noticed
 from .verdict import tolerated
-from .wording import signed
 
 
 PAIR_LOOKS: Final = (3, 5, 8)
 PAIR_ALPHA: Final = 0.01
 PAIR_BETA: Final = 0.05
-
-INSTANCE_LOOKS: Final = (6, 10)
-"""Processes that had both versions, when the judge looks."""
 
 LEAST_ERROR: Final = 0.001
 """Standard error of a mean that three pairs which agree by luck cannot undercut."""
@@ -107,7 +101,7 @@ def judge_pairs(
     *,
     last: bool = False,
 ) -> AbResult:
-    """Judge pairs of fresh processes, or the units of *schedule*, by Student's t.
+    """Judge pairs of fresh processes by Student's t.
 
     Each difference is the logarithm of a step's lower quartile in ``after`` minus that
     in ``before``. ``last`` says that there will be no more pairs. Raises ``RunError``
@@ -127,7 +121,7 @@ def judge_pairs(
         decided = (Answer.MORE, None)
         if schedule.looks_at(pairs, last=last):
             decided = _decide(change, error, pairs, schedule, last=last)
-    units = schedule.unit if pairs == 1 else schedule.units
+    units = "pair of processes" if pairs == 1 else "pairs of processes"
     evidence = f"t-test over {pairs} {units}"
     found = schedule.result(decided, change, interval, smallest, evidence)
     return replace(found, pairs=pairs)
@@ -212,22 +206,17 @@ def judge_call(
     tolerance: Tolerance,
     *,
     last: bool = False,
-    together: AbResult | None = None,
+    timed: bool = True,
 ) -> Comparison:
     """Judge one call by its *pairs*, at least one, oldest first.
 
-    ``last`` says that there will be no more. Where both were measured *together*, in
-    one process, the pairs count for what is exact alone; without numbers it says why they
-    were not. Raises ``UsageError`` for a
-    tolerance that leaves no room for a verdict.
+    ``last`` says that there will be no more. Their times count if they are *timed*.
+    Raises ``UsageError`` for a tolerance that leaves no room for a verdict.
     """
     before, after = zip(*pairs, strict=True)
     newest = after[-1]
     why, lost = _why_no_time((*before, *after))
-    is_shared = together is not None and together.ratio is not None
-    time = together if is_shared and not why else None
-    if not (is_shared or why):
-        time = _judge_time(pairs, tolerance, last=last)
+    time = _judge_time(pairs, tolerance, last=last) if timed and not why else None
     exact = tuple(_exact_changes(before, after, tolerance))
     more = any(c.gated and (c.proving or len(pairs) < CONFIRMED) for c in exact)
     undecided = time is not None and time.answer is Answer.MORE
@@ -245,57 +234,6 @@ def judge_call(
         findings=compared(newest.findings, stored_lines(before[-1].findings)),
         operations=blamed(*([r.operations for r in side] for side in (before, after))),
         settled=last or not (more or undecided),
-        apart="" if together is None or is_shared else together.why,
-    )
-
-
-def schedule_together(pair: Pair, tolerance: Tolerance) -> Schedule | None:
-    """Return the schedule of processes with both versions; ``None`` if there is no time.
-
-    The *pair* says how long a step takes: an absolute floor counts in parts of that.
-    """
-    why, _ = _why_no_time(pair)
-    if why:
-        return None
-    return replace(
-        _schedule(_step_ms(pair[0]), tolerance),
-        looks=INSTANCE_LOOKS,
-        unit="process with both versions",
-        units="processes with both versions",
-    )
-
-
-def judge_together(
-    found: Sequence[AbResult], schedule: Schedule, *, last: bool = False
-) -> AbResult:
-    """Judge comparisons of one call, each in a process of its own with both versions.
-
-    The first one is believed if it found no change. A change needs others, as all of its
-    steps are of one instance of each version; processes that differ in which version is
-    faster end that. Each has a ratio. ``last`` says that there will be no more.
-    """
-    newest = found[-1]
-    if len(found) == 1 and newest.answer not in SLOWER_OR_FASTER:
-        return newest
-    changes = [log(each.ratio) for each in found if each.ratio is not None]
-    if min(changes) < 0 < max(changes):
-        why = (
-            f"it varies from process to process: time {signed(expm1(min(changes)))} to "
-            f"{signed(expm1(max(changes)))} in {len(found)}"
-        )
-        ratio = exp(fmean(changes))
-        judged = AbResult(answer=Answer.INCONCLUSIVE, why=why, ratio=ratio)
-    else:
-        judged = judge_pairs(changes, schedule, last=last)
-    return replace(
-        judged,
-        before_ms=median(each.before_ms or 0.0 for each in found),
-        after_ms=median(each.after_ms or 0.0 for each in found),
-        pairs=newest.pairs,
-        quads=sum(each.quads for each in found),
-        steps=sum(each.steps for each in found),
-        seconds=sum(each.seconds for each in found),
-        processes=len(found),
     )
 
 

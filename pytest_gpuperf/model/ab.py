@@ -40,8 +40,7 @@ class AbResult:
     ones of pairs of processes, or lower quartiles in one process. A number is ``None``
     if there is too little evidence for it. ``p_value`` belongs to the hypothesis that
     the answer rejects. The evidence are so many ``pairs`` of processes, or ``quads`` of
-    blocks in one process, both sides in turns, of so many ``steps``, in ``seconds``, in
-    all of the ``processes`` that had both.
+    blocks in one process, both sides in turns, of so many ``steps``, in ``seconds``.
     """
 
     answer: Answer
@@ -57,7 +56,6 @@ class AbResult:
     quads: int = 0
     steps: int = 0
     seconds: float = 0.0
-    processes: int = 1
 
     @classmethod
     def unknown(cls, why: str) -> AbResult:
@@ -132,8 +130,7 @@ class Comparison:
     Of two versions of a project: ``findings`` are those of ``after``, and ``operations``
     the lines that run others than before. ``settled`` is
     false while another of its ``pairs`` of processes could change what is said.
-    ``apart`` says why the time is not one of both in one process, if it is not and that
-    was tried. ``uncompared`` says why there is nothing else, if so, and ``broken`` that
+    ``uncompared`` says why there is nothing else, if so, and ``broken`` that
     ``after`` alone did not pass.
     """
 
@@ -148,7 +145,6 @@ class Comparison:
     lost: bool = False
     pairs: int = 0
     settled: bool = True
-    apart: str = ""
     uncompared: str = ""
     broken: bool = False
     operations: tuple[LineChange, ...] = field(default=(), metadata=RARELY)

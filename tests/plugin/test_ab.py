@@ -91,7 +91,7 @@ def test_what_only_counts_waits_for_nobody_who_times(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"], "together": 1})
+    project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"]})
     counting = partial(Selection, exact_alone=True)
     monkeypatch.setattr("pytest_gpuperf.cli.ab.Selection", counting)
 
@@ -366,7 +366,7 @@ class TestBrokenSides:
         project.write(name, text)
         base = project.commit()
 
-        assert ab("HEAD", "--", argument) == 4
+        assert ab("HEAD", "--", argument) == 125
 
         assert capsys.readouterr().err == (
             f"gpuperf: HEAD ({base}): cannot collect its tests: {said} [GP708]\n"

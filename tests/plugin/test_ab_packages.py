@@ -176,7 +176,7 @@ def test_what_cannot_be_compared_is_one_sentence_and_leaves_nothing(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    assert ab(*typed) == 4
+    assert ab(*typed) == 125
 
     shown = capsys.readouterr()
     last = shown.err.splitlines()[-1]
@@ -240,7 +240,7 @@ def test_a_patch_that_does_not_apply_says_so(
 ) -> None:
     (tmp_path / "a.diff").write_text(PATCH.replace("10.0", "12.0"))
 
-    assert main(["ab", SCRIPTED, f"--patch={tmp_path / 'a.diff'}"]) == 4
+    assert main(["ab", SCRIPTED, f"--patch={tmp_path / 'a.diff'}"]) == 125
 
     last = capsys.readouterr().err.splitlines()[-1]
     assert "git cannot apply the patch: script.json: patch does not apply" in last
@@ -300,7 +300,7 @@ def test_a_script_that_cannot_be_compared_is_one_sentence(
     if program is not None:
         Path("train.py").write_text(program)
 
-    assert main(["ab", "--with=fastops==2.0", "--", "train.py", *typed]) == 4
+    assert main(["ab", "--with=fastops==2.0", "--", "train.py", *typed]) == 125
 
     assert said in capsys.readouterr().err.splitlines()[-1]
 
@@ -348,7 +348,7 @@ def test_a_word_before_the_dashes_is_refused(
 ) -> None:
     Path("train.py").write_text(PROGRAM)
 
-    assert main(["ab", "A", "B", "typo", "train.py"]) == 4
+    assert main(["ab", "A", "B", "typo", "train.py"]) == 125
 
     assert (
         "unexpected typo: arguments of pytest go after `--`" in capsys.readouterr().err
@@ -362,7 +362,7 @@ def test_files_that_git_cannot_read_are_no_files_as_they_are(
     project_of_commits.write("inner/code.py", "")
     project_of_commits.git("init", "--quiet", "inner")
 
-    assert main(["ab", SCRIPTED, f"--patch={tmp_path / 'a.diff'}"]) == 4
+    assert main(["ab", SCRIPTED, f"--patch={tmp_path / 'a.diff'}"]) == 125
 
     last = capsys.readouterr().err.splitlines()[-1]
     assert "git cannot take the files as they are: " in last

@@ -149,6 +149,6 @@ def test_ctrl_c_says_what_is_known_so_far(
 def test_it_takes_a_lock_file_alone(
     typed: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["ab", *typed]) == 4
+    assert main(["ab", *typed]) == 125
 
     assert "--which: expected --lock=FILE and no other" in capsys.readouterr().err

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
 
 import pytest
-from builders import a_comparison
 from builders import a_measurement
 from builders import a_result
 
 from pytest_gpuperf.compare_commits.pairs import Both
 from pytest_gpuperf.compare_commits.pairs import run_pairs
-from pytest_gpuperf.model.ab import AbResult
-from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
@@ -43,7 +39,7 @@ class Runs:
         after: Mapping[str, object],
         *groups: Group,
         seconds: float = 60.0,
-        together: Callable[[Both], Mapping[str, AbResult]] | None = None,
+        timed: bool = True,
     ) -> list[Both]:
         return run_pairs(
             groups,
@@ -52,7 +48,7 @@ class Runs:
             project=Tolerance(),
             seconds=seconds,
             announce=self.said.append,
-            together=together,
+            timed=timed,
             renew=lambda number: self.order.append(f"renewed {number}"),
         )
 
@@ -197,59 +193,11 @@ def test_a_step_that_nobody_measured_is_listed() -> None:
     ]
 
 
-SLOWER = a_comparison(
-    Answer.SLOWER,
-    1.1,
-    why="it is",
-    low=None,
-    high=None,
-    smallest=None,
-    after_ms=11.0,
-    pairs=0,
-    steps=56,
-)
-
-
-def test_what_one_process_has_timed_needs_one_pair_and_the_rest_as_many_as_ever() -> (
-    None
-):
+def test_where_times_do_not_count_two_agreeing_pairs_are_one_too_many() -> None:
     runs = Runs()
-    told: dict[str, AbResult] = {
-        "shared": SLOWER,
-        "apart": AbResult.unknown("it cannot"),
-    }
-    times = {"shared": (1.0,), "apart": (1.0,)}
+    times = {"t": (1.0,)}
 
-    shared, apart = runs.pairs(
-        times,
-        times,
-        ("shared",),
-        ("apart",),
-        together=lambda both: {both.after.test: told[both.after.test]},
-    )
+    (both,) = runs.pairs(times, times, ("t",), timed=False)
 
-    (first,), (second,) = shared.judged(last=True), apart.judged(last=True)
-    assert (first.pairs, first.time, first.apart) == (1, SLOWER, "")
-    assert (second.pairs, second.apart) == (3, "it cannot")
-    assert second.time is not None
-    assert second.time.answer is Answer.SAME
-    assert runs.said == [
-        "pair 1 of at most 8: 2 tests",
-        "both in one process: 2 tests",
-        "pair 2 of at most 8: 1 test",
-        "pair 3 of at most 8: 1 test",
-        "compared in 3 pairs",
-    ]
-
-
-def test_a_test_that_broke_is_not_brought_together() -> None:
-    runs = Runs()
-
-    runs.pairs(
-        {"t": (1.0,)},
-        {"t": ended(Ending.FAILED, "no")},
-        ("t",),
-        together=lambda both: pytest.fail(both.after.test),
-    )
-
-    assert runs.said == ["pair 1 of at most 8: 1 test", "compared in 1 pair"]
+    (call,) = both.judged(last=True)
+    assert (call.pairs, call.time, call.is_undecided) == (1, None, False)

@@ -160,29 +160,6 @@ def test_quads_stand_in_either_order_with_an_unmeasured_step_after_each_switch()
     assert len(played) == compared.quads
 
 
-def test_a_side_is_entered_before_each_of_its_turns() -> None:
-    stage = Stage(steadily(10.0), steadily(10.0))
-
-    compare_steps(
-        stage.device,
-        stage.before,
-        stage.after,
-        seconds=60.0,
-        tolerance=0.01,
-        detect=0.03,
-        enter=(lambda: stage.played.append("A"), lambda: stage.played.append("B")),
-    )
-
-    told = "".join(stage.played)
-    assert told[:8] == "AaBbAaaa"
-    turns = [step for step in told if step in "AB"]
-    shown = ""
-    for step in told:
-        shown = step if step in "AB" else shown
-        assert step.upper() == shown
-    assert len(turns) >= 14 * 3
-
-
 def test_short_steps_run_in_blocks_of_eight_milliseconds_alike_on_both_sides() -> None:
     stage = Stage(noisily(1.0, 1), noisily(1.3, 2))
 

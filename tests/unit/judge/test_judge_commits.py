@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from dataclasses import replace
-from math import exp
 
 import pytest
 from builders import MIB
-from builders import a_comparison
 from builders import a_measurement
 
 from pytest_gpuperf.judge.process_pairs import judge_call
-from pytest_gpuperf.judge.process_pairs import judge_together
-from pytest_gpuperf.judge.process_pairs import schedule_together
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.ab import ExactChange
@@ -287,109 +281,3 @@ def test_clean_pairs_decide_beside_disturbed_ones() -> None:
     assert change.time is not None
     assert change.time.answer is Answer.SAME
     assert (change.time.pairs, change.pairs) == (3, 4)
-
-
-TOGETHER = a_comparison(
-    Answer.SLOWER,
-    1.25,
-    why="it is",
-    low=None,
-    high=2.0,
-    before_ms=8.0,
-    after_ms=10.0,
-    smallest=0.02,
-    steps=56,
-)
-
-
-def test_a_comparison_in_one_process_is_the_time_and_pairs_are_for_the_rest() -> None:
-    together = replace(TOGETHER, seconds=1.5)
-    pairs = [(run(10.0, syncs=0), run(10.0, syncs=1))]
-
-    first = judge_call(pairs, WHOLE, together=together)
-    second = judge_call(pairs * 2, WHOLE, together=together)
-
-    assert (first.time, first.settled) == (together, False)
-    assert (second.time, second.settled) == (together, True)
-
-
-PAIR = (run(10.0), run(20.0))
-SCHEDULE = schedule_together(PAIR, WHOLE)
-assert SCHEDULE is not None
-
-
-def test_one_process_that_found_no_change_is_believed() -> None:
-    same = replace(TOGETHER, answer=Answer.SAME, ratio=1.001)
-
-    assert judge_together([same], SCHEDULE) is same
-
-
-def test_a_change_in_one_process_takes_others_that_agree() -> None:
-    ratios = [1.25, 1.24, 1.26, 1.25, 1.27, 1.25]
-    found = [replace(TOGETHER, ratio=ratio, seconds=2.0) for ratio in ratios]
-
-    said = [judge_together(found[:n], SCHEDULE) for n in range(1, 7)]
-
-    assert [each.answer for each in said] == [*[Answer.MORE] * 5, Answer.SLOWER]
-    assert said[-1].why == (
-        "after is slower by more than 1 %: time +25.3 %, 95 % interval +24.3 % to +26.4 %; "
-        "t-test over 6 processes with both versions"
-    )
-    assert (said[-1].processes, said[-1].steps, said[-1].seconds) == (6, 336, 12.0)
-
-
-def test_processes_that_differ_in_what_is_faster_end_it() -> None:
-    found = [replace(TOGETHER, ratio=ratio) for ratio in (1.738, 0.575)]
-
-    said = judge_together(found, SCHEDULE)
-
-    assert said.answer is Answer.INCONCLUSIVE
-    assert said.why == (
-        "it varies from process to process: time -42.5 % to +73.8 % in 2"
-    )
-    assert (said.low, said.high, said.smallest) == (None, None, None)
-
-
-def test_processes_that_spread_are_no_proof_of_a_change() -> None:
-    ratios = [1.8, 1.02, 1.5, 1.1, 1.3, 1.01, 1.9, 1.2, 1.1, 1.02]
-    found = [replace(TOGETHER, ratio=ratio) for ratio in ratios]
-
-    said = [judge_together(found[:n], SCHEDULE).answer for n in (6, 10)]
-
-    assert said == [Answer.MORE, Answer.INCONCLUSIVE]
-
-
-def test_too_few_processes_prove_nothing() -> None:
-    found = [TOGETHER] * 3
-
-    assert judge_together(found, SCHEDULE, last=True).answer is Answer.INCONCLUSIVE
-
-
-@pytest.mark.parametrize("ratio", [1.25, 0.8])
-def test_a_version_that_draws_from_the_system_is_seldom_blamed(ratio: float) -> None:
-    """Sizes of one of two, drawn for each version: larger in one process of four."""
-    noise = random.Random(3)  # noqa: S311 - noise, no secret
-    changed = 0
-    for _ in range(4000):
-        found: list[AbResult] = []
-        answer = Answer.MORE
-        while answer is Answer.MORE:
-            drawn = noise.choice((1.0, ratio)) / noise.choice((1.0, ratio))
-            drawn *= exp(noise.gauss(0, 0.001))
-            alone = Answer.SAME if abs(drawn - 1) < 0.05 else Answer.SLOWER
-            found.append(replace(TOGETHER, answer=alone, ratio=drawn))
-            answer = judge_together(found, SCHEDULE).answer
-        changed += answer in {Answer.SLOWER, Answer.FASTER}
-
-    assert changed <= 4
-
-
-def test_the_limits_of_one_process_count_a_floor_in_parts_of_the_time() -> None:
-    usual = schedule_together(PAIR, WHOLE)
-    wide = schedule_together(PAIR, replace(WHOLE, floors={"ms": 0.5}))
-
-    assert usual is not None
-    assert (usual.tolerance, usual.detect) == (0.01, 0.03)
-    assert wide is not None
-    assert (wide.tolerance, round(wide.detect, 6)) == (0.05, 0.07)
-    assert schedule_together((run(), run()), WHOLE) is None

@@ -84,7 +84,6 @@ CALLS: Final = (
         pairs=4,
         time=a_comparison(Answer.SLOWER, 1.2),
         findings=(a_finding(source="total += loss.item()", blocked_ms=0.5),),
-        apart="it was built anew in each process",
     ),
     Comparison(test="t.py::unclear", pairs=1, time=UNCLEAR),
     Comparison(
