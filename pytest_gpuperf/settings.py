@@ -99,7 +99,6 @@ class Settings:
     device: DeviceKind | None = None
     update: Refresh | None = None
     seconds: float = 60.0
-    inline: bool = False
     strict: bool = False
     missing_baseline: MissingBaseline = MissingBaseline.WARN
     isolation: Isolation = Isolation.TEST

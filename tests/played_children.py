@@ -152,7 +152,6 @@ class Played:
             "device": DeviceKind.SCRIPTED,
             "update": update,
             "seconds": 60.0,
-            "inline": False,
             "strict": False,
             "missing_baseline": MissingBaseline.WARN,
             "isolation": Isolation.TEST,

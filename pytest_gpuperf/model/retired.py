@@ -12,6 +12,7 @@ from ..errors import UsageError
 
 
 RETIRED: Final = {
+    "--gpuperf-inline": "plain `pytest` runs the step in the process that a debugger sees",
     "compile_s=": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "compile_warm_s=": "`TORCH_LOGS=dynamo` says in a second process what it took",
     "gpuperf.Prospect": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
@@ -33,6 +34,7 @@ RETIRED: Final = {
     "`gpuperf refresh TEST` stores one",
     "--gpuperf-ref": "a red or undecided test prints the `gpuperf ab` that decides it",
     "gpuperf_ref": "a red or undecided test prints the `gpuperf ab` that decides it",
+    "gpuperf_inline": "plain `pytest` runs the step in the process that a debugger sees",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
     "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",
 }

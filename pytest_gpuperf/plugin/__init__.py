@@ -45,17 +45,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser, args: list[str]
 ) -> None:
-    """Pretend before conftest files look for a GPU, and silence ranks in time."""
+    """Watch before conftest files look for a GPU, and silence ranks in time."""
     if not {"-h", "--help"}.intersection(args):  # or the help would show them
         options.register_retired_keys(parser)
     if options.is_watched(early_config) and options.runs_tests_here(early_config):
         from .watch import watch
 
         watch(early_config)
-    if options.will_measure_inline(early_config):
-        from .inline import pretend_if_asked
-
-        pretend_if_asked(early_config)
     if options.will_follow(early_config):
         from .torchrun import be_quiet
 
@@ -190,10 +186,6 @@ def _enabled_plugin(config: pytest.Config, settings: Settings) -> object:
         from .torchrun import Follower
 
         return Follower(config, settings, settings.launch)
-    if settings.inline:
-        from .inline import InlineSession
-
-        return InlineSession(config, settings)
     early = _early_server(config, settings)
     if config.getoption("dist", "no") != "no":
         from .xdist import XdistController
@@ -263,7 +255,7 @@ def gpuperf(request: pytest.FixtureRequest) -> Gpuperf:
     from ..worker.unmeasured import measurer_of
 
     enabled = options.is_enabled(request.config)
-    measurer = measurer_of(request.config, request.node, is_enabled=enabled)
+    measurer = measurer_of(request.config, is_enabled=enabled)
     return Gpuperf(measurer, request.node)
 
 

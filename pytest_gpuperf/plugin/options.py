@@ -153,12 +153,6 @@ OPTIONS: Final = (
         advanced=True,
     ),
     Option(
-        name="gpuperf_inline",
-        help="measure in this process, for a debugger: counts and sizes are judged, "
-        "time only roughly",
-        advanced=True,
-    ),
-    Option(
         name="gpuperf_baselines",
         help="folder of the baselines, from the rootdir (default: baselines)",
         metavar="FOLDER",
@@ -363,12 +357,6 @@ def early_value(config: pytest.Config, name: str) -> object:
     # `config.option` is filled only after conftest files have added their options.
     given = getattr(config.known_args_namespace, name, None)
     return ini_value(config, name) if given is None else given
-
-
-def will_measure_inline(config: pytest.Config) -> bool:
-    """Whether this process measures, asked before conftest files are loaded."""
-    asked = (early_value(config, name) for name in ("gpuperf", "gpuperf_inline"))
-    return all(asked) and not getattr(config.known_args_namespace, "collectonly", False)
 
 
 PLAIN_SOCKET: Final = "GPUPERF_PLAIN_SOCKET"

@@ -233,10 +233,8 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         launch=launch_of(environ, settings.lock_seconds),
     )
     settings = with_stored_device(config, settings)
-    _refuse_inline_refresh(settings)
-    _refuse_inline_workers(config, settings)
     if settings.launch is not None:
-        return _of_a_launch(config, settings, settings.launch.count)
+        _refuse_workers(config, settings.launch.count)
     return settings
 
 
@@ -247,18 +245,6 @@ def project_tolerance(config: pytest.Config) -> Tolerance:
     found = replace(tolerance, detect=value("gpuperf_detect", None))
     refuse_blind((found,), "gpuperf_detect and gpuperf_tolerance")
     return found
-
-
-def _refuse_inline_refresh(settings: Settings) -> None:
-    if settings.inline and settings.update:
-        msg = (
-            "--gpuperf-inline cannot refresh: a baseline is made of runs in fresh "
-            "processes; leave out --gpuperf-inline"
-        )
-        raise UsageError(msg, ErrorId.GP106)
-    if settings.inline and settings.prune:
-        msg = "--gpuperf-inline stores nothing: leave out --gpuperf-inline or --gpuperf-prune"
-        raise UsageError(msg, ErrorId.GP106)
 
 
 def _prune(
@@ -281,30 +267,14 @@ def _prune(
     return True
 
 
-def _of_a_launch(config: pytest.Config, settings: Settings, count: int) -> Settings:
-    """Refuse options with which each of *count* ranks would act on its own."""
-    if settings.inline:
-        msg = (
-            f"--gpuperf-inline measures in one process, and torchrun started {count}: "
-            "leave it out, or start one pytest without torchrun"
-        )
-        raise UsageError(msg, ErrorId.GP106)
+def _refuse_workers(config: pytest.Config, count: int) -> None:
+    """Refuse options with which each of *count* ranks would start processes of its own."""
     if config.getoption("dist", "no") != "no":
         msg = (
             f"torchrun started {count} ranks of pytest, and pytest-xdist would start "
             "workers in each: leave out -n and --dist"
         )
         raise UsageError(msg, ErrorId.GP611)
-    return settings
-
-
-def _refuse_inline_workers(config: pytest.Config, settings: Settings) -> None:
-    if settings.inline and config.getoption("dist", "no") != "no":
-        msg = (
-            "--gpuperf-inline measures in this process, where pytest-xdist runs no test; "
-            "leave out --gpuperf-inline, or add -n0"
-        )
-        raise UsageError(msg, ErrorId.GP106)
 
 
 def resolver(config: pytest.Config) -> Callable[..., Any]:

@@ -181,67 +181,7 @@ def announce(config: pytest.Config, text: str) -> None:
         reporter.write_line(visible_text(text))
 
 
-def coverage_of(config: pytest.Config) -> dict[str, object] | None:
-    """Return how pytest-cov watches this run, as arguments of ``Coverage``, if it does."""
-    plugin = config.pluginmanager.get_plugin("_cov")
-    controller: Any = getattr(plugin, "cov_controller", None)
-    if getattr(controller, "cov", None) is None:
-        return None
-    return {
-        "source": controller.cov_source,
-        "branch": controller.cov_branch,
-        "config_file": controller.cov_config,
-        "data_file": str(Path(controller.cov.config.data_file).absolute()),
-    }
-
-
-class ReportedRun:
-    """What pytest reports of the tests of a run, and what no verdict covers."""
-
-    def __init__(self, config: pytest.Config, settings: Settings) -> None:
-        self._config = config
-        self._settings = settings
-        self._heard = ReportLog()
-        self.params: Mapping[str, Mapping[str, object]] = {}
-
-    @property
-    def run_result(self) -> RunResult | None:
-        """What came of the measured tests, as far as they were."""
-        raise NotImplementedError
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._heard.note(report)
-
-    @property
-    def _failing(self) -> set[str]:
-        """Tests that must be reported as failed: by their reports, or as refused."""
-        reports = self.run_result.reports if self.run_result else {}
-        return failing(reports) | refused_in(self._config)
-
-    @property
-    def unseen(self) -> Unseen:
-        """What the verdicts do not cover."""
-        found = self.run_result
-        verdicts = found.verdicts if found else ()
-        return Unseen(
-            lost=tuple(sorted(self._lost)),
-            silenced=tuple(sorted(self._heard.silenced(self._failing))),
-            unmeasured=unmeasured(
-                found.stored if found else (),
-                self._heard.passed,
-                {verdict.test for verdict in verdicts},
-            ),
-            is_strict=not self._settings.warns
-            and (is_ci(os.environ) or self._settings.strict),
-        )
-
-    @property
-    def _lost(self) -> set[str]:
-        """Tests that were selected and for which pytest never reported a verdict."""
-        return set()
-
-
-class GpuperfSession(ReportedRun):
+class GpuperfSession:
     """Measures after everything has been collected and before the first test runs."""
 
     def __init__(
@@ -251,7 +191,10 @@ class GpuperfSession(ReportedRun):
         early: EarlyServer,
     ) -> None:
         """*early* imports torch while the tests are collected."""
-        super().__init__(config, settings)
+        self._config = config
+        self._settings = settings
+        self._heard = ReportLog()
+        self.params: Mapping[str, Mapping[str, object]] = {}
         self._run_result: RunResult | None = None
         self._live: LiveLine | LogLines | None = None
         self._early = early
@@ -309,9 +252,6 @@ class GpuperfSession(ReportedRun):
             seen = self._config.stash[SELECTION].seen
             with ended_by_sigterm():
                 self._run_result = evaluator.evaluate(plan, seen)
-                coverage = coverage_of(self._config)
-                if coverage and not self._run_result.unmeasured:
-                    evaluator.cover(coverage)
         except GpuperfError as error:
             raise pytest.UsageError(str(error)) from None
         except KeyboardInterrupt:
@@ -381,6 +321,32 @@ class GpuperfSession(ReportedRun):
             return False
         moved = found.moved_with_the_environment and not found.warns
         return bool(moved or found.drifts or found.unmeasured)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._heard.note(report)
+
+    @property
+    def _failing(self) -> set[str]:
+        """Tests that must be reported as failed: by their reports, or as refused."""
+        reports = self.run_result.reports if self.run_result else {}
+        return failing(reports) | refused_in(self._config)
+
+    @property
+    def unseen(self) -> Unseen:
+        """What the verdicts do not cover."""
+        found = self.run_result
+        verdicts = found.verdicts if found else ()
+        return Unseen(
+            lost=tuple(sorted(self._lost)),
+            silenced=tuple(sorted(self._heard.silenced(self._failing))),
+            unmeasured=unmeasured(
+                found.stored if found else (),
+                self._heard.passed,
+                {verdict.test for verdict in verdicts},
+            ),
+            is_strict=not self._settings.warns
+            and (is_ci(os.environ) or self._settings.strict),
+        )
 
     @property
     def _lost(self) -> set[str]:

@@ -11,7 +11,6 @@ from dataclasses import field
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 from typing import Final
 
 from ..baselines.operations import read_operations
@@ -191,10 +190,6 @@ class RunEvaluator:
         except KeyboardInterrupt:
             self.interrupted = self._interrupted()
             raise
-
-    def cover(self, coverage: Mapping[str, Any]) -> None:
-        """Run what was measured once more, unmeasured, under *coverage*."""
-        self._rounds.cover(coverage)
 
     def _evaluate(self, plan: Sequence[Planned], seen: Seen) -> RunResult:
         measured = self._measured(plan)

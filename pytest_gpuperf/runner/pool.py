@@ -42,7 +42,6 @@ from .request import Planned
 from .request import Project
 from .request import RunRequest
 from .reservation import Turns
-from .reservation import Unlocked
 from .reservation import turns_at
 from .screening import Group
 from .side_by_side import SideBySide
@@ -225,26 +224,6 @@ class WorkerPool:
     def renew(self, number: int) -> None:
         """Begin run *number* with processes that have nothing in common with others."""
         self._server.renew(number)
-
-    def cover(
-        self,
-        kind: DeviceKind,
-        plan: Mapping[str, Planned],
-        groups: Sequence[Group],
-        coverage: Mapping[str, Any],
-    ) -> None:
-        """Run *groups* once more, unmeasured and under *coverage*.
-
-        Nothing is timed, so others may time meanwhile.
-        """
-        request = self._request(kind, 0)
-        jobs = []
-        for group in groups:
-            assigned = self._assigned(group, plan, request)
-            asked = {"request": assigned.job.request, "coverage": coverage}
-            job = Job(entry="pytest_gpuperf.worker.unmeasured:cover", request=asked)
-            jobs.append(replace(assigned, job=job))
-        SideBySide(self._server, [Unlocked() for _ in self.slots]).run(jobs)
 
     def _request(self, kind: DeviceKind, number: int) -> RunRequest:
         return RunRequest(

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from datetime import datetime
 from datetime import timezone
 from functools import partial
-from typing import Any
 from typing import Final
 
 from ..baselines.store import read
@@ -266,12 +265,6 @@ class Rounds:
         }
         results = self.run(groups, number, timed=first)
         return [with_counts_of(first, result) for result in results]
-
-    def cover(self, coverage: Mapping[str, Any]) -> None:
-        """Run every test once more, unmeasured, for who wants to know what it covers."""
-        groups = groups_of(list(self._plan.values()), self.settings.isolation)
-        kind = self.environment.hardware.kind
-        self._workers.cover(kind, self._plan, groups, coverage)
 
     def _screen(self, groups: Sequence[Group]) -> dict[str, Case]:
         """Run every group once; where failures end it a few at a time, each to its verdict."""

@@ -273,13 +273,6 @@ def _run(
 def settled(verdict: TestVerdict) -> TestVerdict:
     """Turn every verdict that ran out of time into an INCONCLUSIVE that says so."""
     why = "no time was left for another run, raise --gpuperf-seconds"
-    return left_open(verdict, lambda v: not v.settled, why)
-
-
-def left_open(
-    verdict: TestVerdict, is_open: Callable[[Verdict], bool], why: str
-) -> TestVerdict:
-    """Make what *is_open* of *verdict* INCONCLUSIVE for good, and say *why*."""
     return replace(
         verdict,
         verdicts=tuple(
@@ -289,7 +282,7 @@ def left_open(
                 because=f"{v.because}; {why}",
                 settled=True,
             )
-            if is_open(v)
+            if not v.settled
             else v
             for v in verdict.verdicts
         ),

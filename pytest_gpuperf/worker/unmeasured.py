@@ -1,11 +1,9 @@
-"""The fixture when a test is not measured, when that is an error, and under coverage."""
+"""The fixture when a test is not measured, and when that is an error."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Generator
-from collections.abc import Mapping
-from typing import Any
 from typing import Final
 from typing import NoReturn
 
@@ -34,9 +32,6 @@ UNSEEN: Final = (
 )
 
 
-chosen_key: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
-"""Tests to measure, where the process that does so executes the others as well."""
-
 refused_key: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
 """Tests that called the fixture and were not measured."""
 
@@ -44,10 +39,8 @@ sentence_key: Final[pytest.StashKey[str]] = pytest.StashKey()
 """Why the call of a test was refused."""
 
 
-def measurer_of(
-    config: pytest.Config, item: pytest.Item | None = None, *, is_enabled: bool
-) -> Measurer:
-    """Return what measures for the fixture in this process, for *item*.
+def measurer_of(config: pytest.Config, *, is_enabled: bool) -> Measurer:
+    """Return what measures for the fixture in this process.
 
     Tests are measured in a process of their own. A test that gets the fixture elsewhere
     was collected without it, for example through ``request.getfixturevalue``.
@@ -55,9 +48,6 @@ def measurer_of(
     measurer = config.stash.get(measurer_key, None)
     if measurer is None:
         return NotMeasured(config) if is_enabled else PlainRun()
-    chosen = config.stash.get(chosen_key, None)
-    if item is not None and chosen is not None and item.nodeid not in chosen:
-        return NotMeasured(config)
     return measurer
 
 
@@ -124,49 +114,3 @@ class RefusalGuard:
         if call.when == "call" and item.nodeid in self._refused and is_hidden:
             report.outcome, report.longrepr = "failed", item.stash[sentence_key]
         return report
-
-
-# Coverage of measured tests: each runs once more, unmeasured, in a traced process.
-#
-# A tracer slows the code that it sees, so no timed round is ever run under one.
-
-
-def cover(raw: Mapping[str, Any]) -> None:
-    """Run the tests of one process and leave what they cover where pytest-cov looks."""
-    # An optional dependency: it is there if pytest-cov is, and nothing else needs it.
-    from coverage import Coverage
-
-    # A plain run imports this module, and what measures only where it is needed.
-    from ..model.codec import decode
-    from ..runner.request import RunRequest
-    from .child import CHILD_OPTIONS
-    from .child import enter
-    from .child import measuring_for
-
-    request = decode(RunRequest, raw["request"])
-    enter(request)
-    measuring_for(request)  # opens the device: one that pretends does so from now on
-    # A suffix of its own for each process: several write at once, and pytest-cov
-    # combines all files that begin with the same name.
-    watched = Coverage(**raw["coverage"], data_suffix=True)
-    watched.start()
-    try:
-        arguments = [*CHILD_OPTIONS, *request.project.arguments, *request.tests]
-        pytest.main(arguments, plugins=[_Plain(request.project.options)])
-    finally:
-        watched.stop()
-        watched.save()
-
-
-class _Plain:
-    """The plugin of a process that measures nothing, whatever the project's ini says."""
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        self._options = options
-
-    # First, so that our plugin finds a measurer and does not start a run of its own.
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        config.stash[measurer_key] = PlainRun()
-        for name, value in self._options.items():
-            setattr(config.option, name, value)

@@ -242,19 +242,6 @@ def over(folder: Folder, slow: WholeRun) -> WholeRun:
     return folder.run("-k", "and_a_skip")
 
 
-def test_a_late_skip_hides_no_budget_inline(folder: Folder, slow: WholeRun) -> None:
-    folder.file(
-        '@gpuperf.budget(mem_mb=60)\ndef test_inline(gpuperf):\n    gpuperf(int)\n    pytest.skip("gone")\n',
-        "test_inline.py",
-    )
-
-    run = folder.run("test_inline.py", "--gpuperf-inline")
-    (folder.path / "test_inline.py").unlink()
-
-    assert run.cases["test_inline"].outcome == "failure"
-    assert "LIMIT" in run.cases["test_inline"].text
-
-
 # What ends pytest.
 
 ENDS: Final = {

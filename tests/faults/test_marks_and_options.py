@@ -226,7 +226,7 @@ def test_an_option_s_value_that_is_none_is_refused_by_what_is_wrong_with_it(
 
 
 FLAGS = [
-    *("gpuperf", "gpuperf_inline", "gpuperf_strict", "gpuperf_explain"),
+    *("gpuperf", "gpuperf_strict", "gpuperf_explain"),
     *("gpuperf_prune", "gpuperf_benchmark", "gpuperf_fail_on_improvement"),
 ]
 

@@ -81,7 +81,6 @@ def of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         pytest.param((), id="a gate"),
         pytest.param(("--gpuperf-update=missing",), id="a refresh"),
-        pytest.param(("--gpuperf-inline",), id="in a debugger"),
         pytest.param(("--gpuperf-prune",), id="a prune"),
     ],
 )

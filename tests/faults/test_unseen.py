@@ -18,7 +18,6 @@ from pytest_gpuperf.report.screen.acceptance import unmeasured_text
 MODES: Final = {
     "in children": (),
     "with workers": ("-p", "xdist.plugin", "-n2"),
-    "inline": ("--gpuperf-inline",),
 }
 
 UNSEEN: Final = """
@@ -359,9 +358,7 @@ def test_what_was_measured_skipped_or_failed_is_not_named(
 def test_a_test_that_is_there_is_not_said_to_be_gone(refactored: WholeRun) -> None:
     gone = "has no test any more, --gpuperf-prune removes it: test_it.py::test_gone"
 
-    assert (
-        "--gpuperf-inline" in refactored.text
-    ) or "any more" not in refactored.text.replace(gone, "")
+    assert "any more" not in refactored.text.replace(gone, "")
 
 
 @pytest.fixture
@@ -386,7 +383,6 @@ def lonely(stored: Folder) -> Folder:
         (("-m", "not gpuperf", "-k", "skips_itself"), "true", 0),
         (("--deselect=test_it.py::test_argument_gone", "-k", "argument"), "true", 5),
         (("test_it.py::test_kept",), "true", 0),
-        (("--gpuperf-inline", "-k", "argument_gone"), "true", 1),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else str(value),
 )
@@ -479,7 +475,6 @@ NONE_TAKES: Final = "none of the 2 tests collected takes the gpuperf fixture"
         (("test_it.py", "-q"), 0, NONE_TAKES),
         (("test_it.py", "-qq"), 0, NONE_TAKES),
         (("test_it.py", "--gpuperf-strict"), 0, NONE_TAKES),
-        (("test_it.py", "--gpuperf-inline"), 0, NONE_TAKES),
         (("test_it.py", "-p", "xdist.plugin", "-n2"), 0, NONE_TAKES),
         (
             ("-k", "test_a"),

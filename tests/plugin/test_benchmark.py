@@ -166,16 +166,6 @@ def test_the_ini_key_is_enough(steps: ScriptedProject) -> None:
     assert len(saved(steps)["benchmarks"]) == 2
 
 
-def test_what_was_measured_inline_is_handed_over_as_well(
-    steps: ScriptedProject,
-) -> None:
-    steps.run(*FEED, "--gpuperf-inline", "--benchmark-json=out.json", "-k", "sized")
-
-    found = saved(steps)["benchmarks"]
-    assert [b["stats"]["rounds"] for b in found] == [20, 20]
-    assert [b["params"] for b in found] == [{"size": 8}, {"size": 16}]
-
-
 def test_without_pytest_benchmark_the_option_is_an_error(
     steps: ScriptedProject,
 ) -> None:

@@ -1,4 +1,4 @@
-"""``gpuperf.compare`` as a user meets it: in plain runs, measured, inline, in workers."""
+"""``gpuperf.compare`` as a user meets it: in plain runs, measured, in workers."""
 
 from __future__ import annotations
 
@@ -302,25 +302,6 @@ def test_a_refresh_stores_nothing_of_a_comparison(project: ScriptedProject) -> N
     project.run().assert_outcomes(passed=2)
 
 
-def test_inline_a_missed_speedup_is_only_screened(project: ScriptedProject) -> None:
-    project.script(FASTER)
-    project.file(
-        """
-@gpuperf.budget(speedup=1.4)
-def test_step(gpuperf):
-    assert gpuperf.compare(int, float).time.speedup > 1.29
-@gpuperf.budget(speedup=0.9)
-def test_met(gpuperf): gpuperf.compare(int, float)
-"""
-    )
-
-    result = project.run("--gpuperf-inline")
-
-    result.assert_outcomes(passed=2, warnings=1)
-    assert "gpuperf: 1 undecided, 1 passed on scripted" in result.outlines
-    result.stdout.fnmatch_lines(["*inline, time is only screened*"])
-
-
 def test_workers_report_what_the_controller_compared(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -486,7 +467,7 @@ def test_without_a_clock_counts_are_compared_and_times_skip(
     )
 
 
-@pytest.mark.parametrize("place", ["option", "ini", "inline"])
+@pytest.mark.parametrize("place", ["option", "ini"])
 def test_the_tolerance_of_the_project_holds_where_no_mark_names_one(
     project: ScriptedProject, place: str
 ) -> None:
@@ -510,10 +491,7 @@ def test_strict(gpuperf):
     project.pytester.makeini("[pytest]\n" + (ini if place == "ini" else ""))
     options = ["--gpuperf-tolerance=ms=50%", "--override-ini=gpuperf_detect=60%"]
 
-    result = project.run(
-        *([] if place == "ini" else options),
-        *(["--gpuperf-inline"] if place == "inline" else []),
-    )
+    result = project.run(*([] if place == "ini" else options))
 
     result.assert_outcomes(passed=2)
 

@@ -1,4 +1,4 @@
-"""pytest-cov sees the code of measured tests, and no tracer stands in a timed round."""
+"""pytest-cov sees a step in plain runs, and no tracer stands in a timed round."""
 
 from __future__ import annotations
 
@@ -43,40 +43,17 @@ def covered(
     return project
 
 
-def run(project: ScriptedProject, *arguments: str) -> tuple[pytest.RunResult, float]:
-    """Return the result, and the percentage of the step's file that was covered."""
-    result = project.pytester.runpytest_subprocess(
-        "-p", "pytest_cov.plugin", "--cov=trained", "--cov-report=json", *arguments
-    )
-    report = json.loads((project.path / "coverage.json").read_text())
-    percent: float = report["totals"]["percent_covered"]
-    return result, percent
+COVER = ("-p", "pytest_cov.plugin", "--cov=trained", "--cov-report=json")
 
 
-@pytest.mark.parametrize(
-    "arguments", [(), ON, (*ON, "-p", "xdist", "-n1")], ids=" ".join
-)
-def test_the_code_of_a_step_is_covered(
-    covered: ScriptedProject, arguments: tuple[str, ...]
-) -> None:
-    result, percent = run(covered, *arguments)
+def test_a_plain_run_covers_the_code_of_a_step(covered: ScriptedProject) -> None:
+    covered.pytester.runpytest_subprocess(*COVER).assert_outcomes(passed=1)
 
-    result.assert_outcomes(passed=1, warnings=1 if arguments else 0)
-    assert percent == 100
+    report = json.loads((covered.path / "coverage.json").read_text())
+    assert report["totals"]["percent_covered"] == 100
 
 
-def test_a_step_is_measured_untraced_and_traced_once_more(
-    covered: ScriptedProject,
-) -> None:
-    run(covered, *ON)
-
-    *measured, last = (covered.path / "seen.txt").read_text().split()
-    assert measured
-    assert set(measured) == {"free"}
-    assert last == "traced"
-
-
-def test_nothing_is_run_once_more_where_nobody_asks(covered: ScriptedProject) -> None:
-    covered.pytester.runpytest_subprocess(*ON)
+def test_a_step_is_measured_untraced(covered: ScriptedProject) -> None:
+    covered.pytester.runpytest_subprocess(*COVER, *ON)
 
     assert set((covered.path / "seen.txt").read_text().split()) == {"free"}

@@ -46,8 +46,8 @@ def properties(path: Path) -> dict[str, dict[str, str]]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("-p", "xdist.plugin", "-n2"), ("--gpuperf-inline",)],
-    ids=["alone", "-n2", "inline"],
+    [(), ("-p", "xdist.plugin", "-n2")],
+    ids=["alone", "-n2"],
 )
 def test_each_number_has_a_property_of_its_own(
     project: ScriptedProject, arguments: tuple[str, ...]
@@ -58,7 +58,6 @@ def test_each_number_has_a_property_of_its_own(
 
     project.run("--junitxml=out.xml", *arguments)
 
-    over = "inconclusive" if "--gpuperf-inline" in arguments else "over budget"
     assert properties(project.path / "out.xml") == {
         "test_step": {
             "gpuperf.outcome": "pass",
@@ -70,7 +69,7 @@ def test_each_number_has_a_property_of_its_own(
             "gpuperf.syncs#second\\x00": "0",
         },
         "test_over": {
-            "gpuperf.outcome": over,
+            "gpuperf.outcome": "over budget",
             "gpuperf.step_ms": "10",
             "gpuperf.peak_allocated_bytes": "104857600",
             "gpuperf.syncs": "0",
@@ -125,8 +124,8 @@ def test_step(gpuperf, record_property, fails):
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("-p", "xdist.plugin", "-n2"), ("--gpuperf-inline",)],
-    ids=["alone", "-n2", "inline"],
+    [(), ("-p", "xdist.plugin", "-n2")],
+    ids=["alone", "-n2"],
 )
 def test_what_a_test_records_of_itself_is_kept(
     project: ScriptedProject, arguments: tuple[str, ...]

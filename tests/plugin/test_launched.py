@@ -207,14 +207,6 @@ LAUNCHED = {
     ("arguments", "missing", "message"),
     [
         (
-            ["--gpuperf-inline"],
-            "",
-            (
-                "--gpuperf-inline measures in one process, and torchrun started 2: leave "
-                "it out, or start one pytest without torchrun [GP106]"
-            ),
-        ),
-        (
             ["-p", "xdist", "-n2"],
             "",
             (

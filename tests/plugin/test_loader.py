@@ -59,16 +59,6 @@ def test_the_share_is_recorded_and_no_baseline_judges_it(
     }
 
 
-def test_a_loop_is_measured_inline_as_well(project: ScriptedProject) -> None:
-    project.script(SCRIPT)
-    project.file(LOOPS)
-
-    result = project.run("--gpuperf-inline", "-k", "test_starved")
-
-    result.assert_outcomes(passed=1, warnings=1)
-    result.stdout.fnmatch_lines(["*50 % against 35 % so far, cannot tell +-* points*"])
-
-
 def test_a_plain_run_fetches_one_batch_for_one_step(project: ScriptedProject) -> None:
     project.file(
         """

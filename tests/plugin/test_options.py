@@ -49,7 +49,6 @@ VALUES = {
     ),
 }
 FLAGS = {
-    "gpuperf_inline": "inline",
     "gpuperf_strict": "strict",
     "gpuperf_fail_on_improvement": "fail_on_improvement",
     "gpuperf_explain": "explain",
@@ -75,7 +74,6 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-seed",
         "--gpuperf-tolerance",
         "--gpuperf-prune",
-        "--gpuperf-inline",
     ]
 
 
@@ -140,7 +138,6 @@ def test_defaults(project: ScriptedProject, monkeypatch: pytest.MonkeyPatch) -> 
         device=None,
         update=None,
         seconds=60.0,
-        inline=False,
         strict=False,
         missing_baseline=MissingBaseline.WARN,
         isolation=Isolation.TEST,
@@ -299,14 +296,6 @@ def test_measuring_is_switched_on_by_the_option_or_the_ini_key(
             (
                 "ini key gpuperf_detect: found 'five percent', expected a percentage of at "
                 "least 0 and at most 1000, such as 8% [GP101]"
-            ),
-        ),
-        (
-            ["--gpuperf-inline", "--gpuperf-update=all", "--gpuperf-device=scripted"],
-            "",
-            (
-                "--gpuperf-inline cannot refresh: a baseline is made of runs in fresh "
-                "processes; leave out --gpuperf-inline [GP106]"
             ),
         ),
     ],

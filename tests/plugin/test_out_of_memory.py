@@ -84,14 +84,13 @@ def test_a_step_too_large_for_the_gpu_fails_with_what_the_allocator_would_hold(
     assert "/pytest_gpuperf/" not in told
 
 
-@pytest.mark.parametrize("inline", [(), ("--gpuperf-inline",)])
 def test_a_step_for_a_larger_gpu_fits_on_one(
-    project: ScriptedProject, inline: tuple[str, ...]
+    project: ScriptedProject,
 ) -> None:
     project.file(TOO_LARGE)
 
     result = project.pytester.runpytest_subprocess(
-        *ON, *inline, "--override-ini=gpuperf_pretend_gb=141", "-k", "built"
+        *ON, "--override-ini=gpuperf_pretend_gb=141", "-k", "built"
     )
 
     result.assert_outcomes(passed=1, deselected=4)

@@ -300,9 +300,8 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
     )
 
 
-@pytest.mark.parametrize("inline", [(), ("--gpuperf-inline",)])
 def test_a_machine_without_cuda_pretends_and_says_so(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, inline: tuple[str, ...]
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     project.file(
@@ -311,7 +310,7 @@ def test_a_machine_without_cuda_pretends_and_says_so(
         "    gpuperf(step_of(lambda loss: None, feed=on_device))\n"
     )
 
-    result = project.pytester.runpytest_subprocess("--gpuperf", *inline)
+    result = project.pytester.runpytest_subprocess("--gpuperf")
 
     result.assert_outcomes(passed=1)
     assert (
@@ -354,27 +353,3 @@ def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
         "gpuperf: 1 passed on simulated GPU; 9 metrics without baseline"
         in result.outlines
     )
-
-
-def test_inline_the_session_pretends_before_a_conftest_is_imported_and_ends_it(
-    project: ScriptedProject,
-) -> None:
-    project.pytester.makeconftest(
-        "import atexit\nimport torch\nHAS_GPU = torch.cuda.is_available()\n"
-        "atexit.register(lambda: print('at exit:', torch.cuda.is_available()))\n"
-        "def pytest_report_header(): return f'gpu in the conftest: {HAS_GPU}'\n"
-    )
-    project.file(
-        TRAINING + "@gpuperf.budget(syncs=0)\n"
-        "def test_step(gpuperf):\n"
-        "    assert DEVICE == 'cuda'\n"
-        "    gpuperf(step_of(lambda loss: loss.item(), feed=on_device))\n"
-        "    assert gpuperf.measurement.exact['syncs'] == 1\n"
-    )
-
-    result = project.pytester.runpytest_subprocess(*ON, "--gpuperf-inline")
-
-    result.assert_outcomes(failed=1)
-    assert "gpu in the conftest: True" in result.outlines
-    assert "OVER LIMIT syncs: 1 per step, limit 0" in result.outlines
-    assert result.outlines[-1] == "at exit: False"

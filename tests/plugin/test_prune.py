@@ -177,16 +177,3 @@ def test_ci_prunes_nothing_unless_it_is_meant_to(
         ),
         "",
     ]
-
-
-def test_a_debugger_prunes_nothing(shrunk: ScriptedProject) -> None:
-    result = shrunk.run("--gpuperf-prune", "--gpuperf-inline")
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.errlines == [
-        (
-            "ERROR: --gpuperf-inline stores nothing: leave out --gpuperf-inline or "
-            "--gpuperf-prune [GP106]"
-        ),
-        "",
-    ]

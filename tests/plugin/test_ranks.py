@@ -178,17 +178,6 @@ def test_a_plain_run_executes_one_rank(project: ScriptedProject) -> None:
     result.assert_outcomes(passed=2)
 
 
-def test_inline_one_rank_is_executed_and_not_measured(project: ScriptedProject) -> None:
-    project.file(ONE_RANK)
-
-    result = project.run("--gpuperf-inline", "-rs")
-
-    result.assert_outcomes(passed=1, skipped=1)
-    result.stdout.fnmatch_lines(
-        ["SKIPPED * gpuperf.ranks(2): ranks are measured by pytest --gpuperf, *"]
-    )
-
-
 def test_budgets_of_ranks_are_not_judged_without_ranks(
     project: ScriptedProject,
 ) -> None:
@@ -217,7 +206,7 @@ def test_step(gpuperf): gpuperf.compare(int, float)
 """
     )
 
-    result = project.run("--gpuperf-inline")
+    result = project.run("--gpuperf-device=cpu")
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(

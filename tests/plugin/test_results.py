@@ -72,7 +72,7 @@ def test_a_run_leaves_its_verdicts_and_what_it_did_not_select(
         (["-k", "nothing"], 5, {}),
         (["nosuch.py"], 4, {}),
         (["-k", "plain"], 0, {}),
-        (["-k", "test_a", "--gpuperf-inline"], 0, {"no baseline": 1}),
+        (["-k", "test_a"], 0, {"no baseline": 1}),
         (["-p", "xdist.plugin", "-n2", "-k", "test_a"], 0, {"no baseline": 1}),
     ],
 )
@@ -101,8 +101,8 @@ def samples(project: ScriptedProject) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [(), ("--gpuperf-inline",), ("-p", "xdist.plugin", "-n2")],
-    ids=["alone", "inline", "-n2"],
+    [(), ("-p", "xdist.plugin", "-n2")],
+    ids=["alone", "-n2"],
 )
 def test_the_samples_of_each_run_of_a_call_lie_beside_the_results(
     arguments: tuple[str, ...], project: ScriptedProject

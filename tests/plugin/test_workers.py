@@ -433,21 +433,6 @@ def test_with_workers_a_failed_verdict_is_rerun(with_workers: ScriptedProject) -
     result.stdout.fnmatch_lines(["*1 failed, 2 rerun*"])
 
 
-def test_what_measures_in_this_process_has_no_workers(
-    with_workers: ScriptedProject,
-) -> None:
-    result = with_workers.run(*WORKERS, "--gpuperf-inline")
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.errlines == [
-        (
-            "ERROR: --gpuperf-inline measures in this process, where pytest-xdist runs "
-            "no test; leave out --gpuperf-inline, or add -n0 [GP106]"
-        ),
-        "",
-    ]
-
-
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "-n2"])
 @pytest.mark.parametrize("who", ["timed", "all"])
 def test_forked_tests_report_what_was_measured(

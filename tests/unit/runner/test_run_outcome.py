@@ -28,7 +28,6 @@ SETTINGS = Settings(
     device=DeviceKind.SCRIPTED,
     update=None,
     seconds=60.0,
-    inline=False,
     strict=False,
     missing_baseline=MissingBaseline.WARN,
     isolation=Isolation.TEST,
