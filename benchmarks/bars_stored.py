@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from datetime import datetime
 from datetime import timedelta
 from datetime import timezone
 from functools import partial
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -55,25 +57,12 @@ POWER_BARS: Final = {LOCKED.name: 0.9999, BOOST.name: 0.9}
 
 RUNS_BAR: Final = 1.4
 
-SLOWDOWNS: Final = (0.0, 0.02, 0.03, 0.05, 0.10, -0.05)
 POWER_AT: Final = 0.05
-SHOWN_TO_PEERS: Final = (0.0, POWER_AT)
+SLOWDOWNS: Final = (0.0, POWER_AT)
 
 FIRST_DAY: Final = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 _SEEDS: Final = {LOCKED.name: 11, BOOST.name: 12, SHARED.name: 13}
-
-
-@dataclass(slots=True)
-class Blame:
-    """How many of so many tests a peer blamed."""
-
-    blamed: int = 0
-    total: int = 0
-
-    @property
-    def share(self) -> Share:
-        return Share(count=self.blamed, total=self.total)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,17 +73,9 @@ class Found:
     shift between occasions is assumed, ``on_cuda`` with each stored run of its own day.
     """
 
-    ours: dict[float, Tally] = field(
-        default_factory=lambda: {slowdown: Tally() for slowdown in SLOWDOWNS}
-    )
-    on_cuda: dict[float, Tally] = field(
-        default_factory=lambda: {slowdown: Tally() for slowdown in SHOWN_TO_PEERS}
-    )
-    theirs: dict[tuple[Peer, float], Blame] = field(
-        default_factory=lambda: {
-            (peer, slowdown): Blame() for peer in PEERS for slowdown in SHOWN_TO_PEERS
-        }
-    )
+    ours: dict[float, Tally] = field(default_factory=partial(defaultdict, Tally))
+    on_cuda: dict[float, Tally] = field(default_factory=partial(defaultdict, Tally))
+    theirs: dict[tuple[Peer, float], Share] = field(default_factory=dict)
 
 
 def tables(effort: Effort) -> list[Table]:
@@ -112,19 +93,13 @@ def _judge_profile(profile: Profile, effort: Effort) -> Found:
     random = np.random.default_rng(_SEEDS[profile.name])
     done = 0
     for draw in draws(profile, effort.unchanged, random):
-        _judge_draw(draw, found, slowdowns=_slowdowns(done, effort))
+        _judge_draw(draw, found, slowdowns=SLOWDOWNS[: 1 + (done < effort.power)])
         if done < effort.peers:
             _show_to_peers(draw, found)
         done += len(draw.stored)
         if done % 20_000 == 0:
             say(f"stored, {profile.name}: {done:,} of {effort.unchanged:,} tests")
     return found
-
-
-def _slowdowns(done: int, effort: Effort) -> Sequence[float]:
-    if done < effort.slowed:
-        return SLOWDOWNS
-    return (0.0, POWER_AT) if done < effort.power else (0.0,)
 
 
 def _judge_draw(draw: Draw, found: Found, *, slowdowns: Sequence[float]) -> None:
@@ -148,9 +123,8 @@ def _judge_draw(draw: Draw, found: Found, *, slowdowns: Sequence[float]) -> None
             slow = [slowed(times, slowdown) for times in runs]
             steady = [measured(times, DeviceKind.SCRIPTED) for times in slow]
             found.ours[slowdown].add(*gate_one(baseline, steady, witness))
-            if slowdown in found.on_cuda:
-                shifting = [measured(times, DeviceKind.CUDA) for times in slow]
-                found.on_cuda[slowdown].add(*gate_one(baseline, shifting, witness))
+            shifting = [measured(times, DeviceKind.CUDA) for times in slow]
+            found.on_cuda[slowdown].add(*gate_one(baseline, shifting, witness))
 
 
 def _sentinels(
@@ -160,10 +134,12 @@ def _sentinels(
 
 
 def _show_to_peers(draw: Draw, found: Found) -> None:
-    for (peer, slowdown), blame in found.theirs.items():
+    for peer, slowdown in product(PEERS, SLOWDOWNS):
         blamed = peer.blames(draw.stored, draw.fresh * (1 + slowdown))
-        blame.blamed += int(blamed.sum())
-        blame.total += len(blamed)
+        known = found.theirs.get((peer, slowdown), Share(count=0, total=0))
+        found.theirs[peer, slowdown] = Share(
+            count=known.count + int(blamed.sum()), total=known.total + len(blamed)
+        )
 
 
 def _blame_table(found: Mapping[str, Found], effort: Effort) -> Table:
@@ -215,7 +191,7 @@ def _power_table(found: Mapping[str, Found], effort: Effort) -> Table:
 
 def _peer_figures(found: Mapping[str, Found], slowdown: float) -> list[Figure]:
     return [
-        beside(f"{name}: {peer.name}", of.theirs[peer, slowdown].share)
+        beside(f"{name}: {peer.name}", of.theirs[peer, slowdown])
         for name, of in found.items()
         for peer in PEERS
     ]

@@ -156,7 +156,7 @@ class Effort:
     """Sizes of the samples. ``hurried`` ones leave their bars simulation error.
 
     ``unchanged`` tests are drawn a profile; ``power`` of them are slowed by 5 % as
-    well, ``slowed`` of them by all else, and ``peers`` are shown to the peers.
+    well, and ``peers`` are shown to the peers.
     ``recorded`` tests are drawn a workload, a fourth of them slowed, ``pairs`` a
     workload, ``suites`` a profile, ``days`` tests a shift and number of occasions, a
     twentieth of them slowed.
@@ -165,7 +165,6 @@ class Effort:
     hurried: bool
     unchanged: int
     power: int
-    slowed: int
     peers: int
     recorded: int
     pairs: int
@@ -177,7 +176,6 @@ FULL: Final = Effort(
     hurried=False,
     unchanged=200_000,
     power=200_000,
-    slowed=10_000,
     peers=20_000,
     recorded=20_000,
     pairs=20_000,
@@ -189,7 +187,6 @@ QUICK: Final = Effort(
     hurried=True,
     unchanged=4000,
     power=1000,
-    slowed=700,
     peers=1000,
     recorded=500,
     pairs=1000,
