@@ -4,8 +4,7 @@
     python benchmarks/agreement.py --join --answers FOLDER --out FOLDER
 
 Asks about the snippets of the four corpora ``tests/unit/pretend_corpus*.py``: how
-often the host waits, on which lines, what is copied from or to pageable memory, and how
-often torch's sync debug mode warns. About torch's own operations, ``agreement_operations.py``
+often the host waits, on which lines, and what is copied from or to pageable memory. About torch's own operations, ``agreement_operations.py``
 asks. Each side has a process of its own, because one of them patches torch, and that one
 forks, so that a crash ends one snippet. Answers are written to the folder of ``--answers`` as
 they come; ``--join`` makes the tables of those that are there, on any machine. Exit
@@ -20,7 +19,6 @@ import json
 import os
 import subprocess
 import sys
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -163,18 +161,10 @@ def line_of(location: Location | None) -> str:
     return f"{Path(location.file).name}:{location.line}"
 
 
-def seen_on_cuda(
-    cases: Iterable[Case],
-    profile: Profile,
-    warned: Callable[[Case], int | None] = lambda _case: None,
-) -> Iterator[tuple[str, Seen]]:
-    """Ask a real GPU through *profile*; what is loaded or allocated once is so before.
-
-    *warned* counts what torch's sync debug mode warns of in a case.
-    """
+def seen_on_cuda(cases: Iterable[Case], profile: Profile) -> Iterator[tuple[str, Seen]]:
+    """Ask a real GPU through *profile*; what is loaded or allocated once is so before."""
     for case in cases:
-        seen = _answered(partial(_profiled, profile), case)
-        yield case.name, replace(seen, warned=warned(case))
+        yield case.name, _answered(partial(_profiled, profile), case)
 
 
 def _profiled(profile: Profile, case: Case) -> Seen:
@@ -201,25 +191,6 @@ def _profiled(profile: Profile, case: Case) -> Seen:
         pageable=dict(Counter(line_of(each.cause.location) for each in copies)),
         silent=failures.first,
     )
-
-
-DEBUG_MODE: Final = "called a synchronizing CUDA operation"
-"""What torch's warning says of each wait that it knows (``c10/cuda/CUDAFunctions.cpp``)."""
-
-
-def times_warned(case: Case) -> int:
-    """Count the warnings of torch's sync debug mode in one run of *case*."""
-    # What is raised is known of the profile; a batch that fails warns of nothing more.
-    step, batches = case.prepare()
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        torch.cuda.set_sync_debug_mode("warn")
-        try:
-            for arguments in batches:
-                Failures().run(step, arguments)
-        finally:
-            torch.cuda.set_sync_debug_mode("default")
-    return sum(DEBUG_MODE in str(each.message) for each in said)
 
 
 class Failures:
@@ -264,7 +235,7 @@ MOST_SECONDS: Final = 300
 
 def on_cuda(cases: Sequence[Case]) -> Answers:
     device = replace(CudaDevice.open(), root=ROOT)
-    return seen_on_cuda(cases, device.profile, times_warned)
+    return seen_on_cuda(cases, device.profile)
 
 
 SIDES: Final = {"pretend": seen_on_pretend, "cuda": on_cuda}

@@ -50,8 +50,7 @@ class Seen:
 
     ``maybe`` counts what only a real GPU can decide, ``silent`` is why a sample, or the
     whole case, has no answer. ``lines`` are the waits by line, ``pageable`` the copies
-    from and to pageable memory. ``warned`` is how often torch's sync debug mode warned, where
-    it was asked.
+    from and to pageable memory.
     """
 
     waits: tuple[int | None, ...] = ()
@@ -59,12 +58,6 @@ class Seen:
     silent: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
     pageable: Mapping[str, int] = field(default_factory=dict)
-    warned: int | None = None
-
-    @property
-    def known(self) -> int:
-        """The waits of all samples that have an answer."""
-        return sum(count for count in self.waits if count is not None)
 
     def __str__(self) -> str:
         known = [count for count in self.waits if count is not None]
@@ -179,24 +172,4 @@ def as_markdown(
         seen = (row.standing.value, str(row.pretend), str(row.cuda))
         cells = (f"`{row.case}`", *seen, causes.get(row.case, "not known"))
         lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
-    lines += debug_mode_lines(rows)
     return "\n".join(lines) + "\n"
-
-
-def debug_mode_lines(rows: Iterable[Row]) -> Iterator[str]:
-    """Lines about torch's sync debug mode: how often it warns as the trace shows waits."""
-    asked = [
-        (row.case, row.cuda.known, row.cuda.warned)
-        for row in rows
-        if row.cuda.warned is not None and not row.cuda.silent
-    ]
-    if not asked:
-        return
-    fewer = sum(warned < waits for _, waits, warned in asked)
-    more = [f"`{case}`" for case, waits, warned in asked if warned > waits]
-    yield ""
-    yield (
-        f"Torch's sync debug mode was asked about {len(asked)}: it warns as often as the trace "
-        f"shows waits in {len(asked) - fewer - len(more)}, less often in {fewer}, as it does not "
-        f"know all of them, and more often in {len(more)}{': ' * bool(more)}{', '.join(more)}."
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
@@ -111,7 +112,7 @@ def tables(effort: Effort) -> list[Table]:
 
 def _judge_setting(setting: Setting, effort: Effort) -> Found:
     ours: dict[tuple[str, float], Tally] = {}
-    blamed: dict[tuple[Peer, float], list[Share]] = {}
+    theirs: dict[tuple[Peer, float], Share] = defaultdict(Share)
     random = np.random.default_rng(setting.seed)
     for workload in WORKLOADS:
         source = processes(workload, quiet=setting.quiet)
@@ -128,8 +129,7 @@ def _judge_setting(setting: Setting, effort: Effort) -> Found:
         for peer, slowdown in product(PEERS, PEERS_SEE):
             if setting in SHOWN_TO_PEERS:
                 share = _shown(peer, source, choice.first(effort.peers), slowdown)
-                blamed.setdefault((peer, slowdown), []).append(share)
-    theirs = {key: _together(shares) for key, shares in blamed.items()}
+                theirs[peer, slowdown] += share
     return Found(ours=ours, theirs=theirs)
 
 
@@ -173,13 +173,6 @@ def _shown(peer: Peer, source: Processes, choice: Choice, slowdown: float) -> Sh
         fresh = source.late[choice.fresh[rows]] * (1 + slowdown)
         blamed += int(peer.blames(stored, fresh).sum())
     return Share(count=blamed, total=total)
-
-
-def _together(shares: list[Share]) -> Share:
-    return Share(
-        count=sum(share.count for share in shares),
-        total=sum(share.total for share in shares),
-    )
 
 
 def _blame_table(found: Mapping[Setting, Found], effort: Effort) -> Table:

@@ -75,7 +75,9 @@ class Found:
 
     ours: dict[float, Tally] = field(default_factory=partial(defaultdict, Tally))
     on_cuda: dict[float, Tally] = field(default_factory=partial(defaultdict, Tally))
-    theirs: dict[tuple[Peer, float], Share] = field(default_factory=dict)
+    theirs: dict[tuple[Peer, float], Share] = field(
+        default_factory=partial(defaultdict, Share)
+    )
 
 
 def tables(effort: Effort) -> list[Table]:
@@ -136,10 +138,8 @@ def _sentinels(
 def _show_to_peers(draw: Draw, found: Found) -> None:
     for peer, slowdown in product(PEERS, SLOWDOWNS):
         blamed = peer.blames(draw.stored, draw.fresh * (1 + slowdown))
-        known = found.theirs.get((peer, slowdown), Share(count=0, total=0))
-        found.theirs[peer, slowdown] = Share(
-            count=known.count + int(blamed.sum()), total=known.total + len(blamed)
-        )
+        share = Share(count=int(blamed.sum()), total=len(blamed))
+        found.theirs[peer, slowdown] += share
 
 
 def _blame_table(found: Mapping[str, Found], effort: Effort) -> Table:

@@ -110,7 +110,7 @@ class Place:
         )
         yield Part(
             name="waits",
-            asks="does the simulated GPU wait where CUDA does, and torch's debug mode?",
+            asks="does the simulated GPU wait where CUDA does?",
             limit_s=150,
             commands=(
                 python(

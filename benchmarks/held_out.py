@@ -32,19 +32,19 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from agreement import Failures
+from agreement import line_of
+from agreement_table import UNKNOWN
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend import pretend_gpu
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.syncs import find_syncs
-from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
 
 
 SNIPPETS: Final = Path(__file__).parents[1] / "tests" / "scripts" / "held_out"
 BAR: Final = 0.99
-UNKNOWN: Final = "?"
 
 OTHER_PATH: Final[Mapping[str, str]] = {
     "detection.connected_by_flood": "whether a map changed decides",
@@ -88,12 +88,6 @@ def _is_snippet(value: object, module: str) -> bool:
     code = getattr(value, "__code__", None)
     is_own = getattr(value, "__module__", "") == module
     return is_own and code is not None and code.co_argcount == 0
-
-
-def line_of(location: Location | None) -> str:
-    if location is None or not location.exact:
-        return UNKNOWN
-    return f"{Path(location.file).name}:{location.line}"
 
 
 def raised_by(snippet: Snippet) -> str:

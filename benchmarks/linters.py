@@ -1,6 +1,6 @@
 r"""Static linters beside the simulated GPU: which of the lines that wait does each name?
 
-    python benchmarks/linters.py [--write FILE] [--truth simulated]
+    python benchmarks/linters.py [--write FILE]
 
 Asks hotpath-ai, torch-preflight, two patterns of grep and the simulated GPU about each
 function of ``tests/scripts/held_out``. For the linters each function is put into a loop that
@@ -11,8 +11,7 @@ which torch waits for the GPU of this machine, which may be stub CUDA:
     GPUPERF_STUB_VALUES=mirror LD_LIBRARY_PATH=.tox/cuda/stub_cuda/libs \
         .tox/cuda/bin/python benchmarks/linters.py --write benchmarks/evidence/linters.md
 
-Without one, ``--truth simulated`` takes what the simulated GPU says. A linter names a line
-if a rule about waits does. One that is not installed (``--hotpath``, ``--torch-preflight``)
+A linter names a line if a rule about waits does. One that is not installed (``--hotpath``, ``--torch-preflight``)
 has no row.
 """
 
@@ -35,8 +34,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from agreement_table import UNKNOWN
 from held_out import SNIPPETS
-from held_out import UNKNOWN
 from held_out import Answer
 from held_out import asked
 
@@ -171,7 +170,8 @@ HEAD: Final = """\
 # Linters beside gpuperf audit
 
 Which lines of {functions} functions make the CPU wait for the GPU (`tests/scripts/held_out`)?
-Made by `benchmarks/linters.py`, which says how. {truth}
+Made by `benchmarks/linters.py`, which says how. The
+truth is CUDA's: the calls of real torch {torch} over stub CUDA, with right values.
 
 The functions are this project's own. The rules of `gpuperf audit` were not written from them, but
 two faults that the first run showed were mended (it found 364 of 366 lines and named one in vain).
@@ -182,21 +182,15 @@ the functions CUDA also waits at lines that its trace does not know: what is nam
 |---|---|---|---|---|---|
 """
 
-TRUTHS: Final = {
-    "cuda": "The truth is CUDA's: the calls of real torch {torch} over stub CUDA, with right values.",
-    "simulated": "The truth is what the simulated GPU says with torch {torch}, so its row says nothing.",
-}
-
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hotpath", default=shutil.which("hotpath"))
     parser.add_argument("--torch-preflight", default=shutil.which("torch-preflight"))
-    parser.add_argument("--truth", choices=TRUTHS, default="cuda")
     parser.add_argument("--write", type=Path, help="file of what is printed")
     options = parser.parse_args()
     simulated = asked("pretend", "")
-    truth = asked("cuda", "") if options.truth == "cuda" else simulated
+    truth = asked("cuda", "")
     not_judged = frozenset(
         name
         for name, answer in truth.items()
@@ -219,7 +213,7 @@ def main() -> int:
         functions=len(truth) - len(not_judged),
         lines=len(true),
         unlined=len(unlined),
-        truth=TRUTHS[options.truth].format(torch=version("torch")),
+        torch=version("torch"),
     )
     page += "".join(f"{tool.row(true)}\n" for tool in (own, *tools(options, judged)))
     print(page, end="")

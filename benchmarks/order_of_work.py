@@ -64,12 +64,15 @@ _COLUMNS: Final = ("figure", "measured", "bar", "")
 class Share:
     """So many of so many."""
 
-    count: int
-    total: int
+    count: int = 0
+    total: int = 0
 
     @property
     def value(self) -> float:
         return self.count / self.total
+
+    def __add__(self, more: Share) -> Share:
+        return Share(count=self.count + more.count, total=self.total + more.total)
 
     def __str__(self) -> str:
         return f"{percent(self.value)} ({self.count:,} of {self.total:,})"

@@ -16,7 +16,6 @@ Without a name it runs all but the last two, which take minutes.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -57,27 +56,14 @@ def test_plain(n): pass
 def test_step(gpuperf, n): gpuperf(int)
 """
 
-COUNTS_MODULES: Final = """
-import json, sys
-def pytest_unconfigure(config):
-    with open("modules.json", "w") as file: json.dump(sorted(sys.modules), file)
-"""
-
 
 def line(name: str, value: str, bar: str) -> None:
     print(f"{name:<58} {value:>16}   {bar}")
 
 
-def spread(values: list[float]) -> str:
-    ordered = sorted(values)
-    tenth = len(ordered) // 10
-    return f"{ordered[tenth]:.1f} to {ordered[-1 - tenth]:.1f}"
-
-
 def collect(folder: Path) -> None:
     """Time ``pytest --co`` of 200 tests in fresh interpreters with warm bytecode."""
     (folder / "test_collected.py").write_text(COLLECTED)
-    (folder / "conftest.py").write_text(COUNTS_MODULES)
     (folder / "empty_plugin.py").write_text("")
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -90,26 +76,17 @@ def collect(folder: Path) -> None:
         wall_ms = (time.perf_counter_ns() - start_ns) / 1e6
         return wall_ms, children_cpu_ms() - start_cpu_ms
 
-    def modules() -> set[str]:
-        return set(json.loads((folder / "modules.json").read_text()))
-
     walls, cpus, without = [], [], []
     for pair in range(-UNMEASURED_PAIRS, PAIRS):
         bare_wall_ms, bare_cpu_ms = timed_ms("-p", "empty_plugin")
-        bare_modules = modules()
         wall_ms, cpu_ms = timed_ms("-p", "pytest_gpuperf.plugin")
         if pair >= 0:
             without.append(bare_wall_ms)
             walls.append(wall_ms - bare_wall_ms)
             cpus.append(cpu_ms - bare_cpu_ms)
-    added = modules() - bare_modules
-    ours = [name for name in added if name.startswith("pytest_gpuperf")]
     line("pytest --co without the plugin", f"{median(without):.1f} ms", "")
     line("the plugin adds, wall time", f"{median(walls):.1f} ms", "bar 10 ms")
-    line(f"  the inner 80 % of {PAIRS} pairs", spread(walls), "")
     line("the plugin adds, CPU time", f"{median(cpus):.1f} ms", "bar 10 ms")
-    line(f"  the inner 80 % of {PAIRS} pairs", spread(cpus), "")
-    line("  modules, of them this package's", f"{len(added)}, {len(ours)}", "")
 
 
 def children_cpu_ms() -> float:

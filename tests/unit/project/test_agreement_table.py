@@ -249,19 +249,6 @@ def test_answers_of_a_run_that_was_ended_are_joined_without_a_gpu(
     assert "| agree | 1 |" in (tmp_path / "agreement-corpus.md").read_text()
 
 
-def test_the_page_says_how_often_the_sync_debug_mode_warns() -> None:
-    told = [
-        row(case, Seen(waits=(1,)), Seen(waits=(1,), warned=warned))
-        for case, warned in {"item": 1, "synchronize": 0, "nonzero": 2}.items()
-    ]
-
-    page = as_markdown("Waits", {}, [*told, AGREED], {})
-
-    assert "was asked about 3: it warns as often as the trace shows waits in 1" in page
-    assert "less often in 1, as it does not know all of them" in page
-    assert "and more often in 1: `nonzero`." in page
-
-
 @pytest.mark.slow
 def test_without_a_gpu_nothing_is_compared() -> None:
     torch = pytest.importorskip("torch")
