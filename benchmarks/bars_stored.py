@@ -143,27 +143,15 @@ def _show_to_peers(draw: Draw, found: Found) -> None:
 
 
 def _blame_table(found: Mapping[str, Found], effort: Effort) -> Table:
+    ours = {f"{name}: gpuperf": of.ours for name, of in found.items()}
+    ours |= {f"{name}: gpuperf, days apart": of.on_cuda for name, of in found.items()}
     figures = [
-        at_most(
-            f"{name}: gpuperf",
-            of.ours[0.0].regressed,
-            FALSE_BAR,
-            hurried=effort.hurried,
-        )
-        for name, of in found.items()
-    ]
-    on_cuda = [
-        at_most(
-            f"{name}: gpuperf, days apart",
-            of.on_cuda[0.0].regressed,
-            FALSE_BAR,
-            hurried=effort.hurried,
-        )
-        for name, of in found.items()
+        at_most(name, of[0.0].regressed, FALSE_BAR, hurried=effort.hurried)
+        for name, of in ours.items()
     ]
     return Table(
         title="Stored baseline, nothing changed: tests that fail",
-        figures=[*figures, *on_cuda, *_peer_figures(found, 0.0)],
+        figures=[*figures, *_peer_figures(found, 0.0)],
     )
 
 
