@@ -101,7 +101,6 @@ class ErrorId(Enum):
     GP505 = "Number that cannot be stored"
     GP506 = "File that cannot be written"
     GP507 = "Baselines are locked"
-    GP509 = "No baselines to show"
     GP510 = "Nothing to accept"
     GP511 = "No such test among the measured ones"
     GP512 = "Broken results file"

@@ -160,13 +160,11 @@ COURSE: Final = MemoryCourse(
 def told() -> Contents:
     """A run of two tests with everything that can be known of one."""
     bad = replace(BAD, findings=(ITEM, replace(PEAK, course=COURSE)))
-    rounds = {"step_ms": [11.9 + 0.01 * n for n in range(20)]}
     return contents(
         bad,
         GOOD,
         stored={BAD.test: entry(*(9.9 + 0.02 * n for n in range(8)))},
         pending={BAD.test: entry(*(11.9 + 0.05 * n for n in range(5)))},
-        samples={BAD.test: [rounds, rounds]},
         lines={
             ("train.py", 2): "    loss = model(batch)",
             ("train.py", 3): "    total += loss.item()",

@@ -212,6 +212,13 @@ def stored_changes(
     if not entries and not removed:
         return ()
     update(folder, old.hardware, entries, removed, lock_folder=lock_folder)
+    return changes_by(old, entries, removed)
+
+
+def changes_by(
+    old: Baselines, entries: Mapping[str, Entry], removed: Collection[str] = ()
+) -> tuple[BaselineChange, ...]:
+    """Say what *entries* change in the *old* ones, and going without those *removed*."""
     touched = {*entries, *removed}
     before = {key: entry for key, entry in old.entries.items() if key in touched}
     return changes(

@@ -49,13 +49,10 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     },
     "Baselines": {
         "refresh": "measure tests and store the numbers as their baselines",
-        "diff": "compare what was measured last with the stored baselines",
         "accept": "store what a run measured, as in CI, as the baselines",
     },
     "More": {
-        "show": "show the stored baselines",
         "export": "write what was measured last in the format of another program",
-        "help": "explain a command, or all options and ini keys: gpuperf help options",
     },
 }
 """What each command does, in a line of the help; its module has its name."""

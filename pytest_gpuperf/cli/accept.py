@@ -11,23 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from ..baselines.acceptance import changes_by
 from ..baselines.acceptance import stored_changes
 from ..baselines.operations import keep_operations
 from ..baselines.operations import read_operations
 from ..model.baseline import BaselineChange
 from ..report.command import accept_command
 from ..report.command import measure_command
-from ..report.json.acceptance import acceptance_document
-from ..report.json.acceptance import accepted_file
 from ..report.screen.acceptance import acceptance_lines
 from ..report.screen.acceptance import missed_lines
+from ..report.screen.acceptance import outlook_lines
 from ..report.screen.acceptance import refused_lines
 from ..report.screen.summary import refresh_lines
 from ..settings import refuse_in_ci
 from ..visible import printed
 from .files import add_baselines_argument
-from .json_option import add_json_argument
-from .json_option import print_json
 from .pending import Pending
 from .pending import add_choice_arguments
 from .pending import choice_of
@@ -55,29 +53,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_choice_arguments(parser)
     add_baselines_argument(parser)
-    add_json_argument(parser)
+    parser.add_argument(
+        "--dry-run",
+        action="store_true",
+        help="say what would be accepted, and write nothing",
+    )
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     """Store what is chosen and moved, print old and new values."""
-    # A gate that moves its own baseline passes whatever it measures.
-    refuse_in_ci("gpuperf accept", "accept", os.environ)
-    status, files = 0, []
+    if not arguments.dry_run:
+        # A gate that moves its own baseline passes whatever it measures.
+        refuse_in_ci("gpuperf accept", "accept", os.environ)
+    status = 0
     for found in plans(arguments, arguments.pending, files_in(arguments.pending)):
-        changes = _stored(arguments, found)
-        refuses, lines = _said(arguments, found, changes)
-        status = EXIT_REFUSED if refuses else status
-        hardware = found.new.hardware
-        files.append(
-            accepted_file(
-                arguments.pending, found.stored, hardware, changes, found.plan
-            )
-        )
-        if not arguments.json:
-            sys.stdout.write(printed(lines))
-    if arguments.json:
-        print_json(acceptance_document(status, files))
+        store = _planned if arguments.dry_run else _stored
+        refuses, lines = _said(arguments, found, store(arguments, found))
+        status = EXIT_REFUSED if refuses and not arguments.dry_run else status
+        sys.stdout.write(printed(lines))
     return status
+
+
+def _planned(_: argparse.Namespace, found: Pending) -> Sequence[BaselineChange]:
+    return changes_by(found.old, found.plan.entries)
 
 
 def _stored(arguments: argparse.Namespace, found: Pending) -> Sequence[BaselineChange]:
@@ -113,11 +111,12 @@ def _lines(
 ) -> Iterator[str]:
     plan, kind = found.plan, found.new.hardware.kind
     if changes:
-        yield f"accepted into {found.stored}:"
+        would = "would be " if arguments.dry_run else ""
+        yield f"{would}accepted into {found.stored}:"
         yield from (line.text for line in refresh_lines(changes))
     insist = accept_command(
         str(arguments.pending), str(arguments.baselines), plan.drifted
     )
     yield from refused_lines(plan.drifts, insist)
     yield from missed_lines(plan, measure_command(plan.missed, kind))
-    yield from acceptance_lines(plan)
+    yield from (outlook_lines if arguments.dry_run else acceptance_lines)(plan)

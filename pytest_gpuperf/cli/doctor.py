@@ -37,7 +37,6 @@ from ..model.measurement import Measurement
 from ..model.metrics import STEP_MS
 from ..model.results import ProjectSettings
 from ..plugin.parse_settings import positive_seconds
-from ..report.json.checkup import checkup_document
 from ..report.screen.checkup import cost_lines
 from ..report.screen.checkup import examined_lines
 from ..report.screen.checkup import no_clock_lines
@@ -57,8 +56,6 @@ from ..visible import printed
 from .compare_options import announce
 from .files import JobServer
 from .files import settings_by
-from .json_option import add_json_argument
-from .json_option import print_json
 
 
 REST: Final = None
@@ -120,7 +117,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="list every metric, version and setting that was looked at",
     )
-    add_json_argument(parser)
 
 
 def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
@@ -153,23 +149,18 @@ def check(
     hardware = found.environment.hardware
     folder = _folder(arguments, project)
     stored = _stored(folder, hardware, project)
-    trials: list[Measurement] = []
-    acuity = None
-    show: Callable[[Iterable[str]], object] = list if arguments.json else _print
     # Printed at once: what follows takes up to a minute.
-    show(examined_lines(found, verbose=arguments.verbose))
-    show(stored_lines(stored, _options(arguments)))
+    _print(examined_lines(found, verbose=arguments.verbose))
+    _print(stored_lines(stored, _options(arguments)))
     wrong = [found.refusal] if found.refusal else []
     if not hardware.kind.has(Capability.CLOCK):
-        show(no_clock_lines())
+        _print(no_clock_lines())
     elif not wrong:
         with closing(turns_at(found.slot, project.lock_seconds, announce)) as turns:
             trials, wrong = _trials(ask, request, arguments.runs, turns)
         acuity = acuity_of_step(trials, project.tolerance)
-        show(trial_lines(trials, acuity, verbose=arguments.verbose))
-    show(wrong_lines(wrong, hardware))
-    if arguments.json:
-        print_json(checkup_document(found, stored, trials, acuity, wrong))
+        _print(trial_lines(trials, acuity, verbose=arguments.verbose))
+    _print(wrong_lines(wrong, hardware))
     return WRONG if wrong else 0
 
 

@@ -19,7 +19,6 @@ from ..report.exchange.measured_calls import MeasuredCall
 from ..report.exchange.measured_calls import measured_calls
 from ..report.exchange.pytest_benchmark import dumps
 from .files import read_results
-from .files import read_samples
 from .files import results_file
 
 
@@ -89,7 +88,11 @@ def _format(text: str) -> str:
 
 def _measured(results: Results, file: Path) -> Sequence[MeasuredCall]:
     verdicts = {test: record.verdicts for test, record in results.tests.items()}
-    samples = read_samples(file) if results.head.hardware else {}
+    samples = {
+        call: runs
+        for record in results.tests.values()
+        for call, runs in record.samples.items()
+    }
     calls = tuple(measured_calls(verdicts, samples))
     if not calls:
         msg = f"{file}: nothing was measured in this run; {NO_RUN_TO_EXPORT}"

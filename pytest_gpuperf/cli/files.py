@@ -19,18 +19,14 @@ from ..errors import BaselineError
 from ..errors import ErrorId
 from ..errors import QuotedError
 from ..errors import UsageError
-from ..files import found_above
 from ..files import read_regular_text
 from ..model.baseline import Baselines
 from ..model.codec import decode
 from ..model.finding import Location
-from ..model.measurement import Samples
 from ..model.results import RESULTS_NAME
-from ..model.results import SAMPLES_FILE
 from ..model.results import ProjectSettings
 from ..model.results import Results
 from ..report.json import results as results_json
-from ..report.json import samples as samples_json
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
 
@@ -78,19 +74,6 @@ def count(text: str) -> int:
         msg = f"expected a whole number from 1 on, found {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return int(text)
-
-
-# Folders that are not where a command was typed.
-
-
-def elsewhere(folder: Path) -> str:
-    """Say where above the working directory *folder* lies instead, if it does."""
-    there = None if folder.is_absolute() else found_above(Path.cwd(), folder)
-    if there is None:
-        return ""
-    return (
-        f"; there is one in {there}, where pytest may have its rootdir: type it there"
-    )
 
 
 # Lines of a project's own source, as they are now.
@@ -168,15 +151,6 @@ def read_results(file: Path, absent: str) -> Results:
     """
     text = _text(file, results_json.EXPECTED_RESULTS, absent)
     return results_json.loads(text, str(file))
-
-
-def read_samples(file: Path) -> dict[str, tuple[Samples, ...]]:
-    """Read the samples beside the results in *file*; raises ``UsageError`` likewise."""
-    samples = file.with_name(SAMPLES_FILE)
-    text = _text(
-        samples, samples_json.EXPECTED_SAMPLES, f"a run leaves it beside {RESULTS_NAME}"
-    )
-    return samples_json.loads(text, str(samples))
 
 
 def _text(file: Path, expected: str, absent: str) -> str:

@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import redirect_stdout
 from itertools import pairwise
 from itertools import repeat
 from math import inf
-from pathlib import Path
 from typing import Final
 
-from ..baselines.refresh import changes
 from ..model.baseline import LEAST_GAP
-from ..model.baseline import Baselines
 from ..model.baseline import Refresh
-from ..report.json.acceptance import acceptance_document
-from ..report.json.acceptance import stored_file
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..sharing.processes import interrupts_left_to_child
 from ..sharing.processes import shell_code
 from .compare_options import add_device_argument
 from .compare_options import device_options
-from .files import ask_project
 from .files import count
-from .files import read_document
-from .json_option import STANDARD_ERROR
-from .json_option import add_json_argument
-from .json_option import print_json
 
 
 REST: Final = "[pytest arguments...]"
@@ -81,38 +69,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="store numbers that got worse, too, as the new reference",
     )
-    add_json_argument(parser, "pytest's")
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Run pytest, once an occasion, and return its exit code as a shell would give it."""
-    if not arguments.json:
-        return _refreshed(arguments, rest)
-    folder = Path(os.path.relpath(ask_project(rest).baselines))
-    old = _stored(folder)
-    with redirect_stdout(sys.stderr):
-        status = _refreshed(arguments, rest)
-    files = [
-        stored_file(
-            file,
-            new.hardware,
-            changes(old.get(file) or Baselines(hardware=new.hardware), new),
-        )
-        for file, new in _stored(folder).items()
-    ]
-    print_json(acceptance_document(status, files))
-    return status
-
-
-def _stored(folder: Path) -> dict[Path, Baselines]:
-    return {file: read_document(file) for file in sorted(folder.glob("*.json"))}
-
-
-def _refreshed(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Do it. What an occasion has stored stays."""
     if arguments.occasions is None:
         kind = arguments.kind or _usual_kind(rest, drift=arguments.accept_drift)
         return _measured(arguments, kind, rest)
+    # What an occasion has stored stays.
     kinds = repeat(Refresh.EVIDENCE, arguments.occasions - 1)
     worst = 0
     for number, kind in enumerate((arguments.kind or Refresh.EVIDENCE, *kinds), 1):
@@ -154,7 +118,6 @@ def _measured(arguments: argparse.Namespace, kind: Refresh, rest: Sequence[str])
                 *rest,
             ],
             check=False,
-            stdout=STANDARD_ERROR if arguments.json else None,
         ).returncode
     return shell_code(code)
 

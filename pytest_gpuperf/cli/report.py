@@ -17,7 +17,6 @@ from ..files import no_link
 from ..model.baseline import Entry
 from ..model.environment import Hardware
 from ..model.results import RESULTS_NAME
-from ..model.results import SAMPLES_FILE
 from ..report.html.contents import Contents
 from ..report.html.contents import locations_of
 from ..report.html.contents import sections_of
@@ -27,7 +26,6 @@ from ..visible import printed
 from .files import add_baselines_argument
 from .files import read_document
 from .files import read_results
-from .files import read_samples
 from .files import results_file
 from .files import source_lines
 
@@ -81,7 +79,6 @@ def _contents(arguments: argparse.Namespace) -> Contents:
         sections=sections,
         stored=read(arguments.baselines, hardware).entries if hardware else {},
         pending=_pending(file, hardware) if hardware else {},
-        samples=read_samples(file) if file.with_name(SAMPLES_FILE).exists() else {},
         pending_folder=_from_here(file.parent),
         baselines_folder=_from_here(arguments.baselines),
         lines=source_lines(Path.cwd(), locations_of(sections)),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from .budget import Tolerance
 from .environment import DeviceKind
 from .environment import Hardware
+from .measurement import Samples
 from .run import Ending
 from .verdict import Outcome
 
@@ -64,9 +65,6 @@ NOTHING_SEEN: Unseen = Unseen()
 RESULTS_NAME: Final = "results.json"
 """Name of the file with a run's results."""
 
-SAMPLES_FILE: Final = "samples.json"
-"""Name of the file beside it with the samples behind its times."""
-
 
 class Record(NamedTuple):
     """What came of one measured test; a tuple, for there are many.
@@ -74,7 +72,8 @@ class Record(NamedTuple):
     ``outcome`` is the worst of its verdicts, ``None`` if nothing was judged; then
     ``ending`` says what happened and ``headline`` why, in a line. ``verdicts`` are JSON
     objects, one a call: a hundred thousand can be counted without decoding them.
-    ``where`` is the file, from the rootdir, and the line of the test.
+    ``where`` is the file, from the rootdir, and the line of the test. ``samples`` are by
+    call what each run read of its times.
     """
 
     ending: Ending
@@ -82,6 +81,7 @@ class Record(NamedTuple):
     headline: str = ""
     verdicts: tuple[Mapping[str, Any], ...] = ()
     where: str = ""
+    samples: Mapping[str, tuple[Samples, ...]] = {}
 
     @property
     def word(self) -> str:

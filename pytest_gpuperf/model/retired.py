@@ -35,6 +35,12 @@ RETIRED: Final = {
     "--gpuperf-ref": "a red or undecided test prints the `gpuperf ab` that decides it",
     "gpuperf_ref": "a red or undecided test prints the `gpuperf ab` that decides it",
     "gpuperf_inline": "plain `pytest` runs the step in the process that a debugger sees",
+    "gpuperf show": "the baseline file reads by itself, and each run prints the numbers",
+    "gpuperf diff": "`gpuperf accept --dry-run .gpuperf` says what would be accepted",
+    "gpuperf help": "`gpuperf COMMAND --help`; `pytest --help` lists all options",
+    "gpuperf accept --json": "`gpuperf accept --dry-run` prints it; baseline files are JSON",
+    "gpuperf refresh --json": "results.json has what was measured, baseline files what is stored",
+    "gpuperf doctor --json": "`gpuperf doctor` prints it, and exits with 1 where something is wrong",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
     "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",
 }

@@ -46,14 +46,13 @@ class Option:
     ``--gpuperf-x`` is ``gpuperf_x``; one without ``metavar`` is a flag, and one may be
     typed ``without_value``, which then is its value. What a project sets
     once is an ini key only, so that `pytest --help` lists what a person types; a command
-    line sets it with pytest's ``-o``. What is ``advanced`` is an option that only
-    ``gpuperf help options`` lists. Its text is of a ``kind``, which ``parse_settings``
+    line sets it with pytest's ``-o``. Its text is of a ``kind``, which ``parse_settings``
     reads, and fills the ``field`` of the settings, if they have it. A plain class: a
     dataclass or a named tuple would be half of what this module costs every pytest run.
     """
 
     __slots__ = (
-        *("advanced", "field", "help", "kind", "metavar", "name"),
+        *("field", "help", "kind", "metavar", "name"),
         *("on_command_line", "without_value"),
     )
 
@@ -66,7 +65,6 @@ class Option:
         kind: str = "",
         field: str | None = None,
         on_command_line: bool = True,
-        advanced: bool = False,
         without_value: str | None = None,
     ) -> None:
         self.name = name
@@ -75,7 +73,6 @@ class Option:
         self.kind = kind
         self.field = name.removeprefix("gpuperf_") if field is None else field
         self.on_command_line = on_command_line
-        self.advanced = advanced
         self.without_value = without_value
 
     @property
@@ -131,26 +128,22 @@ OPTIONS: Final = (
         help="time limit of one test in seconds (default: 60)",
         metavar="SECONDS",
         kind="seconds",
-        advanced=True,
     ),
     Option(
         name="gpuperf_seed",
         help="seed of the random numbers of all runs (default: 0)",
         metavar="N",
         kind="seed",
-        advanced=True,
     ),
     Option(
         name="gpuperf_tolerance",
         help="changes to ignore, by budget keyword: ms=5% and 0.1 ms, mem_mb=1%",
         metavar="CHANGES",
         kind="tolerance",
-        advanced=True,
     ),
     Option(
         name="gpuperf_prune",
         help="remove the baselines of tests that no longer exist",
-        advanced=True,
     ),
     Option(
         name="gpuperf_baselines",
@@ -253,7 +246,7 @@ def refuse_retired_settings(config: pytest.Config) -> None:
 
 def register(parser: pytest.Parser) -> None:
     """Declare every option and every ini key."""
-    group = parser.getgroup("gpuperf", "GPU performance (all: gpuperf help options)")
+    group = parser.getgroup("gpuperf", "GPU performance")
     for option in OPTIONS:
         kind: Literal["bool"] | None = "bool" if option.metavar is None else None
         parser.addini(option.name, option.key_help, type=kind, default=None)
@@ -276,8 +269,6 @@ def _add_option(group: pytest.OptionGroup, option: Option) -> None:
     elif option.without_value is not None:
         how |= {"nargs": "?", "const": option.without_value}
     shown = option.help.replace("%", "%%")  # argparse formats it
-    if option.advanced:
-        shown = argparse.SUPPRESS
     group.addoption(option.flag, dest=option.name, default=None, help=shown, **how)
 
 

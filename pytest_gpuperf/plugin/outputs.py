@@ -32,8 +32,8 @@ from ..devices.preflight import own_version
 from ..errors import GpuperfError
 from ..errors import UsageError
 from ..model.codec import encode_briefly
+from ..model.measurement import Samples
 from ..model.results import RESULTS_NAME as RESULTS_FILE
-from ..model.results import SAMPLES_FILE
 from ..model.results import Head
 from ..model.results import Record
 from ..model.results import Results
@@ -50,7 +50,6 @@ from ..report.ci.worst_findings import remarks
 from ..report.command import at_root
 from ..report.json.results import dumps
 from ..report.json.results import from_json
-from ..report.json.samples import dumps as dumps_samples
 from ..report.screen.counts import moved_line
 from ..report.screen.counts import named
 from ..report.screen.counts import skipped_line
@@ -295,10 +294,9 @@ class ResultsFile:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Remove older files, so that none lies beside results of another run."""
-        for name in (SAMPLES_FILE, COMMENT_FILE):
-            with suppress(OSError):
-                (self._settings.artefacts / name).unlink(missing_ok=True)
+        """Remove an older comment, so that none lies beside results of another run."""
+        with suppress(OSError):
+            (self._settings.artefacts / COMMENT_FILE).unlink(missing_ok=True)
         self._write(RESULTS_FILE, partial(dumps, Results(head=self._begun)))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -324,8 +322,6 @@ class ResultsFile:
         # First, and apart from the pages: other programs read this file to learn the
         # outcome.
         self._write(RESULTS_FILE, partial(dumps, results))
-        if found is not None:
-            self._write(SAMPLES_FILE, partial(dumps_samples, found.samples))
         file = found.baseline_file if found else ""
         try:
             for line in publish(forgiving(results, self._forgiven), self._place, file):
@@ -370,7 +366,9 @@ class ResultsFile:
         if self._records is None:
             root, secrets = self._config.rootpath, secrets_of(os.environ)
             self._records = {
-                test: record_of(report, root, secrets, where.get(test, ""))
+                test: record_of(
+                    report, root, secrets, where.get(test, ""), found.samples
+                )
                 for test, report in found.reports.items()
             }
         return self._records
@@ -408,7 +406,13 @@ def _described(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def record_of(report: Report, root: Path, secrets: Sequence[str], where: str) -> Record:
+def record_of(
+    report: Report,
+    root: Path,
+    secrets: Sequence[str],
+    where: str,
+    samples: Mapping[str, tuple[Samples, ...]],
+) -> Record:
     """Return *report* for people elsewhere, without any path of this machine."""
     verdicts = [shown_verdict(from_json(text)) for text in report.verdicts]
     first, *_ = report.text.splitlines() or [""]
@@ -418,4 +422,7 @@ def record_of(report: Report, root: Path, secrets: Sequence[str], where: str) ->
         headline=shown_headline(report.headline or first, root, Path.home(), secrets),
         verdicts=tuple(encode_briefly(verdict) for verdict in verdicts),
         where=where,
+        samples={
+            v.test: runs for v in verdicts if any(runs := samples.get(v.test, ()))
+        },
     )

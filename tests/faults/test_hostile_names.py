@@ -137,25 +137,15 @@ def left(path: Path, text: str, *, selected: str = "") -> None:
     (path / "results.json").write_text(dumps_results(found), "utf-8")
 
 
-def show(text: str) -> int:
+def look(text: str) -> int:
     stored(Path("baselines"), text, 10.0, drifted=9.0)
-    return main(["show"])
-
-
-def show_another(text: str) -> int:
-    stored(Path("baselines"), text, 10.0)
-    return main(["show", text])
-
-
-def diff(text: str) -> int:
-    stored(Path("baselines"), text, 10.0)
     stored(Path(".gpuperf"), text, 12.0)
-    return main(["diff"])
+    return main(["accept", "--dry-run", ".gpuperf"])
 
 
-def diff_unknown(text: str) -> int:
+def look_for_unknown(text: str) -> int:
     stored(Path(".gpuperf"), text, 12.0)
-    return main(["diff", "--only", text + "!"])
+    return main(["accept", "--dry-run", ".gpuperf", "--only", text + "!"])
 
 
 def accept(text: str) -> int:
@@ -197,7 +187,8 @@ def baseline_misshapen(text: str) -> int:
     entry[text] = text
     raw["tests"] = {text: entry}
     file.write_text(json.dumps(raw), "utf-8")
-    return main(["show"])
+    stored(Path(".gpuperf"), "a", 12.0)
+    return main(["accept", ".gpuperf"])
 
 
 def ab(text: str) -> int:
@@ -217,11 +208,11 @@ def doctor(text: str) -> int:
 
 
 def unknown_command(text: str) -> int:
-    return main(["show", "x", text])
+    return main(["doctor", "x", text])
 
 
 COMMANDS: Final[tuple[Callable[[str], int], ...]] = (
-    *(show, show_another, diff, diff_unknown, accept, accept_what_drifted),
+    *(look, look_for_unknown, accept, accept_what_drifted),
     *(report, export, export_misshapen, baseline_misshapen),
     *(ab, audit, memory, doctor, unknown_command),
 )

@@ -190,9 +190,8 @@ def test_what_the_others_measured_can_be_accepted(run: Run) -> None:
     assert not [key for key in pending["tests"] if "zero_time" in key or "count" in key]
 
 
-@pytest.mark.parametrize("file", [".gpuperf/comment.md", ".gpuperf/samples.json"])
-def test_each_file_about_the_run_is_written(run: Run, file: str) -> None:
-    assert (run.folder / file).stat().st_size > 100
+def test_the_page_about_the_run_is_written(run: Run) -> None:
+    assert (run.folder / ".gpuperf/comment.md").stat().st_size > 100
 
 
 def test_a_refresh_stores_the_others_and_names_the_one_it_refused(

@@ -48,7 +48,6 @@ A: Final = "test_it.py::test_a"
 
 FILES: Final = (
     "results.json",
-    "samples.json",
     "comment.md",
 )
 

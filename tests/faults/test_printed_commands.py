@@ -671,10 +671,8 @@ def quoted(text: str) -> str:
 @pytest.mark.parametrize(
     ("command", "status"),
     [
-        ("gpuperf diff", 0),
         ("gpuperf report", 4),
         ("gpuperf export pytest-benchmark", 4),
-        ("gpuperf show", 4),
     ],
 )
 def test_a_command_that_finds_nothing_says_what_makes_it_find_something(
@@ -721,12 +719,11 @@ def test_a_broken_baseline_is_recorded_anew_as_the_refusal_says(here: Desk) -> N
     assert_green(here)
 
 
-@pytest.mark.parametrize("command", ["accept", "diff"])
 def test_a_broken_pending_file_is_measured_again_as_the_refusal_says(
-    command: str, here: Desk
+    here: Desk,
 ) -> None:
     here.write(".gpuperf/pending-scripted.json", "")
-    typed = f"gpuperf {command} .gpuperf/pending-scripted.json"
+    typed = "gpuperf accept .gpuperf/pending-scripted.json"
     refused = here.type(typed)
     assert refused.status == 4
 
@@ -739,23 +736,13 @@ def test_what_a_look_says_to_accept_is_accepted(here: Desk) -> None:
     here.play({"test_a": {"syncs": 1}})
     here.type("pytest --gpuperf")
     before = here.read("baselines/scripted.json")
-    looked = here.type("gpuperf diff --accept-drift")
+    looked = here.type("gpuperf accept --dry-run --accept-drift .gpuperf")
 
     assert "nothing was written" in looked.output
     assert here.read("baselines/scripted.json") == before
     assert "would accept 1" in looked.words
     assert here.type(f"{quoted(looked.output)} --accept-drift .gpuperf").status == 0
     assert_green(here)
-
-
-def test_several_files_say_how_one_is_shown(here: Desk) -> None:
-    here.store()
-    other_baseline(here, CPU)
-    command = quoted(here.type("gpuperf show").output)
-
-    assert f"{FILE}::test_a" in (
-        here.type(command.replace("HARDWARE", "scripted")).output
-    )
 
 
 PASSING_ON: Final = frozenset({"refresh", "ab", "audit", "memory"})
@@ -1103,10 +1090,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "cli/doctor.py",
         "--gpuperf-device",
     ): "test_the_doctor_says_how_baselines_are_recorded",
-    ("cli/__init__.py", "gpuperf help"): DESCRIBED,
-    ("cli/help.py", "--gpuperf-seed"): DESCRIBED,
-    ("cli/help.py", "pytest --gpuperf"): DESCRIBED,
-    ("plugin/options.py", "gpuperf help"): DESCRIBED,
     ("plugin/__init__.py", "--gpuperf-device"): DESCRIBED,
     ("report/screen/checkup.py", "--gpuperf-device"): DESCRIBED,
     ("report/screen/checkup.py", "--gpuperf-seconds"): DESCRIBED,
@@ -1146,9 +1129,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_a_red_run_says_how_its_page_is_made"
     ),
     ("report/screen/failure.py", "--gpuperf-strict"): DESCRIBED,
-    ("cli/diff.py", "pytest --gpuperf"): (
-        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
-    ),
     ("cli/doctor.py", "pytest --gpuperf"): DESCRIBED,
     ("cli/export.py", "pytest --gpuperf"): (
         "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
@@ -1157,13 +1137,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_a_broken_pending_file_is_measured_again_as_the_refusal_says"
     ),
     ("cli/report.py", "pytest --gpuperf"): (
-        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
-    ),
-    ("cli/show.py", "gpuperf show"): "test_several_files_say_how_one_is_shown",
-    ("cli/show.py", "pytest --gpuperf"): (
-        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
-    ),
-    ("cli/show.py", "--gpuperf-update"): (
         "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
     ),
     ("cli/compare_options.py", "pytest --gpuperf"): DESCRIBED,
@@ -1218,7 +1191,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_entries_without_a_test_are_removed_by_the_option_named"
     ),
     ("report/json/results.py", "pytest --gpuperf"): DESCRIBED,
-    ("report/json/samples.py", "pytest --gpuperf"): DESCRIBED,
     ("plugin/parse_settings.py", "--gpuperf-prune"): (
         "test_an_option_that_is_to_be_left_out_was_the_reason"
     ),

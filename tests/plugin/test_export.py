@@ -98,13 +98,19 @@ def test_no_path_and_no_name_of_this_machine_is_written(
     assert str(Path.home()) not in out
 
 
+def drop_samples(project: ScriptedProject, *tests: str) -> None:
+    """Leave the results of a run that read no times in *tests*."""
+    path = project.path / ".gpuperf" / "results.json"
+    found = json.loads(path.read_text("utf-8"))
+    for test in tests:
+        del found["tests"][test]["samples"]
+    path.write_text(json.dumps(found), "utf-8")
+
+
 def test_what_has_no_times_is_left_out_and_counted(
     measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = measured.path / ".gpuperf" / "samples.json"
-    samples = json.loads(path.read_text("utf-8"))
-    del samples["tests"][STEP]
-    path.write_text(json.dumps(samples), "utf-8")
+    drop_samples(measured, STEP)
 
     status, out, err = exported(capsys, "pytest-benchmark")
 
@@ -115,8 +121,7 @@ def test_what_has_no_times_is_left_out_and_counted(
 def test_a_run_without_times_is_nothing_for_pytest_benchmark(
     measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = measured.path / ".gpuperf" / "samples.json"
-    path.write_text('{"schema": 1, "tests": {}}', "utf-8")
+    drop_samples(measured, STEP, SIZED)
 
     assert refusal(capsys, "pytest-benchmark") == (
         "gpuperf: pytest-benchmark knows times alone, and this run has none: measure on "
@@ -164,17 +169,6 @@ def test_a_run_that_measured_nothing_is_refused(
     assert refusal(capsys, "pytest-benchmark") == (
         "gpuperf: .gpuperf/results.json: nothing was measured in this run; run `pytest "
         "--gpuperf` first, or name the folder that it left [GP514]\n"
-    )
-
-
-def test_results_without_their_samples_are_refused(
-    measured: ScriptedProject, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (measured.path / ".gpuperf" / "samples.json").unlink()
-
-    assert refusal(capsys, "pytest-benchmark") == (
-        "gpuperf: .gpuperf/samples.json: there is no such file; a run leaves it beside "
-        "results.json [GP527]\n"
     )
 
 

@@ -93,9 +93,8 @@ def test_every_run_leaves_its_exit_status(
         assert part(found, ["collected", "selected"]) == [[A, B, C], [A]]
 
 
-def samples(project: ScriptedProject) -> dict[str, Any]:
-    text = (project.path / ".gpuperf" / "samples.json").read_text("utf-8")
-    found: dict[str, Any] = json.loads(text)
+def samples(project: ScriptedProject, test: str) -> dict[str, Any]:
+    found: dict[str, Any] = results(project)["tests"][test]["samples"]
     return found
 
 
@@ -104,7 +103,7 @@ def samples(project: ScriptedProject) -> dict[str, Any]:
     [(), ("-p", "xdist.plugin", "-n2")],
     ids=["alone", "-n2"],
 )
-def test_the_samples_of_each_run_of_a_call_lie_beside_the_results(
+def test_each_call_has_the_samples_of_each_run(
     arguments: tuple[str, ...], project: ScriptedProject
 ) -> None:
     if "-n2" in arguments:
@@ -116,7 +115,7 @@ def test_the_samples_of_each_run_of_a_call_lie_beside_the_results(
     project.run(*arguments, "-k", "test_two or test_c or plain")
 
     run = {"step_ms": [10.0] * 20, "latency_ms": [10.0] * 7}
-    assert samples(project) == {"schema": 1, "tests": {TWO: [run], f"{TWO}#b": [run]}}
+    assert samples(project, TWO) == {TWO: [run], f"{TWO}#b": [run]}
 
 
 def test_a_test_that_was_run_again_has_the_samples_of_every_run(
@@ -128,18 +127,9 @@ def test_a_test_that_was_run_again_has_the_samples_of_every_run(
 
     project.run("-k", "test_a")
 
-    runs = samples(project)["tests"][A]
+    runs = samples(project, A)[A]
     assert [run["step_ms"][0] for run in runs] == [12.0, *[12.5] * (len(runs) - 1)]
     assert len(runs) > 1
-
-
-def test_samples_of_an_older_run_do_not_stay(project: ScriptedProject) -> None:
-    project.file(STEPS)
-    project.run("-k", "test_a")
-
-    project.run("-k", "plain")
-
-    assert not (project.path / ".gpuperf" / "samples.json").exists()
 
 
 def test_a_run_that_dies_leaves_an_unfinished_file(project: ScriptedProject) -> None:
@@ -173,7 +163,7 @@ def test_a_plugin_that_raises_at_the_end_costs_no_results(
     found = results(project)
     assert (ended.ret, found["exit_status"]) == (1, 1)
     assert found["counts"] == {"no baseline": 1}
-    assert list(samples(project)["tests"]) == [A]
+    assert list(samples(project, A)) == [A]
 
 
 def test_the_commit_is_recorded(

@@ -31,9 +31,6 @@ from ..json.results import verdict_of
 from ..numbers import metric_named
 
 
-Samples = Mapping[str, Sequence[Mapping[str, Sequence[float]]]]
-"""By call of a test: for each fresh run, by metric, what was sampled in it."""
-
 SourceLines = Mapping[tuple[str, int], str]
 """By file and line."""
 
@@ -122,7 +119,6 @@ class Contents:
     sections: Sequence[Section]
     stored: Mapping[str, Entry] = field(default_factory=dict)
     pending: Mapping[str, Entry] = field(default_factory=dict)
-    samples: Samples = field(default_factory=dict)
     lines: SourceLines = field(default_factory=dict)
     pending_folder: str = ".gpuperf"
     baselines_folder: str = ""

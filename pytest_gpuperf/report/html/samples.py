@@ -13,7 +13,6 @@ from typing import Final
 
 from ...model.baseline import Entry
 from ...model.environment import DeviceKind
-from ...model.measurement import Distribution
 from ...model.measurement import location
 from ...model.metric import Metric
 from ...model.metric import MetricKind
@@ -31,13 +30,10 @@ from .pictures import line_in_words
 from .pictures import ticks_of
 
 
-# The runs of one time, each with its samples or its summary.
+# The runs of one time, each with its summary.
 
 MOST_RUNS: Final = 20
 """Runs of one test that are drawn, the newest."""
-
-SHOWN_SHARE: Final = 0.9
-"""Share of a run's samples that the picture is made wide enough for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,28 +43,23 @@ class Strip:
     location: float
     low: float
     high: float
-    samples: tuple[float, ...] = ()
 
 
-def strips_of(
-    metric: str,
-    entry: Entry | None,
-    samples: Sequence[Mapping[str, Sequence[float]]],
-    kind: DeviceKind,
-) -> list[Strip]:
-    """Return the runs of one call: from their *samples*, else from what *entry* keeps.
+def strips_of(metric: str, entry: Entry | None, kind: DeviceKind) -> list[Strip]:
+    """Return the runs of one call that *entry* keeps.
 
     None of a count or size, which is the same in each.
     """
     if metric_named(metric).kind is MetricKind.EXACT:
         return []
-    sampled = [tuple(sorted(run[metric])) for run in samples if run.get(metric)]
-    if sampled:
-        return [_sampled(metric, values, kind) for values in sampled][-MOST_RUNS:]
     runs = entry.runs if entry else ()
     kept = [run.times[metric] for run in runs if metric in run.times]
     return [
-        Strip(location=_said(metric, times, kind), low=times.q10, high=times.q50)
+        Strip(
+            location=location(metric_named(metric), times, kind),
+            low=times.q10,
+            high=times.q50,
+        )
         for times in kept
     ][-MOST_RUNS:]
 
@@ -81,21 +72,6 @@ def interval_of(judged: Sequence[Verdict]) -> tuple[float, float] | None:
             evidence = verdict.evidence
             return reference * (1 + evidence.low), reference * (1 + evidence.high)
     return None
-
-
-def _said(metric: str, found: Distribution, kind: DeviceKind) -> float:
-    return location(metric_named(metric), found, kind)
-
-
-def _sampled(metric: str, values: tuple[float, ...], kind: DeviceKind) -> Strip:
-    """Sum up *values*, which ascend."""
-    return Strip(
-        location=_said(metric, Distribution.of(values), kind),
-        low=values[0],
-        # The slowest tenth may be outliers, and the picture would be made for them.
-        high=values[int(SHOWN_SHARE * (len(values) - 1))],
-        samples=values,
-    )
 
 
 ROW: Final = 14
@@ -156,7 +132,6 @@ def samples_figure(runs: Runs) -> Markup:
         ),
         ticks=level((scale.share(v), text) for v, text in ticks_of(runs.metric, scale)),
         entries=_entries(runs, scale),
-        beyond=sum(v > scale.high for strip in runs.fresh for v in strip.samples),
     )
 
 
@@ -175,11 +150,7 @@ def _rows(runs: Runs, scale: Scale) -> Iterator[tuple[str, list[Path]]]:
 
 
 def _run(strip: Strip, scale: Scale, top: int) -> Iterator[Path]:
-    if strip.samples:
-        places = [scale.at(value) for value in strip.samples]
-        yield "sample", _ticks(places, top + 4, ROW - 8)
-    else:
-        yield "spread", _bar(strip.low, strip.high, scale, top)
+    yield "spread", _bar(strip.low, strip.high, scale, top)
     yield "run", _ticks([scale.at(strip.location)], top + 1, ROW - 2)
 
 
@@ -207,7 +178,6 @@ def _band(runs: Runs, scale: Scale, height: int) -> Iterator[Path]:
 
 def _ticks(places: Iterable[int], top: int, length: int) -> str:
     """Draw a vertical tick at each of *places*, once where several are the same."""
-    # Thousands of samples fall on a few hundred places; each is drawn once.
     ordered = sorted(set(places))
     steps = (
         f"m{here - before}-{length}v{length}" for before, here in pairwise(ordered)

@@ -18,7 +18,6 @@ from ..numbers import rates_in_words
 from ..screen.comparison import comparison_texts
 from ..screen.findings import place_of
 from .contents import COMMIT_CHARS
-from .contents import PASSING
 from .contents import Contents
 from .contents import Section
 from .findings import MOST_PLACES_SHOWN
@@ -149,12 +148,10 @@ def _by_metric(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
 
 
 def _runs(name: str, judged: Sequence[Verdict], contents: Contents, key: str) -> Runs:
-    passed = all(v.outcome in PASSING for v in judged)
-    samples = () if contents.is_large and passed else contents.samples.get(key, ())
     return Runs(
         metric=metric_named(name),
-        stored=strips_of(name, contents.stored.get(key), (), contents.kind),
-        fresh=strips_of(name, contents.pending.get(key), samples, contents.kind),
+        stored=strips_of(name, contents.stored.get(key), contents.kind),
+        fresh=strips_of(name, contents.pending.get(key), contents.kind),
         lines=lines_of(judged),
         interval=interval_of(judged),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from collections.abc import Mapping
+from itertools import chain
 from math import inf
 from typing import Any
 from typing import Final
@@ -21,6 +22,7 @@ from ...errors import UsageError
 from ...model.ab import inverse
 from ...model.codec import decode
 from ...model.codec import encode
+from ...model.measurement import Samples
 from ...model.results import Head
 from ...model.results import Record
 from ...model.results import Results
@@ -108,6 +110,8 @@ def row_of(record: Record) -> dict[str, Any]:
         row["where"] = record.where
     if record.verdicts:
         row["verdicts"] = [_rounded(verdict) for verdict in record.verdicts]
+    if record.samples:
+        row["samples"] = _rounded(encode(record.samples))
     return row
 
 
@@ -163,8 +167,9 @@ def _record(row: Any, test: str, source: str) -> Record:
             headline=_of(str, row.get("headline", "")),
             verdicts=tuple([_checked(v) for v in _of(list, row.get("verdicts", []))]),
             where=_of(str, row.get("where", "")),
+            samples=_samples(row.get("samples", {})),
         )
-    except (AttributeError, KeyError, TypeError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         _refuse(source, f"what it says of {test} has another shape")
     except OverflowError as error:
         _refuse(source, f"a number of {test} is {error}")
@@ -182,6 +187,15 @@ def _checked(call: Any) -> Mapping[str, Any]:
         for name in _NUMBERS:
             _check_number(judged.get(name))
     return _of(dict, call)
+
+
+def _samples(raw: Any) -> Mapping[str, tuple[Samples, ...]]:
+    kind = tuple[Samples, ...]
+    samples = {call: decode(kind, runs) for call, runs in _of(dict, raw).items()}
+    for run in chain.from_iterable(samples.values()):
+        for value in chain.from_iterable(run.values()):
+            _check_number(value)
+    return samples
 
 
 def _check_number(value: Any) -> None:

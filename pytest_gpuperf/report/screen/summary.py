@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
@@ -222,21 +221,14 @@ def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
     return [v.metric for v in verdict.verdicts if v.outcome is outcome]
 
 
-def refresh_lines(
-    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange] = ()
-) -> tuple[Line, ...]:
-    """A row for each value that changed, and one for each new test that has several.
-
-    A star marks the changes of *disturbed* rows.
-    """
-    new = _new_tests(rows, disturbed)
+def refresh_lines(rows: Sequence[BaselineChange]) -> tuple[Line, ...]:
+    """A row for each value that changed, and one for each new test that has several."""
+    new = _new_tests(rows)
     changed = [row for row in rows if row.test not in new]
-    return (*_changed_lines(changed, disturbed), *_new_lines(new))
+    return (*_changed_lines(changed), *_new_lines(new))
 
 
-def _new_tests(
-    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange]
-) -> dict[str, dict[str, float]]:
+def _new_tests(rows: Sequence[BaselineChange]) -> dict[str, dict[str, float]]:
     """Return the values by metric of each test that has several, all of them new."""
     by_test: dict[str, list[BaselineChange]] = {}
     for row in rows:
@@ -244,7 +236,7 @@ def _new_tests(
     return {
         test: {row.metric: row.new for row in own if row.new is not None}
         for test, own in by_test.items()
-        if len(own) > 1 and all(row.old is None and row not in disturbed for row in own)
+        if len(own) > 1 and all(row.old is None for row in own)
     }
 
 
@@ -264,12 +256,9 @@ def _new_cells(test: str, values: Mapping[str, float]) -> tuple[str, ...]:
     return *(format_value(m, values[m.name]) if m else "" for m in found), test
 
 
-def _changed_lines(
-    rows: Sequence[BaselineChange], disturbed: Collection[BaselineChange]
-) -> tuple[Line, ...]:
+def _changed_lines(rows: Sequence[BaselineChange]) -> tuple[Line, ...]:
     """Old and new values; if any drifted from its anchor, a column says how far."""
-    marks = ["*" if row in disturbed else "" for row in rows]
-    cells = [REFRESH_HEADER, *map(_refresh_cells, rows, marks)]
+    cells = [REFRESH_HEADER, *map(_refresh_cells, rows)]
     left = 4
     if not any(row.has_drifted for row in rows):
         cells = [(*row[:3], *row[4:]) for row in cells]
@@ -277,7 +266,7 @@ def _changed_lines(
     return table(cells[0], cells[1:], map(_refresh_role, rows), left)
 
 
-def _refresh_cells(row: BaselineChange, mark: str) -> tuple[str, ...]:
+def _refresh_cells(row: BaselineChange) -> tuple[str, ...]:
     metric = metric_named(row.metric)
     if row.old is None or row.new is None:
         old, new = _cell(metric, row.old), _cell(metric, row.new)
@@ -286,7 +275,7 @@ def _refresh_cells(row: BaselineChange, mark: str) -> tuple[str, ...]:
         old, new = format_apart(metric, row.old, row.new)
         change = format_change(metric, row.old, row.new)
     drift = _change(metric, row.anchor, row.new)
-    return old, new, f"{mark}{change}", drift, row.metric, row.test
+    return old, new, change, drift, row.metric, row.test
 
 
 def _refresh_role(row: BaselineChange) -> LineRole:

@@ -71,10 +71,8 @@ def accept(capsys: pytest.CaptureFixture[str], *arguments: str, status: int = 0)
     return capsys.readouterr().out
 
 
-def refusal(
-    capsys: pytest.CaptureFixture[str], *arguments: str, command: str = "accept"
-) -> str:
-    assert main([command, *(arguments or (str(PENDING),))]) == 4
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(["accept", *(arguments or (str(PENDING),))]) == 4
     output, error = capsys.readouterr()
     assert output == ""
     return error
@@ -355,7 +353,7 @@ def test_nothing_that_is_chosen_is_said(capsys: pytest.CaptureFixture[str]) -> N
     assert accept(capsys, "--kind=improved", "--only=test_b", status=1) == (
         f"{none}: its test is not improved\n"
     )
-    assert diff(capsys, "--kind=improved", "--only=test_b") == [
+    assert look(capsys, "--kind=improved", "--only=test_b") == [
         f"{none}: its test is not improved"
     ]
     assert not BASELINES.exists()
@@ -391,14 +389,17 @@ def test_ci_accepts_nothing_unless_it_is_meant_to(
         ("{}", 'the file has no field "hardware"'),
     ],
 )
-@pytest.mark.parametrize("command", ["accept", "diff"])
+@pytest.mark.parametrize("options", [(), ("--dry-run",)], ids=["accept", "look"])
 def test_a_file_that_is_none_is_refused(
-    command: str, content: str, found: str, capsys: pytest.CaptureFixture[str]
+    options: tuple[str, ...],
+    content: str,
+    found: str,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     PENDING.parent.mkdir()
     PENDING.write_text(content, "utf-8")
 
-    assert refusal(capsys, str(PENDING), command=command) == (
+    assert refusal(capsys, str(PENDING), *options) == (
         f"gpuperf: {PENDING}: {found}; {WAY_OUT}\n"
     )
 
@@ -504,30 +505,40 @@ def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
-def diff(capsys: pytest.CaptureFixture[str], *arguments: str) -> Sequence[str]:
-    assert main(["diff", str(PENDING), *arguments]) == 0
+def look(capsys: pytest.CaptureFixture[str], *arguments: str) -> Sequence[str]:
+    assert main(["accept", "--dry-run", str(PENDING), *arguments]) == 0
     return capsys.readouterr().out.splitlines()
 
 
-def test_diff_shows_what_accept_would_do(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("ci", ["", "true"])
+def test_a_dry_run_says_what_would_be_accepted_and_writes_nothing(
+    ci: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CI", ci)
     save(BASELINES, H200, drifted=entry(10.0), moved=entry(10.0))
     save(PENDING, H200, drifted=entry(12.0), moved=entry(10.1), new=entry(1.0))
+    before = BASELINES.read_bytes()
 
-    assert diff(capsys) == [
-        "baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json",
-        "     old       new   change  metric   test",
-        "10.00 ms  12.00 ms  +20.0 %  step_ms  drifted",
-        "10.00 ms  10.10 ms   +1.0 %  step_ms  moved",
-        "       -  1.000 ms      new  step_ms  new",
+    assert look(capsys) == [
+        "would be accepted into baselines/cuda-nvidia-h200.json:",
+        "     old       new  change   drift  metric   test",
+        "10.00 ms  10.10 ms  +1.0 %  +1.0 %  step_ms  moved",
+        "       -  1.000 ms     new       -  step_ms  new",
+        "not accepted, too far from the last accepted value:",
+        "accepted       now    drift     allowed  metric   test",
+        "10.00 ms  12.00 ms  +20.0 %  detect 3 %  step_ms  drifted",
+        "look for the cause, or accept it with:",
+        "    gpuperf accept --accept-drift --only drifted .gpuperf/pending-cuda-nvidia-h200.json",
         "gpuperf: nothing was written; `gpuperf accept` would accept 2; 1 NOT ACCEPTED,",
         "    too far from the last accepted value: drifted; with --accept-drift it would",
         "    accept these as well",
     ]
-    assert diff(capsys, "--only", "m*", "--accept-drift")[2:] == [
-        "10.00 ms  10.10 ms  +1.0 %  step_ms  moved",
+    assert look(capsys, "--only", "m*", "--accept-drift")[2:] == [
+        "10.00 ms  10.10 ms  +1.0 %  +1.0 %  step_ms  moved",
         "gpuperf: nothing was written; `gpuperf accept` would accept 1",
     ]
-    assert times() == {"drifted": (10.0, 8), "moved": (10.0, 8)}
+    assert BASELINES.read_bytes() == before
+    assert [*Path(".gpuperf").iterdir()] == [PENDING]
 
 
 def of_occasion(found: Entry, day: int) -> Entry:
@@ -552,19 +563,11 @@ def test_evidence_is_added_and_nothing_is_replaced(
         new=of_occasion(passed, 2),
     )
 
-    assert main(["diff", "--evidence"]) == 0
-    assert (
-        capsys.readouterr().out
-        == """\
-baselines/cuda-nvidia-h200.json -> .gpuperf/pending-cuda-nvidia-h200.json
-     old       new  change   drift  metric   test
-10.00 ms  10.10 ms  +1.0 %  +2.0 %  step_ms  passed
-10.00 ms  10.10 ms  +1.0 %  +2.0 %  step_ms  stored
-gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 not added to:
-    changed, disturbed, of another torch, stored already, or of a gate on a CPU,
-    which ends runs early (--gpuperf-update=evidence does not): stored
-"""
-    )
+    assert look(capsys, "--evidence") == [
+        "gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 not added to:",
+        "    changed, disturbed, of another torch, stored already, or of a gate on a CPU,",
+        "    which ends runs early (--gpuperf-update=evidence does not): stored",
+    ]
     assert accept(capsys, "--evidence") == (
         """\
 gpuperf: 1 added to, as another occasion; 1 not added to: changed, disturbed, of

@@ -24,7 +24,6 @@ from pytest_gpuperf.model.results import Head
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.report.html import markup
 from pytest_gpuperf.report.json.results import dumps
-from pytest_gpuperf.report.json.samples import dumps as samples_text
 
 
 EXPECTED = "expected the results.json of a run of pytest --gpuperf"
@@ -92,14 +91,6 @@ def test_what_is_stored_and_pending_stands_beside_the_run() -> None:
 
     assert "step time of each run: baseline (8 runs) / this run (5)" in text
     assert "gpuperf accept --accept-drift --only tests/test_train.py::test_step" in text
-
-
-def test_what_was_sampled_is_drawn() -> None:
-    leave(BAD)
-    run = {"step_ms": (11.0, 12.0, 13.0)}
-    Path(".gpuperf/samples.json").write_text(samples_text({BAD.test: [run]}), "utf-8")
-
-    assert "step time of each run: this run (1)" in page()
 
 
 def test_without_baselines_there_is_a_page_all_the_same() -> None:

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from builders import CPU
 from builders import H200
 from builders import MIB
 from builders import USUAL
@@ -161,18 +160,6 @@ def left_by_a_run() -> None:
     )
 
 
-def show(*words: str, several: bool = False) -> str:
-    stored()
-    if several:
-        save(path_of(Path("baselines"), CPU), CPU, one=an_entry(3.0, exact={}))
-    return typed("show", *words)
-
-
-def diff(*words: str) -> str:
-    left_by_a_run()
-    return typed("diff", *words)
-
-
 def accept(*words: str) -> str:
     left_by_a_run()
     return typed("accept", ".gpuperf", *words)
@@ -191,10 +178,7 @@ COMMANDS: Final[Mapping[str, Callable[[], str]]] = {
         comparison_lines(replace(COMPARED, calls=CALLS[:1], uncompared=(), notes=()))
     ),
     "compare.txt": two_steps,
-    "show.txt": show,
-    "show-verbose.txt": partial(show, "-v"),
-    "show-several.txt": partial(show, several=True),
-    "diff.txt": diff,
+    "accept-dry-run.txt": partial(accept, "--dry-run"),
     "accept-refused.txt": accept,
     "accept.txt": accept_again,
     "accept-evidence.txt": partial(accept, "--evidence"),

@@ -57,7 +57,6 @@ from pytest_gpuperf.report.exchange.measured_calls import measured_calls
 from pytest_gpuperf.report.exchange.measured_calls import properties_of
 from pytest_gpuperf.report.html.page import page_text
 from pytest_gpuperf.report.json import results as results_json
-from pytest_gpuperf.report.json import samples as samples_json
 from pytest_gpuperf.report.secrets import secrets_of
 from pytest_gpuperf.report.secrets import shown_headline
 from pytest_gpuperf.report.secrets import shown_verdict
@@ -159,7 +158,8 @@ def results_without_secrets() -> str:
     headline = shown_headline(failed, Path("/src"), Path("/home/ada"), secrets)
     inside = a_finding(location=a_location(7, "/env/lib/site-packages/lib/it.py"))
     verdict = shown_verdict(a_test(a_missed_budget(), findings=(inside,)))
-    record = a_record(verdict)._replace(headline=headline)
+    samples = {verdict.test: ROUNDS}
+    record = a_record(verdict)._replace(headline=headline, samples=samples)
     head = {"commit": COMMIT, "notes": ("a note",), "collected": (verdict.test,)}
     found = some_results((), {verdict.test: record, **OTHERS}, **head)
     return results_json.dumps(found)
@@ -214,7 +214,6 @@ def page() -> str:
     step = StepSummary(
         peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB},
     )
-    rounds = {"step_ms": [11.9, 11.95, 12.0, 12.3]}
     found = contents(
         bad,
         GOOD,
@@ -232,7 +231,6 @@ def page() -> str:
                 exact=USUAL,
             )
         },
-        samples={BAD.test: [rounds, rounds]},
         lines={
             ("train.py", 2): "    loss = model(batch)",
             ("train.py", 3): "    total += loss.item()",
@@ -258,10 +256,9 @@ READ: Final[Mapping[str, tuple[Callable[[str, str], object], str]]] = {
     "no JSON": (results_json.loads, "{\n<"),
     "no object": (results_json.loads, "[]"),
     "a newer schema": (results_json.loads, '{"schema": 9}'),
-    "no schema": (samples_json.loads, "{}"),
-    "no number": (samples_json.loads, '{"schema": 1, "tests": {"t": [NaN]}}'),
-    "no tests": (samples_json.loads, '{"schema": 1, "tests": []}'),
-    "another shape": (samples_json.loads, '{"schema": 1, "tests": {"t": [3]}}'),
+    "no schema": (results_json.loads, "{}"),
+    "no number": (results_json.loads, '{"schema": 1, "tests": {"t": [NaN]}}'),
+    "no tests": (results_json.loads, '{"schema": 1, "tests": []}'),
 }
 
 
@@ -286,7 +283,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "annotations.txt": annotations,
     "junit-properties.txt": properties,
     "results.json": results_without_secrets,
-    "samples.json": lambda: samples_json.dumps({WAITS.test: ROUNDS, "t.py::no": ({},)}),
     "export-pytest-benchmark.json": benchmark,
     "page.html": page,
     "page-packed.txt": packed,

@@ -1,4 +1,4 @@
-"""Pictures: samples beside the stored runs, memory by purpose."""
+"""Pictures: runs beside the stored runs, memory by purpose."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from pytest_gpuperf.report.html.samples import strips_of
 CUDA = DeviceKind.CUDA
 
 
-def strip(at: float, *samples: float) -> Strip:
-    return Strip(location=at, low=at, high=at, samples=samples)
+def strip(at: float) -> Strip:
+    return Strip(location=at, low=at, high=at)
 
 
 def runs(*fresh: Strip, **more: float) -> Runs:
@@ -80,22 +80,17 @@ class TestScale:
 
 
 class TestStrips:
-    def test_samples_of_a_run_are_summed_up_as_the_judge_does(self) -> None:
-        (found,) = strips_of("step_ms", None, [{"step_ms": [3.0, 1.0, 2.0]}], CUDA)
-
-        assert found == Strip(location=1.5, low=1.0, high=2.0, samples=(1.0, 2.0, 3.0))
-
-    def test_without_samples_what_is_kept_of_the_runs_is_taken(self) -> None:
-        (found,) = strips_of("step_ms", entry(10.0), (), CUDA)
+    def test_what_is_kept_of_the_runs_is_taken(self) -> None:
+        (found,) = strips_of("step_ms", entry(10.0), CUDA)
 
         assert found == Strip(location=10.0, low=9.9, high=10.1)
 
     def test_a_run_that_lacks_the_metric_is_no_strip(self) -> None:
-        assert strips_of("latency_ms", entry(10.0), [{"latency_ms": []}], CUDA) == []
-        assert strips_of("step_ms", None, (), CUDA) == []
+        assert strips_of("latency_ms", entry(10.0), CUDA) == []
+        assert strips_of("step_ms", None, CUDA) == []
 
     def test_the_newest_runs_are_shown(self) -> None:
-        found = strips_of("step_ms", entry(*map(float, range(1, 31))), (), CUDA)
+        found = strips_of("step_ms", entry(*map(float, range(1, 31))), CUDA)
 
         assert [strip.location for strip in found] == [float(n) for n in range(11, 31)]
 
@@ -109,25 +104,14 @@ class TestStrips:
 
 
 class TestSamples:
-    def test_a_run_has_a_row_with_a_tick_for_each_sample(self) -> None:
-        text = str(samples_figure(runs(strip(12.0, 12.0, 13.0, 13.0))))
-
-        assert re.findall(r'class="(?:stored|sample|run)" d="[^"]*"', text) == [
-            'class="stored" d="M45 2v10m455-10v10"',
-            'class="sample" d="M955 18v6m45-6v6"',
-            'class="run" d="M955 15v12"',
-        ]
-
-    def test_without_samples_a_run_is_a_bar(self) -> None:
+    def test_a_run_has_a_row_with_its_tick_and_its_spread(self) -> None:
         text = str(samples_figure(runs(Strip(location=12.0, low=11.0, high=12.0))))
 
-        assert 'class="spread" d="M500 21h455"' in text
-        assert 'class="sample"' not in text
-
-    def test_slow_samples_do_not_squeeze_the_others(self) -> None:
-        text = str(samples_figure(runs(strip(12.0, 12.0, 99.0))))
-
-        assert "slower than the picture is wide, at its right edge: 1<" in text
+        assert re.findall(r'class="(?:stored|spread|run)" d="[^"]*"', text) == [
+            'class="stored" d="M45 2v10m455-10v10"',
+            'class="spread" d="M500 21h455"',
+            'class="run" d="M955 15v12"',
+        ]
 
     def test_a_reader_who_cannot_see_is_told_the_numbers(self) -> None:
         text = str(samples_figure(runs(strip(12.0), base=10.0, limit=10.1)))
