@@ -181,7 +181,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
         "steady_step_ends|driver_s_bytes|planted_leak"
     ),
     "`devices/cuda/memory.py`, snapshots": tests("snapshot_of_a_step"),
-    "`devices/cpu/live_memory.py` on CUDA": tests("what_the_peak_is_for"),
+    "`devices/live_memory.py` on CUDA": tests("what_the_peak_is_for"),
     "`devices/cuda/memory.py`, CUDA graphs": tests("peak_of_a_captured_step"),
     "`devices/cuda/memory.py`, out of memory": tests("runs_out_of_memory"),
     "`devices/cuda/device.py`, warm-up": tests("counters_stand_still"),

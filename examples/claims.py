@@ -124,15 +124,13 @@ class Claim:
 class Rung:
     """One rung of the ladder of memory, as it was published and as it was found here.
 
-    ``predicted_mib`` is for the published size, on the pretend GPU; ``scaled_mib`` is
-    the peak of live tensors of a small model on a CPU.
+    ``predicted_mib`` is for the published size, on the pretend GPU.
     """
 
     name: str
     published_mib: float
     published_s: float
     predicted_mib: float | None = None
-    scaled_mib: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

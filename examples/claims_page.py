@@ -30,8 +30,7 @@ The second one is of speed: a small GPT, 8192 samples, in seconds.
 
 COMMANDS: Final = """
 "Published" is what the note says, in MiB of a GPU; "predicted" is the peak of allocated
-memory at that size, without a GPU; "on a CPU" is a small model's peak of live tensors. On
-two GPUs it is each one's, and without what NCCL takes. What a smaller model shows of speed
+memory at that size, without a GPU. On two GPUs it is each one's, and without what NCCL takes. What a smaller model shows of speed
 without a GPU is gated as it stands there.
 
 ```console
@@ -80,7 +79,7 @@ def _table(rows: Iterator[Cells]) -> str:
 
 
 def _ladder(rungs: Sequence[Rung]) -> Iterator[Cells]:
-    yield "rung", "published", "", "a step", "predicted", "", "on a CPU", ""
+    yield "rung", "published", "", "a step", "predicted", ""
     above: Rung | None = None
     for rung in rungs:
         yield (
@@ -88,7 +87,6 @@ def _ladder(rungs: Sequence[Rung]) -> Iterator[Cells]:
             *_climbed(rung.published_mib, above and above.published_mib),
             f"{rung.published_s:g} s",
             *_climbed(rung.predicted_mib, above and above.predicted_mib),
-            *_climbed(rung.scaled_mib, above and above.scaled_mib),
         )
         above = rung
 

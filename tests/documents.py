@@ -22,7 +22,7 @@ SHAPES: Final = (
     (r"[=_-]{3,}", "---"),  # pytest's rules are as wide as the terminal
     (r" \(\d+:\d\d:\d\d\)", ""),  # what pytest adds from a minute on
     (r"\S*?\w+\.py:\d+ in \w+", "LINE"),
-    (r"live_peak_bytes|peak_allocated_bytes", "MEMORY"),
+    (r"peak_allocated_bytes", "MEMORY"),
     (r"\b(?:cpu|CPU|scripted)\b", "DEVICE"),
     (r"\bp = \d[\d.]*(?:e-\d+)?", "p = #"),
     (r"[-+]?\d[\d.]* ?(?:ns|us|ms|s|B|KiB|MiB|GiB|%)(?!\w)", "#"),

@@ -26,20 +26,12 @@ from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TimedFetch
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.devices.compile import CompiledCode
-from pytest_gpuperf.devices.memory_picture import Picture
-from pytest_gpuperf.devices.memory_picture import StorageRole
-from pytest_gpuperf.devices.source_lines import Site
-from pytest_gpuperf.devices.source_lines import where_of
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metrics import AUDITED
 from pytest_gpuperf.model.metrics import OCCASIONAL_COPIES
@@ -61,29 +53,6 @@ def simulated(
         step(*arguments)
         gpu.play(schedule)
     return gpu.events
-
-
-def scripted_picture(peak: Mapping[str, Any]) -> Picture:
-    """Return the picture of a peak that a script describes."""
-    file, line, function = peak["at"]
-    location = Location(file=file, line=line, function=function)
-    site = Site(location=location, innermost=location, phase=Phase(peak["phase"]))
-    return Picture(
-        op=peak["op"],
-        site=site,
-        by_role={StorageRole(name): round(mb * MIB) for name, mb in peak["mb"].items()},
-        held=tuple(
-            Finding(
-                kind=FindingKind.MEMORY,
-                op=op,
-                metrics=(),
-                per_step=1,
-                held_bytes=round(mb * MIB),
-                **where_of(site),
-            )
-            for op, mb in peak["held"].items()
-        ),
-    )
 
 
 def step_events(syncs: int, start_us: float, place: str) -> Iterator[TraceEvent]:
@@ -122,8 +91,7 @@ class ScriptedDevice(MeasuringDevice):
     (of a loader's batch; none by default), ``sentinel_ms`` (of each, or an object with
     one by the metric's name; none by default),
     ``first_ms`` (the first step's), ``growth`` (factor per step, for one that never
-    becomes steady), ``mem_mb``, ``peak`` (what is alive there: ``op``, ``phase``,
-    ``at`` a line, ``mb`` by role, ``held`` by operation), ``syncs``, ``disturbance``,
+    becomes steady), ``mem_mb``, ``syncs``, ``disturbance``,
     ``waiting`` (share of the time without a core), ``clock_mhz``, ``gpu`` (the
     fingerprint), ``schedule`` (of a host and a GPU in its profiled steps, as ``{"step":
     [["load", 900], ["launch", 40, 25]]}`` for ``SimulatedGpu``). Beside the tests there
@@ -135,7 +103,6 @@ class ScriptedDevice(MeasuringDevice):
     kind = DeviceKind.SCRIPTED
     torch_device = "cpu"
     unmeasurable: Mapping[str, str] = {
-        "live_peak_bytes": "the scripted device has no storages",
         "peak_reserved_bytes": "the scripted device reserves nothing",
         **dict.fromkeys(
             ("alloc_retries", "device_allocs"), "the scripted device has no allocator"
@@ -285,16 +252,13 @@ class ScriptedDevice(MeasuringDevice):
         self,
         step: Step,
         arguments: Sequence[object],
-        last: MemoryReading | None = None,
     ) -> MemoryReading:
         step(*arguments)
         peak_bytes = round(float(self._value("mem_mb", 100.0)) * MIB)
         leak_mb = self._value("leak_mb", None)
-        peak = self._value("peak", None)
         return MemoryReading(
             exact={"peak_allocated_bytes": peak_bytes},
             end_bytes=None if leak_mb is None else round(leak_mb * MIB) * self._steps,
-            picture=None if last is None or peak is None else scripted_picture(peak),
         )
 
     def record_allocations(

@@ -166,9 +166,9 @@ def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
 
     lines = [line for line in text.splitlines() if line.startswith("| ")]
     assert [line for line in lines if not line.startswith(("| ---", "|  |"))] == [
-        "| rung | published |  | a step | predicted |  | on a CPU |  |",
-        "| plain | 2000 |  | 1.5 s | 1000 |  |  |  |",
-        "| split | 1500 | -25 % | 2 s | 900.0 | -10 % |  |  |",
+        "| rung | published |  | a step | predicted |  |",
+        "| plain | 2000 |  | 1.5 s | 1000 |  |",
+        "| split | 1500 | -25 % | 2 s | 900.0 | -10 % |",
         "| rung | published |  | without a GPU |",
         "| slow | 4 s |  |  |",
         "| one | 3 s | -25 % | 2 -> 0 waits |",
@@ -342,7 +342,7 @@ PRETEND: Final = (
 )
 CPU: Final = (
     '[{"verdicts": [{"metric": "syncs", "outcome": "inconclusive", "now": 2},'
-    ' {"metric": "live_peak_bytes", "outcome": "pass", "now": 9}], "sides": null}]'
+    ' {"metric": "graph_breaks", "outcome": "pass", "now": 9}], "sides": null}]'
 )
 
 
@@ -413,7 +413,7 @@ def test_a_line_of_the_table_says_what_one_test_found(
 
 FASTER: Final = (
     '[{"verdicts": [{"metric": "speedup", "outcome": "pass", "now": 1.8567}],'
-    ' "sides": {"before": {"live_peak_bytes": 9}, "after": {"live_peak_bytes": 9}}}]'
+    ' "sides": {"before": {"kept_graphs": 9}, "after": {"kept_graphs": 9}}}]'
 )
 
 
@@ -458,7 +458,7 @@ def test_a_mark_may_name_the_numbers_and_the_gate_of_a_rung(
         ("launches", 700, 2, "700 -> 2 launches"),
         ("busy_pct", 61.04, 96.1, "61.04 -> 96.1 %"),
         ("h2d_bytes", 9633792, 2408448, "9.188 -> 2.297 MiB"),
-        ("live_peak_bytes", 2**20, 2**20, "1 MiB"),
+        ("peak_allocated_bytes", 2**20, 2**20, "1 MiB"),
         ("loader_wait_pct", 52.113, 9.8, "52.11 -> 9.8 %"),
         ("peak_allocated_bytes", 34764 * 2**20, 9999 * 2**20, "34764 -> 9999 MiB"),
     ],

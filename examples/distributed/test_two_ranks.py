@@ -162,7 +162,7 @@ def test_sharded_step(gpuperf):
 
     assert share == whole / ranks
     require_collectives(after, all_gather=2 * LAYERS, reduce_scatter=LAYERS)
-    if before:
+    if before and gpuperf.device == "cuda":
         # what is gathered beside it: a layer, the next one, and the gradient of one
         least = whole - share - 3 * LAYER_BYTES
         assert rank_peak(before) - rank_peak(after) > least

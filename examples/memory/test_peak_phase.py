@@ -12,13 +12,11 @@ import pytest_gpuperf as gpuperf
 def phase_of_peak(gpuperf):
     if gpuperf.measurement is None:
         pytest.skip("pytest runs without --gpuperf")
-    if missed := gpuperf.measurement.missed.get("peak_allocated_bytes"):
-        pytest.skip(f"memory was not measured: {missed}")
     peaks = [
         f.phase.value for f in gpuperf.measurement.findings if f.kind.value == "peak"
     ]
-    if gpuperf.device == "cuda" and gpuperf.measurement.times and not peaks:
-        pytest.skip("on a GPU the peak is recorded only where memory fails a test")
+    if gpuperf.measurement.times:
+        pytest.skip("with a clock the peak is recorded only where memory fails a test")
     assert len(peaks) == 1
     return peaks[0]
 

@@ -67,5 +67,5 @@ def test_a_value_that_is_logged_at_each_step_is_read_once(gpuperf, tmp_path):
 
     gpuperf.trainer(trainer, module(), loader(gpuperf.device))
 
-    if gpuperf.measurement is not None:
+    if gpuperf.measurement is not None and gpuperf.device == "cuda":
         assert gpuperf.measurement.exact["syncs"] == 1

@@ -485,9 +485,8 @@ def _raw_judged(judged: Judged | None) -> dict[str, Any]:
 
 
 def _raw_anchor(name: str, value: float) -> float:
-    """An exact metric's anchor is stored whole."""
-    metric = METRICS.get(name)
-    if metric is not None and metric.kind is MetricKind.EXACT and value == value // 1:
+    """An exact metric's anchor is stored whole, and so is that of one that is no more."""
+    if name not in _TIMES and value == value // 1:
         return int(value)
     return rounded(value)
 

@@ -114,18 +114,14 @@ class MemoryReading:
     """Bytes and counts of one step by metric name, and the bytes alive at its end.
 
     ``graphs`` counts the tensors alive before the step that keep an autograd graph.
-    ``peak_moment`` is the number of the peak's moment, on a device that follows each
-    tensor. ``picture`` is what was alive there, if a picture was taken. ``graph_bytes``
-    are those of its peaks that CUDA graphs keep for their replays; ``None`` if torch
-    replayed none. ``garbage_bytes`` are those that only the garbage collector freed after
+    ``graph_bytes`` are those of its peaks that CUDA graphs keep for their replays;
+    ``None`` if torch replayed none. ``garbage_bytes`` are those that only the garbage collector freed after
     it; ``None`` if nobody but the step runs that, as ``collecting`` says.
     """
 
     exact: Mapping[str, int]
-    end_bytes: int | None
+    end_bytes: int | None = None
     graphs: int | None = None
-    peak_moment: int | None = None
-    picture: Picture | None = None
     graph_bytes: int | None = None
     garbage_bytes: int | None = None
     collecting: Collecting | None = None
@@ -299,17 +295,8 @@ class MeasuringDevice(Device, Protocol):
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         """Lend fixed kernels by metric name, which show how fast the machine is."""
 
-    def measure_memory(
-        self,
-        step: Step,
-        arguments: Sequence[object],
-        last: MemoryReading | None = None,
-    ) -> MemoryReading:
-        """Run one step with its peak memory watched.
-
-        If it costs little, also take a picture at the peak. *last*, the reading of the
-        step before, says at which moment to expect it.
-        """
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+        """Run one step with its memory watched."""
 
     def left_behind(
         self, step: Step, batches: Iterator[Sequence[object]]
@@ -329,7 +316,7 @@ class MeasuringDevice(Device, Protocol):
     def picture_memory(
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Picture | None:
-        """Run two steps to picture the peak, if ``measure_memory`` takes no picture."""
+        """Run two steps to picture the peak, if that can be seen."""
         return None
 
     def blocks(self) -> Mapping[int, AllocatedBlock]:

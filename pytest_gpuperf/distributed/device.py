@@ -34,13 +34,12 @@ from ..devices.compile import CompiledCode
 from ..measure.gpu_activity import find_communication
 from ..measure.profile import PEAKS
 from ..measure.timing import ROUNDS
-from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import Environment
 from ..model.measurement import Measurement
-from ..model.metrics import SYNCS
 from .joined import RankShare
 from .joined import joined
+from .joined import why_cut_short
 
 
 # Messages between ranks that measure together.
@@ -255,19 +254,7 @@ class AgreedDevice(MeasuringDevice):
             return {}
         return kernels
 
-    def measure_memory(
-        self,
-        step: Step,
-        arguments: Sequence[object],
-        last: MemoryReading | None = None,  # noqa: ARG002, each rank has its own peak
-    ) -> MemoryReading:
-        if self.kind.has(Capability.HOST_WORK):
-            from .collectives import settled
-            from .collectives import wait_for_threads
-
-            step = settled(step)
-            # The last agreement of the ranks must not count in the memory of the step.
-            wait_for_threads()
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         reading = self._device.measure_memory(step, arguments)
         names = sorted(reading.exact)
         # -1 means unknown: ranks exchange integers, and all of them the same number.
@@ -318,7 +305,7 @@ class AgreedDevice(MeasuringDevice):
 
         # All ranks share one clock, so all of them were cut short or none: a step of some
         # ranks alone would hang.
-        collectives = () if SYNCS.name in own.missed else count_collectives(run)
+        collectives = () if why_cut_short(own) else count_collectives(run)
         self.synchronize()
         share = RankShare(
             measurement=own,

@@ -16,6 +16,7 @@ from ..model.measurement import Measurement
 from ..model.metric import OfRanks
 from ..model.metrics import COLLECTIVE_BYTES
 from ..model.metrics import COLLECTIVES
+from ..model.metrics import GRAPH_BREAKS
 from ..model.metrics import METRICS
 from ..model.metrics import RANK_PEAK
 from ..model.metrics import RANK_SKEW
@@ -60,7 +61,7 @@ def joined(
     return replace(
         first,
         times={**first.times, **_times(by_rank), **_largest(measurements)},
-        exact=_exact(measurements, by_rank, missed=_is_cut_short(first)),
+        exact=_exact(measurements, by_rank, missed=bool(why_cut_short(first))),
         missed=_missed(first) | unseen,
         findings=max(measurements, key=lambda m: m.exact.get(SYNCS.name, 0)).findings,
         dirty=tuple(_merged_remarks([m.dirty for m in measurements])),
@@ -128,8 +129,7 @@ def _exact(
 def _missed(first: Measurement) -> dict[str, str]:
     """Return what the time cap left out: it is the same on all ranks."""
     missed = dict(first.missed)
-    if _is_cut_short(first):
-        reason = first.missed[SYNCS.name]
+    if reason := why_cut_short(first):
         later = (RANK_PEAK, COLLECTIVES, COLLECTIVE_BYTES)
         missed |= {metric.name: reason for metric in later}
     return missed
@@ -145,9 +145,10 @@ def _unseen_peaks(measurements: Sequence[Measurement]) -> dict[str, str]:
     return dict.fromkeys(names, why) if why else {}
 
 
-def _is_cut_short(measurement: Measurement) -> bool:
-    """Whether a time cap left no room for what is counted after the trace."""
-    return SYNCS.name in measurement.missed
+def why_cut_short(measurement: Measurement) -> str:
+    """Say why a time cap left no room for what is counted after the trace, if it did."""
+    last = GRAPH_BREAKS if SYNCS.name in measurement.unmeasured else SYNCS
+    return measurement.missed.get(last.name, "")
 
 
 def _merged_remarks(by_rank: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -40,7 +40,6 @@ from ..model.metrics import DEVICE_ALLOCS
 from ..model.metrics import GARBAGE
 from ..model.metrics import GROWTH
 from ..model.metrics import KEPT_GRAPHS
-from ..model.metrics import LIVE_PEAK
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import PEAK_REQUESTED
 from ..model.metrics import PEAK_RESERVED
@@ -393,25 +392,19 @@ def measure_memory(
         if readings and not deadline.leaves(step_ms):
             break
         start_ns = device.own_now_ns()
-        # Only the last of the usual steps takes a picture: by then steps are alike, and
-        # a picture takes time.
-        last = readings[-1] if len(readings) == MEMORY_STEPS - 1 else None
-        readings.append(device.measure_memory(subject.step, subject.arguments(), last))
+        readings.append(device.measure_memory(subject.step, subject.arguments()))
         # A watched step of small operations takes many times as long, so the last one
         # is the estimate for the next.
         step_ms = (device.own_now_ns() - start_ns) / 1e6
     exact = {name: _over(name, readings) for name in readings[0].exact}
     if len(readings) >= MEMORY_STEPS:
         exact |= _left_behind(readings)
-    found = list(_held(readings))
+    found: list[Finding] = []
     uncollected = any(r.collecting is Collecting.NEVER for r in readings)
     if (uncollected or exact.get(GARBAGE.name)) and deadline.leaves(2 * step_ms):
         garbage = device.garbage_of_step(subject.step, iter(subject.arguments, None))
         if garbage is not None:
             exact[GARBAGE.name] = exact.get(GARBAGE.name) or garbage.nbytes
-            if uncollected and LIVE_PEAK.name in exact:
-                # Only what a step uses counts there, and no step uses garbage.
-                exact[LIVE_PEAK.name] += (len(readings) - 1) * garbage.nbytes
             found.extend(findings_of_garbage(garbage, (GARBAGE.name,)))
     if any(exact.get(name) for name in LEFT_BEHIND) and deadline.leaves(2 * step_ms):
         left = device.left_behind(subject.step, iter(subject.arguments, None))
@@ -440,12 +433,6 @@ def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:
         KEPT_GRAPHS.name: any(reading.graphs is not None for reading in readings),
     }
     return frozenset(name for name, is_seen in seen.items() if is_seen)
-
-
-def _held(readings: Sequence[MemoryReading]) -> Iterator[Finding]:
-    for reading in readings:
-        if reading.picture is not None:
-            yield from findings_of_picture(reading.picture, tuple(reading.exact))
 
 
 def _over(name: str, readings: Sequence[MemoryReading]) -> int:
@@ -487,7 +474,7 @@ def _least_rise(values: Sequence[int]) -> int | None:
 def _remark_on_garbage(exact: Mapping[str, int], uncollected: int) -> Iterator[str]:
     """Say what the peaks have of it: in *uncollected* steps nothing was collected."""
     garbage = exact.get(GARBAGE.name, 0)
-    peak = exact.get(PEAK_ALLOCATED.name) or exact.get(LIVE_PEAK.name)
+    peak = exact.get(PEAK_ALLOCATED.name)
     if uncollected:
         yield COLLECTOR_OFF.format(uncollected)
     elif garbage > GARBAGE.floor and peak:

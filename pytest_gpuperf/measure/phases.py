@@ -29,6 +29,7 @@ from ..model.metrics import PROCESS_MS
 from ..model.metrics import SLOPE
 from ..model.metrics import SPAN_MS
 from ..model.metrics import STEP_MS
+from ..model.metrics import SYNCS
 from ..model.metrics import read_in
 from ..model.run import RunMode
 from .compilation import COMPILED_NAMES
@@ -189,6 +190,7 @@ PHASES: Final = (
         is_wanted=lambda at: (
             at.trace is not None
             and at.subject.period is not None
+            and SYNCS.name not in at.device.unmeasurable
             and not at.device.is_ranked
         ),
         has_time=lambda *_: True,

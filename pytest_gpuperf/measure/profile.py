@@ -243,7 +243,9 @@ def traced_steps(at: PhaseContext) -> Measurement:
     has_kernels = at.device.kind.has(Capability.KERNELS)
     if has_kernels and not saw_device_work(events):
         raise UntouchedError
-    found = _with_syncs(at.measurement, profiled)
+    found = at.measurement
+    if SYNCS.name not in at.device.unmeasurable:
+        found = _with_syncs(found, profiled)
     if has_kernels:
         launched = {**found.exact, **count_launches(events)}
         found = replace(found, exact=launched, least=least_launches(events))

@@ -136,16 +136,6 @@ KEPT_GRAPHS: Final = Metric(
     can_be_zero=True,
     phase=MeasuringPhase.MEMORY,
 )
-LIVE_PEAK: Final = Metric(
-    name="live_peak_bytes",
-    unit=Unit.BYTES,
-    summary="peak bytes of the live tensor storages a step uses (cpu device)",
-    budget="mem_mb",
-    gated=True,
-    tolerance=0.005,
-    floor=MIB / 64,
-    phase=MeasuringPhase.MEMORY,
-)
 PREDICTED_ALLOCATED: Final = Metric(
     name="predicted_peak_allocated_bytes",
     unit=Unit.BYTES,
@@ -558,7 +548,6 @@ METRICS: Final[dict[str, Metric]] = {
         GROWTH,
         GARBAGE,
         KEPT_GRAPHS,
-        LIVE_PEAK,
         PREDICTED_ALLOCATED,
         PREDICTED_WORKSPACES,
         PREDICTED_REQUESTED,

@@ -20,7 +20,6 @@ from ..model.metrics import H2D_BYTES
 from ..model.metrics import KEPT_GRAPHS
 from ..model.metrics import LATENCY_MS
 from ..model.metrics import LAUNCHES
-from ..model.metrics import LIVE_PEAK
 from ..model.metrics import OCCASIONAL_COPIES
 from ..model.metrics import OCCASIONAL_SYNCS
 from ..model.metrics import OPS
@@ -48,7 +47,6 @@ TITLES: Final = {
     STEP_MS.name: "step time",
     LATENCY_MS.name: "latency",
     PEAK_ALLOCATED.name: "peak memory",
-    LIVE_PEAK.name: "peak memory",
     PREDICTED_ALLOCATED.name: "peak memory",
     GROWTH.name: "memory growth",
     PREDICTED_GROWTH.name: "memory growth",
@@ -69,7 +67,6 @@ TITLES: Final = {
 WORSE_WORDS: Final = {
     STEP_MS.name: "SLOWER",
     PEAK_ALLOCATED.name: "MORE MEMORY",
-    LIVE_PEAK.name: "MORE MEMORY",
     PREDICTED_ALLOCATED.name: "MORE MEMORY",
     GROWTH.name: "MEMORY GROWS",
     PREDICTED_GROWTH.name: "MEMORY GROWS",
@@ -101,7 +98,6 @@ NEW_WORDS: Final = {
 BETTER_WORDS: Final = {
     STEP_MS.name: "FASTER",
     PEAK_ALLOCATED.name: "LESS MEMORY",
-    LIVE_PEAK.name: "LESS MEMORY",
     PREDICTED_ALLOCATED.name: "LESS MEMORY",
     SYNCS.name: "FEWER WAITS",
 }

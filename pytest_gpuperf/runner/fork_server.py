@@ -115,8 +115,6 @@ HEAVY_MODULES: Final = (
     "pytest_gpuperf.devices.cpu.device",
     "pytest_gpuperf.devices.cuda.device",
     "pytest_gpuperf.devices.pretend.device",
-    "pytest_gpuperf.devices.cpu.syncs",
-    "pytest_gpuperf.devices.cpu.live_memory",
 )
 """Imported once in the server: a child would pay seconds for them. An optimizer
 imports torch._dynamo."""

@@ -50,7 +50,6 @@ class Counting(Clockwork):
         self,
         step: Step,
         arguments: Sequence[object],
-        last: MemoryReading | None = None,
     ) -> MemoryReading:
         start_ns = self.now_ns()
         step(*arguments)

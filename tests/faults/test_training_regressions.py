@@ -32,8 +32,6 @@ PLACE = re.compile(r"^  --> (\S+\.py):(\d+) ")
 
 BY_COUNTING = {name: edit for name, edit in REGRESSIONS.items() if edit.metric}
 
-ON_CPU = {name: edit for name, edit in REGRESSIONS.items() if edit.on_cpu}
-
 WITH_A_LINE = {name: edit for name, edit in BY_COUNTING.items() if edit.line}
 
 
@@ -127,13 +125,6 @@ def on_pretend(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     return judged(folder, "pretend", list(EDITS), "--gpuperf-seconds=10")
 
 
-@pytest.fixture(scope="module")
-def on_cpu(tmp_path_factory: pytest.TempPathFactory) -> Judged:
-    names = [*ON_CPU, "detached_losses"]
-    folder = tmp_path_factory.mktemp("cpu")
-    return judged(folder, "cpu", names, "--gpuperf-seconds=4")
-
-
 @pytest.mark.parametrize("name", BY_COUNTING)
 def test_a_regression_is_caught_without_a_gpu(on_pretend: Judged, name: str) -> None:
     assert on_pretend.outcome(name) == "regressed", on_pretend.printed
@@ -169,14 +160,3 @@ def test_a_selected_test_passes_from_another_working_folder(
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert "gpuperf: 1 passed on simulated GPU" in run.stdout
-
-
-@pytest.mark.parametrize("name", ON_CPU)
-def test_a_cpu_shows_it_by_counts_and_bytes(on_cpu: Judged, name: str) -> None:
-    assert ON_CPU[name].on_cpu in on_cpu.failing(name), on_cpu.printed
-
-
-def test_a_list_of_detached_losses_is_no_leak_on_a_cpu(on_cpu: Judged) -> None:
-    failing = on_cpu.failing("detached_losses")
-
-    assert not failing & {"growth_bytes", "kept_graphs", "live_peak_bytes"}

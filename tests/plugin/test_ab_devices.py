@@ -33,29 +33,6 @@ def project(project_of_commits: GitProject) -> GitProject:
     return project_of_commits
 
 
-def lines_with(word: str, text: str) -> list[list[str]]:
-    return [line.split() for line in text.splitlines() if word in line.split()]
-
-
-def test_a_sync_of_a_real_step_is_found_at_its_line(
-    project: GitProject, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whether so short a step is slower depends on the machine, its sync does not."""
-    code = main(["ab", "--device=cpu", "HEAD", "--", "--gpuperf-seconds=4"])
-
-    assert code == 1
-    shown = capsys.readouterr().out
-    [[*words, test]] = lines_with("syncs", shown)
-    assert (words[:5], test) == (
-        ["worse", "syncs", "0", "1", "+1"],
-        "test_it.py::test_step",
-    )
-    assert len(lines_with("step_ms", shown)) == 1
-    assert "  --> test_it.py:8 in step" in shown.splitlines()
-    assert "^^^^^^^ new: the CPU waits here for the GPU" in shown
-    assert project.is_untouched
-
-
 SLOW = """
 import torch
 

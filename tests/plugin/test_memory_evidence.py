@@ -77,30 +77,3 @@ def test_what_a_refresh_accepts_is_not_recorded(large: ScriptedProject) -> None:
     large.refresh(which="all").assert_outcomes(passed=1, failed=1)
 
     assert not list((large.path / ".gpuperf").glob("*.pickle"))
-
-
-PEAK = {
-    "op": "aten::mm",
-    "phase": "backward",
-    "at": ["model.py", 7, "f"],
-    "mb": {"activations": 90, "parameters": 0.01},
-    "held": {"aten::mm": 60},
-}
-
-
-def test_a_regression_says_what_was_seen_at_the_peak(project: ScriptedProject) -> None:
-    project.file("def test_it(gpuperf): gpuperf(int)")
-    project.script({"*": {"mem_mb": 80}})
-    project.refresh()
-    project.script({"*": {"mem_mb": 90, "peak": PEAK}})
-
-    result = project.run()
-
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "MORE MEMORY: 90.00 MiB, was 80.00 MiB (+12.5 %), allowed *",
-            "  --> model.py:7 in f: most memory is in use here: aten::mm, backward,",
-            "  --> model.py:7 in f: in use at the peak: aten::mm, backward, 60.00 MiB in 1",
-        ]
-    )

@@ -353,3 +353,45 @@ def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
         "gpuperf: 1 passed on simulated GPU; 9 metrics without baseline"
         in result.outlines
     )
+
+
+LEAKING = """
+import torch
+
+@gpuperf.budget(growth_mb=0)
+def test_leak(gpuperf):
+    kept = []
+    gpuperf(lambda: kept.append(torch.zeros(2**18, device=gpuperf.device)))
+
+@gpuperf.budget(growth_mb=0)
+def test_no_leak(gpuperf):
+    gpuperf(lambda: torch.zeros(2**18, device=gpuperf.device))
+
+class Node:
+    def __init__(self):
+        self.me, self.big = self, torch.zeros(2**18, device="cuda")
+
+@gpuperf.budget(growth_mb=0, garbage_mb=0.5)
+def test_cycle(gpuperf):
+    gpuperf(Node)
+"""
+
+
+def test_what_every_step_leaves_behind_is_a_leak(project: ScriptedProject) -> None:
+    project.file(LEAKING)
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", "--gpuperf-device=pretend"
+    )
+
+    result.assert_outcomes(passed=1, failed=2)
+    result.stdout.fnmatch_lines(
+        [
+            "OVER LIMIT growth_mb: 1.000 MiB per step, limit 0 B",
+            "  --> test_it.py:*",
+            "*1.000 MiB in 1 block left by each step*",
+            "OVER LIMIT garbage_mb: 1.000 MiB per step, limit 0.5000 MiB",
+            "  --> test_it.py:*",
+            "*collector frees: in a cycle of Node.me",
+        ]
+    )

@@ -16,7 +16,8 @@ TRAINING = """
 import os
 import torch
 
-@gpuperf.budget(syncs=0, mem_mb=0.001)
+@gpuperf.budget(ms=0.0001, on="cpu")
+@gpuperf.budget(syncs=0)
 def test_item(gpuperf):
     model = torch.nn.Linear(64, 10, device=gpuperf.device)
     x = torch.randn(32, 64, device=gpuperf.device)

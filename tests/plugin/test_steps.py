@@ -75,8 +75,8 @@ def test_a_loop_has_the_numbers_and_lines_of_its_step(
         for name in ("hand.json", "loop.json")
     )
     assert loop == hand
-    assert hand["exact"]["syncs"] == (3 if device == "pretend" else 1)
-    assert hand["lines"]
+    assert hand["exact"].get("syncs") == (3 if device == "pretend" else None)
+    assert hand["lines"] or device == "cpu"
 
 
 ENDINGS = """

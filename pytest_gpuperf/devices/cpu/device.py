@@ -1,4 +1,4 @@
-"""The CPU as a device: real times of one thread, live bytes, waits a GPU would have."""
+"""The CPU as a device: a clock of one thread, which also asks torch.compile."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from ...model.metrics import ALLOC_RETRIES
 from ...model.metrics import AUDITED
 from ...model.metrics import BUSY
 from ...model.metrics import DEVICE_ALLOCS
-from ...model.metrics import FLOPS
+from ...model.metrics import FURTHER
+from ...model.metrics import GARBAGE
+from ...model.metrics import GROWTH
 from ...model.metrics import LAUNCHED
-from ...model.metrics import OCCASIONAL_COPIES
-from ...model.metrics import OPS
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PEAK_RESERVED
-from ...model.metrics import PERIOD_COPIES
 from ...model.metrics import PREDICTED
+from ...model.metrics import SYNCS
 from ...model.operations import LineWork
 from ..base import Kernel
 from ..base import MeasuringDevice
@@ -42,7 +42,6 @@ from ..compile import compiled_code
 from ..compile import remember_compilations
 from ..cores import usable_cores
 from ..host_clock import HostClock
-from ..memory_picture import Garbage
 from ..process_time import OwnClock
 from .contention import CorePace
 from .contention import family_wait_ns
@@ -55,11 +54,23 @@ CPUINFO: Final = Path("/proc/cpuinfo")
 
 SYSCTL: Final = "/usr/sbin/sysctl"
 
-NO_COPIES: Final = "the cpu device sees no copies between CPU and GPU"
+A_CLOCK: Final = (
+    "the cpu device is a clock: the simulated GPU judges it, the default without a GPU"
+)
 
-NO_LAUNCHES: Final = "the cpu device launches no kernels"
-
-NO_ALLOCATOR: Final = "the cpu device has no CUDA allocator"
+JUDGED_ON_A_GPU: Final = (
+    PEAK_ALLOCATED,
+    PEAK_RESERVED,
+    ALLOC_RETRIES,
+    GROWTH,
+    GARBAGE,
+    *PREDICTED,
+    SYNCS,
+    *AUDITED,
+    *FURTHER,
+    *LAUNCHED,
+)
+"""Bytes, waits, copies and launches: those of a step on a GPU, or of a simulated one."""
 
 
 class HostDevice(MeasuringDevice):
@@ -129,17 +140,9 @@ class CpuDevice(HostDevice):
     kind: Final = DeviceKind.CPU
     torch_device: Final = "cpu"
     unmeasurable: Final[Mapping[str, str]] = {
-        PEAK_ALLOCATED.name: NO_ALLOCATOR,
-        PEAK_RESERVED.name: NO_ALLOCATOR,
-        ALLOC_RETRIES.name: NO_ALLOCATOR,
-        DEVICE_ALLOCS.name: NO_ALLOCATOR,
-        **dict.fromkeys((metric.name for metric in PREDICTED), NO_ALLOCATOR),
-        **dict.fromkeys(
-            (m.name for m in (*AUDITED, OCCASIONAL_COPIES, PERIOD_COPIES)), NO_COPIES
-        ),
-        **dict.fromkeys((OPS.name, FLOPS.name), "the cpu device counts no operations"),
+        **dict.fromkeys((metric.name for metric in JUDGED_ON_A_GPU), A_CLOCK),
+        DEVICE_ALLOCS.name: "the cpu device has no CUDA allocator",
         BUSY.name: "no kernel runs on a GPU here, measured on the cuda device only",
-        **dict.fromkeys((metric.name for metric in LAUNCHED), NO_LAUNCHES),
     }
 
     def __init__(self, threads: int = 1, root: str = "") -> None:
@@ -196,53 +199,37 @@ class CpuDevice(HostDevice):
 
         return torch_sentinels(torch, "cpu", ON_CPU, self._threads)
 
-    def measure_memory(
-        self,
-        step: Step,
-        arguments: Sequence[object],
-        last: MemoryReading | None = None,
-    ) -> MemoryReading:
-        """Run one step and count its live bytes; with *last*, picture their peak."""
-        if last is None or last.peak_moment is None:
-            # Imported late, as it imports torch at its top; this module must be
-            # importable without it.
-            from .live_memory import read_live_bytes
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
+        """Run one step, and count the graphs of autograd that were alive before it."""
+        from ..autograd import graphs_alive
+        from ..garbage import held_collector
 
-            return read_live_bytes(step, arguments)
-        from .live_memory import read_looking_around
-
-        return read_looking_around(step, arguments, last.peak_moment, self.root)
+        with held_collector() as collector:
+            if not collector.is_off:
+                collector.collect()
+            graphs = graphs_alive()
+            step(*arguments)
+        return MemoryReading(exact={}, graphs=graphs)
 
     def left_behind(
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Sequence[Finding]:
         """Follow the storages that the first of two steps makes."""
-        from .live_memory import Scope
-        from .live_memory import left_by_step
+        # Imported late, as it imports torch at its top; this module must be importable
+        # without it.
+        from ..live_memory import Scope
+        from ..live_memory import left_by_step
+        from ..memory_owners import HOST_DEVICE
 
-        return left_by_step(step, batches, Scope(root=self.root))
-
-    def garbage_of_step(
-        self, step: Step, batches: Iterator[Sequence[object]]
-    ) -> Garbage:
-        """Follow the same."""
-        from .live_memory import Scope
-        from .live_memory import garbage_of_step
-
-        return garbage_of_step(step, batches, Scope(root=self.root))
+        return left_by_step(step, batches, Scope(root=self.root, device=HOST_DEVICE))
 
     def profile(
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
-        """Record a step per batch with the waits of a GPU marked, compiling nothing."""
-        from ..dispatch import eager
+        """Record a step per batch."""
         from ..profiler import record_trace
-        from .syncs import mark_syncs
 
-        # Marking works by a dispatch mode, and a compiled function called under one
-        # would stay eager for ever after.
-        with eager():
-            return record_trace(mark_syncs(step, self.root), batches, cuda=False)
+        return record_trace(step, batches, cuda=False)
 
 
 def cpu_model() -> str:

@@ -27,7 +27,6 @@ from ...model.finding import Finding
 from ...model.metrics import DRIVER_BYTES
 from ...model.metrics import ENERGY
 from ...model.metrics import FLOPS
-from ...model.metrics import LIVE_PEAK
 from ...model.metrics import NON_TORCH
 from ...model.metrics import OCCASIONAL_COPIES
 from ...model.metrics import OPS
@@ -162,7 +161,6 @@ class CudaDevice(HostDevice):
     @property
     def unmeasurable(self) -> Mapping[str, str]:
         reasons = {
-            LIVE_PEAK.name: "measured on the cpu device only",
             **dict.fromkeys(
                 (OPS.name, FLOPS.name, OCCASIONAL_COPIES.name, PERIOD_COPIES.name),
                 "counted on the simulated GPU only",
@@ -242,12 +240,7 @@ class CudaDevice(HostDevice):
     def sentinels(self) -> AbstractContextManager[Mapping[str, Kernel]]:
         return torch_sentinels(self.torch, self.torch_device, ON_CUDA)
 
-    def measure_memory(
-        self,
-        step: Step,
-        arguments: Sequence[object],
-        last: MemoryReading | None = None,  # noqa: ARG002
-    ) -> MemoryReading:
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step between two readings of the allocator."""
         return read_memory(self.torch, self._driver_bytes, step, arguments)
 
@@ -256,8 +249,8 @@ class CudaDevice(HostDevice):
     ) -> Sequence[Finding]:
         """Follow the storages on the GPU that the first of two steps makes."""
         # Imported late, as it imports torch at its top.
-        from ..cpu.live_memory import Scope
-        from ..cpu.live_memory import left_by_step
+        from ..live_memory import Scope
+        from ..live_memory import left_by_step
 
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return left_by_step(step, batches, Scope(root=self.root, device=here))
@@ -266,8 +259,8 @@ class CudaDevice(HostDevice):
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Garbage:
         """Follow the same."""
-        from ..cpu.live_memory import Scope
-        from ..cpu.live_memory import garbage_of_step
+        from ..live_memory import Scope
+        from ..live_memory import garbage_of_step
 
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return garbage_of_step(step, batches, Scope(root=self.root, device=here))
@@ -276,8 +269,8 @@ class CudaDevice(HostDevice):
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Picture | None:
         """Run two steps and look around at the peak of all tensors on the GPU."""
-        from ..cpu.live_memory import Scope
-        from ..cpu.live_memory import picture_of_steps
+        from ..live_memory import Scope
+        from ..live_memory import picture_of_steps
 
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return picture_of_steps(step, batches, Scope(root=self.root, device=here))

@@ -16,7 +16,6 @@ from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
 from ...model.metric import Direction
-from ...model.metrics import LIVE_PEAK
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PREDICTED_ALLOCATED
 from ...model.metrics import STEP_MS
@@ -236,7 +235,6 @@ TOLD_FIRST: Final = frozenset(
     {
         STEP_MS.name,
         PEAK_ALLOCATED.name,
-        LIVE_PEAK.name,
         PREDICTED_ALLOCATED.name,
         SYNCS.name,
     }

@@ -21,7 +21,6 @@ from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import ComparedCall
-from pytest_gpuperf.report.screen.comparison import why_unmeasured
 
 
 torch = pytest.importorskip("torch")
@@ -43,15 +42,6 @@ class GpuThatIdles(ScriptedDevice):
         return []
 
 
-class OnTheHost(ScriptedDevice):
-    """Measures live bytes, and no other memory."""
-
-    unmeasurable: Mapping[str, str] = {
-        "peak_allocated_bytes": "there is no allocator",
-        "predicted_peak_allocated_bytes": "there is no allocator",
-    }
-
-
 class Lending(ScriptedDevice):
     """Has an allocator whose peaks count the blocks of *tensors* whoever holds them."""
 
@@ -71,9 +61,8 @@ class Lending(ScriptedDevice):
         self,
         step: Step,
         arguments: Sequence[object],
-        last: MemoryReading | None = None,
     ) -> MemoryReading:
-        reading = super().measure_memory(step, arguments, last)
+        reading = super().measure_memory(step, arguments)
         (peak_bytes,) = reading.exact.values()
         more = {"peak_requested_bytes": peak_bytes, "peak_reserved_bytes": peak_bytes}
         return replace(reading, exact={**reading.exact, **more})
@@ -124,14 +113,6 @@ def test_a_cap_that_leaves_no_room_leaves_no_counts_either() -> None:
     assert sides.time.why == "the time cap left room for no quad of blocks"
     assert (sides.before, sides.after) == ({}, {})
     assert sides.unmeasured["syncs"] == (
-        "the time cap was reached before this phase; raise --gpuperf-seconds"
-    )
-
-
-def test_memory_that_the_cap_left_out_is_not_said_to_be_beyond_the_device() -> None:
-    sides = compare(seconds=0.3, device=OnTheHost).sides
-
-    assert why_unmeasured(sides, "memory") == (
         "the time cap was reached before this phase; raise --gpuperf-seconds"
     )
 

@@ -17,7 +17,6 @@ from pytest_gpuperf.devices.allow_sync import allow_sync
 from pytest_gpuperf.devices.allow_sync import allowance_in
 from pytest_gpuperf.devices.allow_sync import heard_by
 from pytest_gpuperf.devices.allow_sync import marker_allowing
-from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.syncs import MeasuredWait
@@ -224,23 +223,3 @@ def test_outside_of_a_measurement_no_torch_is_imported() -> None:
     )
 
     assert done.stdout == "[]\n"
-
-
-def test_the_cpu_device_allows_by_block_and_by_comment() -> None:
-    torch = pytest.importorskip("torch")
-    x = torch.ones(3)
-
-    def step() -> None:
-        with allow_sync(1, reason="logging"):
-            x.sum().item()
-            x.sum().item()
-        x.sum().item()  # gpuperf: allow-sync it is printed
-
-    syncs = find_syncs(CpuDevice().profile(step, [(), ()]))
-
-    assert syncs.per_step == 1
-    assert sorted((f.allowed or "", f.per_step, f.metrics) for f in syncs.findings) == [
-        ("", 1, ("syncs",)),
-        ("it is printed", 1, ()),
-        ("logging", 1, ()),
-    ]

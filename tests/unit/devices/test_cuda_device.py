@@ -341,7 +341,6 @@ def test_a_device_knows_whose_lines_to_name(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_only_other_devices_metrics_are_unmeasurable_with_nvml() -> None:
     assert device(nvml=FakeNvml()).unmeasurable == {
-        "live_peak_bytes": "measured on the cpu device only",
         "ops": "counted on the simulated GPU only",
         "flops": "counted on the simulated GPU only",
         "occasional_copies": "counted on the simulated GPU only",
@@ -352,7 +351,6 @@ def test_only_other_devices_metrics_are_unmeasurable_with_nvml() -> None:
 def test_without_nvml_the_driver_s_memory_is_unmeasurable() -> None:
     unknown = "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"
     assert device().unmeasurable == {
-        "live_peak_bytes": "measured on the cpu device only",
         "driver_bytes": unknown,
         "non_torch_bytes": unknown,
         "ops": "counted on the simulated GPU only",

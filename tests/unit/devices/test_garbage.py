@@ -17,12 +17,9 @@ torch = pytest.importorskip("torch")
 
 from torch import nn  # noqa: E402, after the skip
 
-from pytest_gpuperf.devices.cpu.device import CpuDevice  # noqa: E402
 from pytest_gpuperf.devices.garbage import held_collector  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.measure.memory import measure_memory  # noqa: E402
-from pytest_gpuperf.measure.plan import Deadline  # noqa: E402
 from pytest_gpuperf.measure.plan import Found  # noqa: E402
 from pytest_gpuperf.measure.prediction import predict_memory  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
@@ -366,65 +363,6 @@ def test_frozen_objects_change_nothing() -> None:
 
     assert garbage(found) == MIB
     assert found.exact["predicted_growth_bytes"] == 0
-
-
-# The same on a device that runs the steps.
-
-
-def on_cpu(step: Step) -> Found:
-    device = CpuDevice(root=f"{HERE.parent}{os.sep}")
-    until = Deadline.after(1000, device.now_ns)
-    found, _ = measure_memory(device, Subject(step=step), 1.0, until)
-    return found
-
-
-def of_host(step: Step) -> Step:
-    """Let *step* take the memory of the host."""
-
-    def run() -> None:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(globals(), "big", lambda: torch.ones(2**18))
-            step()
-
-    return run
-
-
-@pytest.mark.parametrize("step", CYCLES)
-def test_a_cpu_counts_the_same(step: Step) -> None:
-    found = on_cpu(of_host(step))
-
-    (finding, *_) = (f for f in found.findings if f.kind is FindingKind.GARBAGE)
-    assert found.exact["garbage_bytes"] == finding.held_bytes == MIB
-    assert found.exact["growth_bytes"] == 0
-    assert CYCLES[step] in finding.reason
-    assert finding.location is not None
-    (remark,) = found.remarks
-    need = 99 + found.exact["live_peak_bytes"] // MIB
-    assert remark == (
-        "each step leaves 1 MiB that only Python's garbage collector frees: 100 steps "
-        f"without it need {need} MiB"
-    )
-
-
-@pytest.mark.parametrize("step", [collecting_at_its_start, collecting_at_its_end])
-def test_a_step_that_collects_leaves_nothing_on_a_cpu(step: Step) -> None:
-    found = on_cpu(of_host(step))
-
-    assert found.exact["garbage_bytes"] == 0
-    assert list(found.remarks) == []
-
-
-def test_without_a_collector_the_peak_of_a_cpu_is_that_of_all_steps() -> None:
-    peak = on_cpu(of_host(two_objects)).exact["live_peak_bytes"]
-    gc.disable()
-
-    found = on_cpu(of_host(two_objects))
-
-    assert found.exact["garbage_bytes"] == found.exact["growth_bytes"] == MIB
-    assert found.exact["live_peak_bytes"] == peak + 7 * MIB
-    assert list(found.remarks)[-1] == (
-        "Python's garbage collector is switched off: the peak is that of 8 steps without it"
-    )
 
 
 def test_the_collector_is_as_it_was_afterwards() -> None:

@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import pytest
 
@@ -14,13 +14,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter  # noqa: E402
 
-from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes  # noqa: E402, after the skip
+from pytest_gpuperf.devices.live_memory import LiveBytes  # noqa: E402, after the skip
+from pytest_gpuperf.devices.live_memory import watched_step  # noqa: E402
+from pytest_gpuperf.devices.memory_owners import HOST_DEVICE  # noqa: E402
 
 
 def peak_bytes(step: Callable[..., object], *arguments: object) -> int:
-    return read_live_bytes(step, arguments).exact["live_peak_bytes"]
+    return watched_step(partial(LiveBytes, HOST_DEVICE), step, arguments).peak_bytes
 
 
 def test_results_that_live_at_once_add_up() -> None:
@@ -278,17 +279,6 @@ def test_the_parts_of_a_composite_operation_are_seen_in_inference_mode() -> None
     assert peak_bytes(step) == 800 + 200 + 400
 
 
-def test_a_leak_grows_the_bytes_at_the_end() -> None:
-    kept: list[torch.Tensor] = []
-
-    def step() -> None:
-        kept.append(torch.ones(1000))
-
-    ends = [read_live_bytes(step, ()).end_bytes for _ in range(3)]
-
-    assert [ends[1] - ends[0], ends[2] - ends[1]] == [4000, 4000]
-
-
 def test_a_cycle_of_the_step_lives_until_its_end() -> None:
     """Collections are off inside: when they come would be chance."""
 
@@ -327,10 +317,9 @@ def test_a_step_that_raises_leaves_no_mode_and_no_switch_behind() -> None:
 TRAINING = """
 import sys
 import torch
-from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter  # noqa: E402
-
-from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes
+from functools import partial
+from pytest_gpuperf.devices.live_memory import LiveBytes, watched_step
+from pytest_gpuperf.devices.memory_owners import HOST_DEVICE
 
 torch.set_num_threads(int(sys.argv[1]))
 model = torch.nn.Sequential(
@@ -346,7 +335,7 @@ def step():
     optimizer.step()
 
 step()
-print([read_live_bytes(step, ()).exact["live_peak_bytes"] for _ in range(3)])
+print([watched_step(partial(LiveBytes, HOST_DEVICE), step, ()).peak_bytes for _ in range(3)])
 """
 
 
@@ -367,25 +356,6 @@ def test_the_peak_is_the_same_in_every_process_and_with_any_number_of_threads() 
     assert others == [first, first]
 
 
-def loading(*entries: tuple[object, ...]) -> Any:
-    """Give what iterates over a loader, with *entries* for its batches to come."""
-    iterator: Any = object.__new__(_MultiProcessingDataLoaderIter)
-    iterator._shutdown = True  # it has no workers to end
-    iterator._task_info = dict(enumerate(entries))
-    return iterator
-
-
-def test_a_batch_that_waited_counts_from_its_first_use_as_one_that_just_came() -> None:
-    waiting = loading((0, torch.ones(1000)))
-
-    def step() -> None:
-        torch.ones(1200)
-        _, batch = waiting._task_info.pop(0)
-        batch * 2
-
-    assert peak_bytes(step) == 8000
-
-
 def test_a_batch_that_is_taken_out_of_shared_memory_counts_from_its_first_use() -> None:
     """A worker's batch may come before its turn, and is then nothing of this step's."""
     arrived = torch.ones(1000).share_memory_().untyped_storage()
@@ -398,18 +368,3 @@ def test_a_batch_that_is_taken_out_of_shared_memory_counts_from_its_first_use() 
 
     assert peak_bytes(lambda: step(is_used=False)) == 400
     assert peak_bytes(lambda: step(is_used=True)) == 4000
-
-
-def test_batches_that_wait_for_their_turn_are_nothing_that_a_step_leaves() -> None:
-    batch = torch.ones(1000)
-    ends = [read_live_bytes(int, ()).end_bytes]
-    waiting = loading((0,), (1, {"images": torch.ones(500), "names": ["a"]}))
-    ends.append(read_live_bytes(int, ()).end_bytes)
-    kept = torch.ones(200)
-    ends.append(read_live_bytes(int, ()).end_bytes)
-
-    first, second, third = ends
-    assert second == first
-    assert third == first + kept.nbytes
-    assert waiting is not None
-    assert batch.nbytes == 4000

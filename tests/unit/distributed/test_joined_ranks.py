@@ -18,7 +18,10 @@ from pytest_gpuperf.model.ranks import Collective
 
 
 MEASURED = a_measurement(
-    6.0, on=DeviceKind.CPU, test="step", exact={"syncs": 0, "live_peak_bytes": 2**20}
+    6.0,
+    on=DeviceKind.CPU,
+    test="step",
+    exact={"syncs": 0, "peak_allocated_bytes": 2**20},
 )
 
 GATHER = Collective(kind="all_gather", calls=4, size_bytes=3 * 2**20)
@@ -46,7 +49,7 @@ def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
     assert found.times["rank_skew"].q50 == pytest.approx(1.5)
     assert found.exact == {
         "syncs": 0,
-        "live_peak_bytes": 2**20,
+        "peak_allocated_bytes": 2**20,
         "rank_peak_bytes": 2**21,
         "collectives": 6,
         "collective_bytes": 2**22,

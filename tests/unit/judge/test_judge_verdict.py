@@ -171,7 +171,9 @@ def test_waits_fail_before_memory_and_what_varies_last(
 
 def test_a_memory_budget_is_mib_and_holds_what_the_device_measures() -> None:
     on_cuda = measured(exact={"peak_allocated_bytes": 901 * MIB})
-    on_cpu = measured(exact={"live_peak_bytes": 900 * MIB}, on=DeviceKind.CPU)
+    predicted = measured(
+        exact={"predicted_peak_allocated_bytes": 500 * MIB}, on=DeviceKind.PRETEND
+    )
     budget = ResolvedBudget(limits={"mem_mb": 900})
 
     assert verdicts(on_cuda, on_cuda, budget=budget) == [
@@ -181,17 +183,17 @@ def test_a_memory_budget_is_mib_and_holds_what_the_device_measures() -> None:
             "901 MiB against 900 MiB in each of 2 runs",
         )
     ]
-    assert verdicts(on_cpu, budget=budget) == [
-        ("live_peak_bytes", Outcome.PASS, "900 MiB against 900 MiB")
+    assert verdicts(predicted, budget=budget) == [
+        ("predicted_peak_allocated_bytes", Outcome.PASS, "500 MiB against 900 MiB")
     ]
 
 
 def test_what_the_device_cannot_measure_is_not_judged_with_its_reason() -> None:
     run = measured(
-        exact={"live_peak_bytes": MIB // 2},
+        exact={"graph_breaks": 0},
         unmeasured={
-            "peak_allocated_bytes": "there is no CUDA allocator",
-            "alloc_retries": "there is no CUDA allocator",
+            "peak_allocated_bytes": "it is a clock",
+            "alloc_retries": "it is a clock",
             "gpu_span_ms": "there are no CUDA events",
         },
         on=DeviceKind.CPU,
@@ -199,7 +201,7 @@ def test_what_the_device_cannot_measure_is_not_judged_with_its_reason() -> None:
     budget = ResolvedBudget(limits={"reserved_mb": 900, "mem_mb": 1})
 
     assert verdicts(run, budget=budget) == [
-        ("live_peak_bytes", Outcome.PASS, "0.5 MiB against 1 MiB"),
+        ("peak_allocated_bytes", Outcome.NOT_JUDGED, "it is a clock"),
         (
             "peak_reserved_bytes",
             Outcome.NOT_JUDGED,
@@ -212,18 +214,23 @@ def test_one_quantity_is_missed_once_with_the_reason_of_the_stored_metric() -> N
     run = measured(
         unmeasured={
             "peak_allocated_bytes": "there is no CUDA allocator",
-            "live_peak_bytes": "the dispatch mode was taken",
+            "predicted_peak_allocated_bytes": "the dispatch mode was taken",
         },
-        on=DeviceKind.CPU,
+        on=DeviceKind.PRETEND,
     )
-    entry = stored(measured(exact={"live_peak_bytes": 5}, on=DeviceKind.CPU))
+    predicted = {"predicted_peak_allocated_bytes": 5}
+    entry = stored(measured(exact=predicted, on=DeviceKind.PRETEND))
 
     assert verdicts(run, entry=entry) == [
-        ("live_peak_bytes", Outcome.NOT_JUDGED, "the dispatch mode was taken")
+        (
+            "predicted_peak_allocated_bytes",
+            Outcome.NOT_JUDGED,
+            "the dispatch mode was taken",
+        )
     ]
-    run = replace(run, exact={"live_peak_bytes": 5})
+    run = replace(run, exact=predicted)
 
-    assert [metric for metric, _, _ in verdicts(run)] == ["live_peak_bytes"]
+    assert [metric for metric, _, _ in verdicts(run)] == [*predicted]
 
 
 def test_a_run_that_measured_nothing_says_why_of_each_gated_metric() -> None:

@@ -32,7 +32,6 @@ class Ledger(Clockwork):
         self,
         step: Step,
         arguments: Sequence[object],
-        last: MemoryReading | None = None,
     ) -> MemoryReading:
         at = self.steps
         step(*arguments)
@@ -118,7 +117,6 @@ class Replaying(Clockwork):
         self,
         step: Step,
         arguments: Sequence[object],
-        last: MemoryReading | None = None,
     ) -> MemoryReading:
         step(*arguments)
         return MemoryReading(

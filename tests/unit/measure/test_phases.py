@@ -353,9 +353,8 @@ class Replaying(Launching):
         self,
         step: Step,
         arguments: Sequence[object],
-        last: MemoryReading | None = None,
     ) -> MemoryReading:
-        reading = super().measure_memory(step, arguments, last)
+        reading = super().measure_memory(step, arguments)
         return replace(reading, graph_bytes=self._seen_bytes)
 
     def profile(

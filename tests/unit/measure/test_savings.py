@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,7 +13,9 @@ from pytest_gpuperf.model.forecast import Saving
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.cpu.live_memory import read_live_bytes  # noqa: E402, after the skip
+from pytest_gpuperf.devices.live_memory import LiveBytes  # noqa: E402, after the skip
+from pytest_gpuperf.devices.live_memory import watched_step  # noqa: E402
+from pytest_gpuperf.devices.memory_owners import HOST_DEVICE  # noqa: E402
 from pytest_gpuperf.measure.forecast import RepeatedBlocks  # noqa: E402
 from pytest_gpuperf.measure.forecast import applied  # noqa: E402
 
@@ -48,7 +51,7 @@ def training(
 
 def peak_bytes(step: Callable[[], object]) -> int:
     step()
-    return read_live_bytes(step, ()).exact["live_peak_bytes"]
+    return watched_step(partial(LiveBytes, HOST_DEVICE), step, ()).peak_bytes
 
 
 @pytest.mark.parametrize("saving", Saving)

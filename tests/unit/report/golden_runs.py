@@ -141,11 +141,11 @@ def explained() -> str:
 def refreshed() -> str:
     stored = {
         ("t.py::a", "step_ms"): (10.0, 10.2, 9.9),
-        ("t.py::a", "live_peak_bytes"): (MIB, MIB + 1, None),
+        ("t.py::a", "peak_allocated_bytes"): (MIB, MIB + 1, None),
         ("t.py::b", "syncs"): (None, 1, None),
         ("t.py::c", "syncs"): (1, None, 1),
         ("t.py::new", "step_ms"): (None, 1.893, None),
-        ("t.py::new", "live_peak_bytes"): (None, 3_719_168, None),
+        ("t.py::new", "peak_allocated_bytes"): (None, 3_719_168, None),
         ("t.py::new", "syncs"): (None, 0, None),
     }
     changes = tuple(

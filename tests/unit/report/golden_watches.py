@@ -119,7 +119,7 @@ def watch_gates() -> str:
 def doctor() -> str:
     found = Examination(
         environment=an_environment(H200, {"max SM clock": "1980 MHz"}),
-        unmeasured={"live_peak_bytes": "measured on the cpu device only"},
+        unmeasured={"ops": "counted on the simulated GPU only"},
         disturbance="the GPU was throttled by power brake",
     )
     stored = StoredSuite(

@@ -39,7 +39,7 @@ SYNCS_OVER = a_verdict(
     limit=0,
 )
 MEMORY_KEPT = a_verdict(
-    "live_peak_bytes",
+    "peak_allocated_bytes",
     Outcome.PASS,
     38_063_309,
     38_063_309,
@@ -55,7 +55,7 @@ UNDECIDED = a_verdict(
     limit=10.4,
 )
 UNKNOWN = a_verdict(
-    "live_peak_bytes",
+    "peak_allocated_bytes",
     Outcome.NO_BASELINE,
     38_063_309,
     None,
@@ -202,7 +202,11 @@ def test_counts_regress_by_a_count() -> None:
 
 def test_one_byte_more_is_seen() -> None:
     more = a_verdict(
-        "live_peak_bytes", Outcome.REGRESSED, 38_063_310, 38_063_309, because="exact"
+        "peak_allocated_bytes",
+        Outcome.REGRESSED,
+        38_063_310,
+        38_063_309,
+        because="exact",
     )
 
     assert text_of(more).splitlines()[0] == (

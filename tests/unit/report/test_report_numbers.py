@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metrics import LIVE_PEAK
+from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.metrics import SYNCS
 from pytest_gpuperf.report.numbers import format_apart
@@ -30,13 +30,13 @@ from pytest_gpuperf.report.numbers import rounded
         (STEP_MS, 0.0, "0 ms"),
         (STEP_MS, float("nan"), "nan ms"),
         (STEP_MS, float("inf"), "inf s"),
-        (LIVE_PEAK, 38_063_309, "36.30 MiB"),
-        (LIVE_PEAK, 2**20 - 1, "1.000 MiB"),
-        (LIVE_PEAK, 1000 * 2**20, "1000 MiB"),
-        (LIVE_PEAK, 3 * 2**29, "1.500 GiB"),
-        (LIVE_PEAK, 2048, "2.000 KiB"),
-        (LIVE_PEAK, 1023, "1023 B"),
-        (LIVE_PEAK, 0, "0 B"),
+        (PEAK_ALLOCATED, 38_063_309, "36.30 MiB"),
+        (PEAK_ALLOCATED, 2**20 - 1, "1.000 MiB"),
+        (PEAK_ALLOCATED, 1000 * 2**20, "1000 MiB"),
+        (PEAK_ALLOCATED, 3 * 2**29, "1.500 GiB"),
+        (PEAK_ALLOCATED, 2048, "2.000 KiB"),
+        (PEAK_ALLOCATED, 1023, "1023 B"),
+        (PEAK_ALLOCATED, 0, "0 B"),
         (SYNCS, 30, "30"),
         (SYNCS, 1_234_567.0, "1234567"),
         (SYNCS, 0.5, "0.5"),
@@ -56,10 +56,10 @@ def test_a_value_has_four_digits_and_the_unit_that_fits(
         (STEP_MS, 10.0, 10.001, "0.0 %"),
         (STEP_MS, 10.0, 9.999, "0.0 %"),
         (STEP_MS, 0.0, 12.03, "+12.03 ms"),
-        (LIVE_PEAK, 2**20, 2**21, "+100.0 %"),
-        (LIVE_PEAK, 2**25, 2**25 + 512, "+512 B"),
-        (LIVE_PEAK, 2**25, 2**25, "0 B"),
-        (LIVE_PEAK, 0, 2**20, "+1.000 MiB"),
+        (PEAK_ALLOCATED, 2**20, 2**21, "+100.0 %"),
+        (PEAK_ALLOCATED, 2**25, 2**25 + 512, "+512 B"),
+        (PEAK_ALLOCATED, 2**25, 2**25, "0 B"),
+        (PEAK_ALLOCATED, 0, 2**20, "+1.000 MiB"),
         (SYNCS, 0, 1, "+1"),
         (SYNCS, 3, 1, "-2"),
         (SYNCS, 2, 2, "0"),
@@ -73,7 +73,7 @@ def test_a_change_is_a_ratio_where_a_ratio_says_something(
 
 def test_different_values_have_the_digits_that_an_eye_can_compare() -> None:
     assert format_apart(STEP_MS, 12.0, 12.001) == ("12.000 ms", "12.001 ms")
-    assert format_apart(LIVE_PEAK, 38_063_309, 38_063_310) == (
+    assert format_apart(PEAK_ALLOCATED, 38_063_309, 38_063_310) == (
         "36.300 MiB",
         "36.300 MiB",
     )  # whose change is written beside them, in bytes
@@ -96,7 +96,7 @@ def test_different_values_have_the_digits_that_an_eye_can_compare() -> None:
 def test_values_beside_each_other_are_in_one_unit_and_five_digits(
     values: tuple[float, float], texts: tuple[str, str]
 ) -> None:
-    metric = STEP_MS if texts[0].endswith("ms") else LIVE_PEAK
+    metric = STEP_MS if texts[0].endswith("ms") else PEAK_ALLOCATED
 
     assert format_apart(metric, *values) == texts
 

@@ -53,7 +53,7 @@ PASS = a_test(
     verdict("step_ms", Outcome.PASS, 10.0, None, "within its budget"),
     verdict("step_ms", Outcome.PASS, 10.0, 10.02),
     verdict("syncs", Outcome.PASS, 0, 0),
-    verdict("live_peak_bytes", Outcome.PASS, 38_063_309, 38_063_309),
+    verdict("peak_allocated_bytes", Outcome.PASS, 38_063_309, 38_063_309),
     verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
     test="tests/test_x.py::test_pass",
 )
@@ -132,7 +132,7 @@ def test_the_widest_numbers_leave_the_name_in_the_first_eighty_columns() -> None
     widest = a_test(
         verdict("step_ms", Outcome.INCONCLUSIVE, 1234.0, 0.0004321),
         verdict("syncs", Outcome.PASS, 9919),
-        verdict("live_peak_bytes", Outcome.PASS, 1023 * 2**20),
+        verdict("peak_allocated_bytes", Outcome.PASS, 1023 * 2**20),
         test="TEST",
     )
 
@@ -212,7 +212,7 @@ def test_a_refresh_shows_old_and_new() -> None:
         (
             BaselineChange(test="t.py::a", metric="step_ms", old=10.0, new=9.0),
             BaselineChange(
-                test="t.py::a", metric="live_peak_bytes", old=2**20, new=2**20 + 1
+                test="t.py::a", metric="peak_allocated_bytes", old=2**20, new=2**20 + 1
             ),
             BaselineChange(test="t.py::b", metric="syncs", old=None, new=1),
             BaselineChange(test="t.py::c", metric="syncs", old=1, new=None),
@@ -223,13 +223,13 @@ def test_a_refresh_shows_old_and_new() -> None:
 
     assert text_of(lines) == (
         """\
-       old         new   change  metric              test
-  10.00 ms    9.000 ms  -10.0 %  step_ms             t.py::a
-1.0000 MiB  1.0000 MiB     +1 B  live_peak_bytes     t.py::a
-         -           1      new  syncs               t.py::b
-         1           -     gone  syncs               t.py::c
-         1           1        0  syncs               t.py::d
-         1           1        0  of_another_version  t.py::d"""
+       old         new   change  metric                test
+  10.00 ms    9.000 ms  -10.0 %  step_ms               t.py::a
+1.0000 MiB  1.0000 MiB     +1 B  peak_allocated_bytes  t.py::a
+         -           1      new  syncs                 t.py::b
+         1           -     gone  syncs                 t.py::c
+         1           1        0  syncs                 t.py::d
+         1           1        0  of_another_version    t.py::d"""
     )
     assert [line.role for line in lines] == [
         LineRole.HEADER,
@@ -244,7 +244,7 @@ def test_a_refresh_shows_old_and_new() -> None:
 
 MEASURED = (
     ("step_ms", 1.893),
-    ("live_peak_bytes", 3_719_168),
+    ("peak_allocated_bytes", 3_719_168),
     ("syncs", 0),
     ("host_alloc_bytes", 512),
     ("pageable_copies", 2),

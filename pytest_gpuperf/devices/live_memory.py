@@ -1,9 +1,7 @@
-"""Peak of the bytes in live tensor storages, exact and the same in every process.
+"""Live tensor storages of a step: its peak by purpose and line, and what it leaves.
 
-Only what a step uses counts: storages it makes, storages it reads or writes, and those
-it frees (last step's gradients under ``zero_grad``). Each storage counts once, however
-many views it has. Memory that one operation takes and gives back inside its kernel is
-not seen, nor is what libraries allocate for themselves.
+Each storage counts once, however many views it has. Memory that one operation takes and
+gives back inside its kernel is not seen, nor is what libraries allocate for themselves.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from dataclasses import replace
 from functools import partial
@@ -26,42 +25,33 @@ from typing import TypeVar
 
 import torch
 
-from ...model.finding import Finding
-from ...model.finding import FindingKind
-from ...model.finding import MemoryCourse
-from ...model.finding import Phase
-from ...model.metrics import LIVE_PEAK
-from ..autograd import current_node
-from ..autograd import keeps_graph
-from ..base import MemoryReading
-from ..base import Step
-from ..dispatch import Watching
-from ..dispatch import eager
-from ..dispatch import redispatch
-from ..garbage import HeldCollector
-from ..garbage import described_cycle
-from ..garbage import held_collector
-from ..memory_owners import HOST_DEVICE
-from ..memory_owners import key_of
-from ..memory_owners import owned_tensors
-from ..memory_owners import roles_of
-from ..memory_owners import storages_of
-from ..memory_picture import Change
-from ..memory_picture import Collecting
-from ..memory_picture import Garbage
-from ..memory_picture import LiveBlock
-from ..memory_picture import Picture
-from ..memory_picture import StorageRole
-from ..memory_picture import course_of
-from ..memory_picture import held_by_place
-from ..memory_picture import picture_of
-from ..memory_picture import role_by_birth
-from ..source_lines import Site
-from ..source_lines import site_of_caller
-from ..step_thread import STEPS
-from .unseen_storages import loading_kinds
-from .unseen_storages import waiting_in
-from .unseen_storages import watching_resizes
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import MemoryCourse
+from ..model.finding import Phase
+from .autograd import current_node
+from .base import Step
+from .dispatch import Watching
+from .dispatch import eager
+from .dispatch import redispatch
+from .garbage import described_cycle
+from .garbage import held_collector
+from .memory_owners import key_of
+from .memory_owners import owned_tensors
+from .memory_owners import roles_of
+from .memory_owners import storages_of
+from .memory_picture import Change
+from .memory_picture import Garbage
+from .memory_picture import LiveBlock
+from .memory_picture import Picture
+from .memory_picture import StorageRole
+from .memory_picture import course_of
+from .memory_picture import held_by_place
+from .memory_picture import picture_of
+from .memory_picture import role_by_birth
+from .source_lines import Site
+from .source_lines import site_of_caller
+from .step_thread import STEPS
 
 
 UNPACKED: Final = (
@@ -71,11 +61,6 @@ UNPACKED: Final = (
 """How a tensor comes out of shared memory, maybe before its turn: no use of it yet."""
 
 L = TypeVar("L", bound="LiveBytes")
-
-
-def read_live_bytes(step: Step, arguments: Sequence[object]) -> MemoryReading:
-    """Run *step* once, watched; a compiled step is counted as an eager one."""
-    return watched_step(LiveBytes, step, arguments).reading()
 
 
 def watched_step(make: Callable[[], L], step: Step, arguments: Sequence[object]) -> L:
@@ -89,8 +74,33 @@ def watched_step(make: Callable[[], L], step: Step, arguments: Sequence[object])
         collector.begin_step()
         with STEPS.inside(live), watching_resizes(live.resized):
             step(*arguments)
-        live.end_step(collector)
+        live.forget()
     return live
+
+
+@contextmanager
+def watching_resizes(notify: Callable[[Any], None]) -> Iterator[None]:
+    """Call *notify* with each storage that ``UntypedStorage.resize_`` has just resized.
+
+    FSDP allocates and frees gathered parameters that way. No dispatch mode sees it.
+    """
+    kind: Any = torch.UntypedStorage
+    resize = kind.resize_
+
+    def resize_(storage: Any, nbytes: int) -> Any:
+        result = resize(storage, nbytes)
+        notify(storage)
+        return result
+
+    kind.resize_ = resize_
+    try:
+        yield
+    finally:
+        # The method is inherited from the base class, so deleting ours uncovers it. It
+        # is set again only if somebody else had patched the class before us.
+        del kind.resize_
+        if kind.resize_ is not resize:
+            kind.resize_ = resize
 
 
 class LiveBytes(Watching):
@@ -102,7 +112,7 @@ class LiveBytes(Watching):
     numbers the looks at an operation's tensors: that of the peak; 0 is the start.
     """
 
-    def __init__(self, device: Any = HOST_DEVICE) -> None:
+    def __init__(self, device: Any) -> None:
         super().__init__()
         self.peak_bytes = 0
         self.peak_moment = 0
@@ -112,38 +122,8 @@ class LiveBytes(Watching):
         self._used: dict[int, int] = {}
         self._unused: dict[int, int] = {}
         self._watched: dict[int, weakref.ref[Any]] = {}
-        self._loading: list[weakref.ref[Any]] = []
-        self.graphs = 0
-        self._end_bytes = 0
-        self._garbage_bytes: int | None = None
-        self._collecting: Collecting | None = None
         with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
             self._find_all()
-
-    def _alive_bytes(self) -> int:
-        """Bytes of all live storages, used or not; batches that wait do not count."""
-        sizes = self._used | self._unused
-        for key in self._waiting():
-            sizes.pop(key, None)
-        return sum(sizes.values())
-
-    def _waiting(self) -> Iterator[int]:
-        """Keys of storages that loaders keep for later batches."""
-        for loading in self._loading:
-            for value in waiting_in(loading()):
-                if isinstance(value, torch.Tensor):
-                    yield from map(key_of, storages_of(value, self._device))
-
-    def reading(self) -> MemoryReading:
-        """Sum up, after the step."""
-        return MemoryReading(
-            exact={LIVE_PEAK.name: self.peak_bytes},
-            end_bytes=self._end_bytes,
-            graphs=self.graphs,
-            garbage_bytes=self._garbage_bytes,
-            collecting=self._collecting,
-            peak_moment=self.peak_moment,
-        )
 
     def resized(self, storage: Any) -> None:
         """Count *storage* by the size that it has now."""
@@ -151,20 +131,8 @@ class LiveBytes(Watching):
             self._count_storage(storage)
             self._see(())
 
-    def end_step(self, collector: HeldCollector) -> None:
-        """Count what is alive, then what of it the *collector* frees."""
-        self._end_bytes, self._collecting = self._alive_bytes(), collector.collecting
-        sizes = self._used | self._unused
-        alive = [(weakref.ref(r()), sizes.get(k, 0)) for k, r in self._watched.items()]
-        # Dropping the weak references ends their callbacks: what dies after the step
-        # must not change its numbers.
-        self.forget()
-        self._garbage_bytes = collector.free(
-            lambda: sum(size for storage, size in alive if storage() is not None)
-        )
-
     def forget(self) -> None:
-        """Stop following storages."""
+        """Stop following storages: what dies after the step must not change its numbers."""
         self._watched.clear()
 
     def __torch_dispatch__(
@@ -232,18 +200,12 @@ class LiveBytes(Watching):
         self._used[key] = size
 
     def _find_all(self) -> None:
-        loading = loading_kinds()
         for candidate in gc.get_objects():
             # Not isinstance: it would run ``__class__`` of proxies that are not ours.
             if issubclass(type(candidate), torch.Tensor):
                 self._find(candidate)
-            elif issubclass(type(candidate), loading):
-                self._loading.append(weakref.ref(candidate))
-        for key in self._waiting():
-            self._unused.pop(key, None)
 
     def _find(self, tensor: Any) -> None:
-        self.graphs += keeps_graph(tensor)
         for found in (tensor, tensor.grad if tensor.is_leaf else None):
             if found is not None:
                 for storage in storages_of(found, self._device):
@@ -284,31 +246,10 @@ NEVER: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which memory is looked at: what the step uses of the host's, all on a GPU.
-
-    Lines below the directory ``root`` are the project's.
-    """
+    """Which memory is looked at. Lines below the directory ``root`` are the project's."""
 
     root: str
-    device: Any = HOST_DEVICE
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether unused tensors count as well, as in a GPU's allocator."""
-        return bool(self.device != HOST_DEVICE)
-
-
-def read_looking_around(
-    step: Step, arguments: Sequence[object], expected: int, root: str
-) -> MemoryReading:
-    """Count live bytes, and take a picture at the moment *expected* to be the peak.
-
-    There is no picture if the peak comes at another moment: what is alive at the
-    expected one would explain nothing. Raises whatever the step raises.
-    """
-    look = partial(PeakLookout, Scope(root=root), expected)
-    lookout = watched_step(look, step, arguments)
-    return replace(lookout.reading(), picture=lookout.picture())
+    device: Any
 
 
 def picture_of_steps(
@@ -436,12 +377,12 @@ class PeakLookout(LiveBytes):
 
     def picture(self) -> Picture | None:
         """Return what was alive at the peak, if it came when it was expected."""
-        alive = [*self._alive, *(self._idle.values() if self._scope.is_whole else ())]
+        # Unused tensors as well, as in a GPU's allocator.
+        alive = [*self._alive, *self._idle.values()]
         if self.peak_moment != self._expected or not alive:
             return None
         op, site = self._peak or ("", None)
-        idle = self._unused if self._scope.is_whole else {}
-        for key, size in idle.items():
+        for key, size in self._unused.items():
             self._course.was_there(key, size, self._claimed_before.get(key))
         return replace(picture_of(alive, op, site), course=self._course.course())
 
@@ -554,11 +495,6 @@ class _Births(PeakLookout):
             if event[0] and key in self._watched
         ]
         super().forget()
-
-    def end_step(self, collector: HeldCollector) -> None:
-        """Leave what is alive as it is."""
-        del collector
-        self.forget()
 
     def freed_by(self, collect: Callable[[], object]) -> tuple[Finding, ...]:
         """Return what of it that frees, the youngest first."""
