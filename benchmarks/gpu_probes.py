@@ -61,8 +61,6 @@ def told_by(device: CudaDevice) -> dict[str, object]:
         "environment": encode(environment),
         "unmeasurable": dict(device.unmeasurable),
         "disturbance": device.disturbance(),
-        "sees_its_own_process": "driver_bytes"
-        in device.measure_memory(lambda: None, ()).exact,
         "disturbance_reading_ms": round(reading_ms(device), 4),
         "cpu_count": os.cpu_count(),
         "python": platform.python_version(),

@@ -76,7 +76,6 @@ class Gate(Enum):
     PLUGIN = "plugin rule"
     RESERVED = "reserved memory"
     SKIP = "skip rule"
-    SLOPE = "time over steps"
     STEPS = "steps"
     SYNCS = "syncs"
     THREADS = "threads"

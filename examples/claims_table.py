@@ -46,7 +46,6 @@ METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
     Gate.LOADER_WAIT: ("loader_wait_pct",),
     Gate.BREAKS: ("graph_breaks",),
     Gate.BUSY: ("busy_pct",),
-    Gate.SLOPE: ("slope_pct",),
 }
 """By what an example is judged, where the plugin measures that."""
 
@@ -58,7 +57,6 @@ WORDS: Final = {
     "collectives": "collectives",
     "loader_wait_pct": "%",
     "busy_pct": "%",
-    "slope_pct": "%",
     "graph_breaks": "breaks",
 }
 MIB: Final = 2**20

@@ -43,7 +43,7 @@ def budget(
     """Limit what a step may cost: ``@gpuperf.budget(ms=12, mem_mb=900, syncs=0)``.
 
     ``ms`` and ``latency_ms`` are milliseconds per step, judged on CUDA only; ``mem_mb``
-    and ``reserved_mb`` are MiB (2**20 bytes); ``syncs`` and ``alloc_retries`` are
+    and ``reserved_mb`` are MiB (2**20 bytes); ``syncs`` and ``launches`` are
     counts a step; ``speedup`` is the least that ``gpuperf.compare`` must find; the
     reference has the others. ``None`` lifts a ceiling inherited from a class or module. ``on``
     (shell patterns against the device kind or the hardware's name) binds the whole

@@ -115,7 +115,6 @@ class Settings:
     lock_seconds: float = 3600.0
     shared_use: SharedUse = SharedUse.TIMED
     pretend_gib: float = PRETEND_GIB
-    peak_tflops: Mapping[str, float] = field(default_factory=dict)
     unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN
     launch: Launch | None = None
     repeated: tuple[str, ...] = ()

@@ -17,7 +17,6 @@ from gpu_on_paper import SimulatedGpu
 
 from pytest_gpuperf.devices.base import STEP_RANGE
 from pytest_gpuperf.devices.base import SYNC_MARKER
-from pytest_gpuperf.devices.base import AtPeak
 from pytest_gpuperf.devices.base import Fetch
 from pytest_gpuperf.devices.base import Kernel
 from pytest_gpuperf.devices.base import MeasuringDevice
@@ -104,9 +103,6 @@ class ScriptedDevice(MeasuringDevice):
     torch_device = "cpu"
     unmeasurable: Mapping[str, str] = {
         "peak_reserved_bytes": "the scripted device reserves nothing",
-        **dict.fromkeys(
-            ("alloc_retries", "device_allocs"), "the scripted device has no allocator"
-        ),
         **dict.fromkeys(
             (m.name for m in (*AUDITED, OCCASIONAL_COPIES, PERIOD_COPIES)),
             "the scripted device copies nothing",
@@ -219,17 +215,6 @@ class ScriptedDevice(MeasuringDevice):
     def clock_mhz(self) -> int | None:
         mhz: int | None = self._value("clock_mhz", None)
         return mhz
-
-    def counters(self) -> Mapping[str, float]:
-        per_step: Mapping[str, float] = self._value("counters", {})
-        return {name: value * self._steps for name, value in per_step.items()}
-
-    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
-        """Run a step; the script has ``at_peak_ms``, or knows no peak."""
-        step(*arguments)
-        ms: float | None = self._value("at_peak_ms", None)
-        why = "the script has no peak" if ms is None else "of the script"
-        return ms, why
 
     def fingerprint(self) -> str | None:
         gpu: str | None = self._value("gpu", None)

@@ -39,7 +39,6 @@ from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.metrics import OF_A_PERIOD
 from pytest_gpuperf.model.metrics import RANK_SKEW
 from pytest_gpuperf.model.metrics import RECOMPILES
-from pytest_gpuperf.model.metrics import SLOPE
 from pytest_gpuperf.model.metrics import limited_by
 from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
@@ -58,7 +57,6 @@ REFERENCE = "docs/reference"
 ERRORS = "docs/errors.md"
 OWN_UNITS = {
     RANK_SKEW: "percent that the slowest rank may take longer than the fastest",
-    SLOPE: "percent that a step may take longer than one 100 steps earlier",
     **dict.fromkeys(OF_A_PERIOD.values(), "count per period of steps"),
     GRAPH_BREAKS: "lines of the code",
     RECOMPILES: "compilations until the step is warm",
@@ -161,7 +159,6 @@ def test_the_end_of_a_metric_is_its_unit() -> None:
         Unit.BYTES: "_bytes",
         Unit.PERCENT: "_pct",
         Unit.PER_SECOND: "_per_s",
-        Unit.MILLIJOULE: "_mj",
     }
 
     assert [end for end in ends.values() if f"`{end}`" not in text] == []
@@ -268,8 +265,6 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
     assert unmeasurable == [
         "mem_mb",
         "reserved_mb",
-        "alloc_retries",
-        "device_allocs",
         "growth_mb",
         "garbage_mb",
         "syncs",
@@ -301,12 +296,6 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
     assert row("`garbage_mb` (reference cycles)", "yes", "predicted", "no") in text_of(
         "docs/reference/devices.md"
     )
-    assert row("`alloc_retries`", "yes", "predicted", "no") in text_of(
-        "docs/reference/devices.md"
-    )
-    assert row("`device_allocs`", "yes", "no", "no") in text_of(
-        "docs/reference/devices.md"
-    )
     assert row("`pageable_copies`, `h2d_mb`, `d2h_mb`", "yes", "yes", "no") in text_of(
         "docs/reference/devices.md"
     )
@@ -322,7 +311,6 @@ def test_the_readme_says_what_the_pretend_device_judges() -> None:
     assert measurable == [
         "mem_mb",
         "reserved_mb",
-        "alloc_retries",
         "growth_mb",
         "garbage_mb",
         "syncs",

@@ -94,9 +94,8 @@ def test_a_streaming_metric_does_in_step_100_what_it_did_in_step_1(shown):
 
 
 @pytest.mark.claim("D18")
-@gpuperf.budget(syncs=0)
-@gpuperf.budget(slope_pct=20, on=["cuda", "cpu"])
-def test_a_streaming_metric_does_not_slow_training_down(gpuperf):
+@gpuperf.budget(syncs=0, growth_mb=0)
+def test_a_streaming_metric_keeps_nothing_of_a_step(gpuperf):
     metric, batches = Streaming(gpuperf.device), batch(gpuperf.device)
 
     gpuperf(lambda: metric.add(*batches))

@@ -11,7 +11,6 @@ Begin with:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,20 +25,19 @@ from .own_code import checkout_of
 from .pretend import PretendDevice
 
 
-def open_device(  # noqa: PLR0913  what the kinds take
+def open_device(
     kind: DeviceKind,
     script: str | None = None,
     run: int = 0,
     root: str = "",
     *,
     pretend_gib: float = PRETEND_GIB,
-    peak_tflops: Mapping[str, float] | None = None,
 ) -> Device:
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
     plays. Findings name lines of the checkout around *root*. The pretend GPU has
-    *pretend_gib* of memory, and a GPU the *peak_tflops* by precision. Raises ``UsageError`` if the machine has no such device.
+    *pretend_gib* of memory. Raises ``UsageError`` if the machine has no such device.
     """
     root = str(checkout_of(Path(root))) if root else root
     if kind is DeviceKind.CUDA:
@@ -47,7 +45,7 @@ def open_device(  # noqa: PLR0913  what the kinds take
         # imports torch in its turn.
         from .cuda.device import CudaDevice
 
-        return CudaDevice.open(root=root, peak_tflops=peak_tflops)
+        return CudaDevice.open(root=root)
     if kind is DeviceKind.PRETEND:
         return PretendDevice(root, pretend_gib)
     if kind is DeviceKind.CPU:

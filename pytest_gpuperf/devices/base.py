@@ -135,13 +135,6 @@ class AllocatedBlock:
     allocated_bytes: int
 
 
-AtPeak = tuple[float | None, str]
-"""Milliseconds of a step's operations at the peak of the GPU, and why that is so.
-
-``None`` if they are not known, with the reason.
-"""
-
-
 class Device(Protocol):
     """Where the steps of a test run.
 
@@ -276,17 +269,6 @@ class MeasuringDevice(Device, Protocol):
     def clock_mhz(self) -> int | None:
         """Read the processor's clock right now; ``None`` if it cannot be seen."""
         return None
-
-    def counters(self) -> Mapping[str, float]:
-        """Read what the machine adds up as it works, by the metric it is per step.
-
-        Empty if it counts nothing.
-        """
-        return {}
-
-    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
-        """Run one step, and say how long it would take at this processor's peak."""
-        return None, "only GPUs have a peak that is known"
 
     def fingerprint(self) -> str | None:
         """Tell this processor from others of its model; ``None`` if nothing does."""

@@ -22,7 +22,6 @@ from typing import Protocol
 from typing import TypeVar
 
 from ..devices.base import AllocatedBlock
-from ..devices.base import AtPeak
 from ..devices.base import Fetch
 from ..devices.base import Kernel
 from ..devices.base import MeasuringDevice
@@ -217,12 +216,6 @@ class AgreedDevice(MeasuringDevice):
 
     def clock_mhz(self) -> int | None:
         return self._device.clock_mhz()
-
-    def counters(self) -> Mapping[str, float]:
-        return self._device.counters()
-
-    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
-        return self._device.at_peak(step, arguments)
 
     def fingerprint(self) -> str | None:
         return self._device.fingerprint()

@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
-from dataclasses import replace
 from fnmatch import fnmatchcase
-from math import log
 from typing import Final
 
 from ..model.budget import Budget
@@ -22,7 +20,6 @@ from ..model.metric import Metric
 from ..model.metric import MetricKind
 from ..model.metrics import BUSY
 from ..model.metrics import RANK_SKEW
-from ..model.metrics import SLOPE
 from ..model.metrics import SPEEDUP
 from ..model.metrics import limited_by
 from ..model.units import Unit
@@ -31,55 +28,14 @@ from ..model.verdict import Verdict
 from .exact import PROVING_RUNS
 from .exact import in_runs
 from .exact import is_random
-from .readings import Reading
-from .readings import impossible
 from .readings import readings
-from .statistics import Spread
-from .time_budget import judge_excess
 from .wording import against
 from .wording import figure
 from .wording import percent
 from .wording import plain
 
 
-# A step that becomes slower with every step, against a ceiling for that.
-#
-# The spread of a slope cannot be taken from another test: it depends on how many steps
-# a run has, and how long they are. So at least two runs are needed, and their own
-# scatter says what is proven. Disturbed runs have no slope. A drifting step is no
-# disturbance here, but what the budget asks about.
-
-
-def judge_slope_budget(
-    metric: Metric, runs: Sequence[Measurement], limit: float, *, alpha: float = 0.01
-) -> Verdict:
-    """Judge by fresh *runs*, oldest first, whether the slope is above *limit* > 0.
-
-    At least one of *runs* has measured it.
-    """
-    nonsense = impossible(metric, runs)
-    # A drifting step marks its run as disturbed, and that drift is what is judged.
-    seen = tuple(replace(reading, dirty=()) for reading in readings(metric, runs))
-    if nonsense is None and len(seen) > 1:
-        spread = Spread.of([log(reading.value) for reading in seen], None)
-        assert spread is not None  # noqa: S101 - two runs have a spread
-        return judge_excess(metric, seen, limit, spread, alpha=alpha)
-    return Verdict(
-        metric=metric.name,
-        outcome=Outcome.INCONCLUSIVE,
-        because=nonsense or _lonely(metric, seen[0], limit),
-        now=None if nonsense else seen[0].value,
-        limit=limit,
-        settled=nonsense is not None,
-    )
-
-
-def _lonely(metric: Metric, reading: Reading, limit: float) -> str:
-    compared = against(metric, reading.value, limit)
-    return f"{compared} in one run, and only others can tell how far that is by chance"
-
-
-PERCENTAGES: Final = frozenset({RANK_SKEW.name, SLOPE.name})
+PERCENTAGES: Final = frozenset({RANK_SKEW.name})
 """Ratios that are limited by how many percent they may be above 1."""
 
 
@@ -171,7 +127,7 @@ def _why_unbound(keyword: str, layer: Budget, hardware: Hardware) -> str:
 def ceiling(metric: Metric, limit: float) -> float:
     """Convert *limit* from its budget keyword's unit to the metric's.
 
-    MiB become bytes; a skew of 10 percent is a ratio of 1.1, and so is a slope.
+    MiB become bytes; a skew of 10 percent is a ratio of 1.1.
     """
     if metric.name in PERCENTAGES:
         return 1 + limit / 100

@@ -38,7 +38,7 @@ from ..model.metric import MetricKind
 from ..model.metrics import AUDITED
 from ..model.metrics import COMPILED
 from ..model.metrics import GRAPH_BREAKS
-from ..model.metrics import LAUNCHED
+from ..model.metrics import LAUNCHES
 from ..model.metrics import METRICS
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import SPEEDUP
@@ -178,7 +178,7 @@ MOST_PAIRS: Final = PAIR_LOOKS[-1]
 CONFIRMED: Final = 2
 """Pairs that must agree on an exact change."""
 
-REPORTED_IF_CHANGED: Final = (*AUDITED, *LAUNCHED, *COMPILED)
+REPORTED_IF_CHANGED: Final = (*AUDITED, LAUNCHES, *COMPILED)
 """What is reported if it changed, whether or not a baseline gates it."""
 
 COMPARED: Final = tuple(

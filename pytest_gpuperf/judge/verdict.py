@@ -26,7 +26,6 @@ from ..model.metrics import METRICS
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import RANKED
 from ..model.metrics import SAMPLES_PER_S
-from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
 from ..model.metrics import TOKENS_PER_S
 from ..model.metrics import WAITS_AND_COPIES
@@ -36,7 +35,6 @@ from ..model.verdict import Verdict
 from .budget import ResolvedBudget
 from .budget import ceiling
 from .budget import judge_exact_budget
-from .budget import judge_slope_budget
 from .context import FAR_SLOWER
 from .context import Sentinels
 from .context import SuiteContext
@@ -268,10 +266,10 @@ def _telling_first(case: _TestCase, verdicts: Sequence[Verdict]) -> tuple[Verdic
 
 
 def _rates(case: _TestCase) -> Iterator[tuple[str, float]]:
-    """Yield the median over the runs of each rate that no budget limits."""
+    """Yield the median over the runs of each rate."""
     for metric in (SAMPLES_PER_S, TOKENS_PER_S):
         found = [reading.value for reading in readings(metric, case.runs)]
-        if found and case.limit(metric) is None:
+        if found:
             yield metric.name, median(found)
 
 
@@ -473,10 +471,6 @@ def _with_number_of(
 def _judge_budget(case: _TestCase, metric: Metric, limit: float) -> Verdict:
     if metric.kind is MetricKind.EXACT:
         return judge_exact_budget(metric, case.runs, limit)
-    if metric == SLOPE:
-        return judge_slope_budget(
-            metric, case.runs, limit, alpha=case.suite_context.alpha
-        )
     return judge_time_budget(
         metric,
         case.runs,

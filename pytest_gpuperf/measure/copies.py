@@ -20,7 +20,6 @@ from ..devices.base import TraceEvent
 from ..model.finding import Finding
 from ..model.metrics import BLOCKING_COPIES
 from ..model.metrics import D2H_BYTES
-from ..model.metrics import DEVICE_SYNCS
 from ..model.metrics import PAGEABLE_COPIES
 from .plan import Found
 from .trace import TO_PAGEABLE
@@ -43,8 +42,6 @@ DIRECTIONS: Final = {"HtoD": CopyDirection.H2D, "DtoH": CopyDirection.D2H}
 
 IS_PINNED: Final = {"Pageable": False, "Pinned": True, "Managed": True}
 """Whether the host's side is page-locked; what is not here is not known."""
-
-ASKED: Final = re.compile(r"(?:cuda|hip|cu)\w+Synchronize\w*")
 
 COPY: Final = "aten::copy_"
 """The innermost operation of every copy of a tensor."""
@@ -95,7 +92,6 @@ def find_traffic(events: Sequence[TraceEvent]) -> Found:
             )
             for metric in (PAGEABLE_COPIES, BLOCKING_COPIES)
         },
-        DEVICE_SYNCS.name: _most(_asked_waits(trace)),
     }
     unmeasured = {**dict(_unreported(transfers)), **dict(_misnamed(trace))}
     return Found(
@@ -171,14 +167,6 @@ def _is_waited_for(copy: Copy, transaction: Transaction | None) -> bool:
 def _is_a_tensor_s(op: Span | None) -> bool:
     """Whether *op* copies a tensor, and not a result that it reads for itself."""
     return op is None or op.name == COPY or not op.name.startswith("aten::")
-
-
-def _asked_waits(trace: Trace) -> Iterator[int]:
-    """The step of each wait that no operation makes."""
-    for transaction in transactions(trace):
-        wait = transaction.wait
-        if wait and wait.op is None and ASKED.fullmatch(wait.span.name):
-            yield wait.step
 
 
 def _most(steps: Iterable[int]) -> int:

@@ -25,7 +25,6 @@ from ..model.measurement import Measurement
 from ..model.metrics import BLOCKING_COPIES
 from ..model.metrics import COMPILED
 from ..model.metrics import D2H_BYTES
-from ..model.metrics import DEVICE_SYNCS
 from ..model.metrics import FLOPS
 from ..model.metrics import H2D_BYTES
 from ..model.metrics import METRICS
@@ -344,7 +343,6 @@ def _counts(step: StepAudit) -> Mapping[str, int]:
         BLOCKING_COPIES.name: totals.blocking_copies,
         H2D_BYTES.name: totals.h2d_bytes,
         D2H_BYTES.name: totals.d2h_bytes,
-        DEVICE_SYNCS.name: totals.device_syncs,
         OPS.name: totals.ops,
         FLOPS.name: totals.flops,
     }

@@ -33,11 +33,7 @@ from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.measurement import Measurement
 from ..model.metrics import LATENCY_MS
-from ..model.metrics import MFU
-from ..model.metrics import PROCESS_MS
-from ..model.metrics import SAMPLES_PER_S
 from ..model.metrics import STEP_MS
-from ..model.metrics import TOKENS_PER_S
 from .plan import Deadline
 from .plan import MeasuredStep
 from .plan import MeasurePlan
@@ -109,10 +105,6 @@ MOST_TIMED_LINES: Final = 8
 TIMES: Final = (
     STEP_MS.name,
     LATENCY_MS.name,
-    PROCESS_MS.name,
-    SAMPLES_PER_S.name,
-    TOKENS_PER_S.name,
-    MFU.name,
 )
 """Metrics that a slow line makes worse."""
 

@@ -25,7 +25,6 @@ from ..model.finding import Location
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.metrics import BUSY
-from ..model.metrics import KERNELS
 from ..model.metrics import LAUNCHES
 from ..model.metrics import STEP_MS
 from .dataloader import loader_spans
@@ -153,20 +152,9 @@ LAUNCH: Final = re.compile(r"(?:cuda|cu|hip)(?!\w*HostFunc)\w*Launch\w*")
 
 
 def count_launches(events: Sequence[TraceEvent]) -> Mapping[str, int]:
-    """Count, of the step with most of each, by metric name.
-
-    The launch of a whole CUDA graph is one. A kernel belongs to the step that launched
-    it, even if the GPU runs it later.
-    """
+    """Count those of the step with most; the launch of a whole CUDA graph is one."""
     trace = parse(events)
-    launches = [(call, trace.step_at(call.start_us)) for call in _launches(trace)]
-    step_of: dict[int | None, int | None] = {
-        call.correlation: step for call, step in launches if call.correlation
-    }
-    return {
-        LAUNCHES.name: _most(step for _, step in launches),
-        KERNELS.name: _most(step_of.get(number) for number in _launched_by(events)),
-    }
+    return {LAUNCHES.name: _most(trace.step_at(c.start_us) for c in _launches(trace))}
 
 
 GRAPH_LAUNCH: Final = re.compile(r"(?:cuda|cu|hip)GraphLaunch\w*")
@@ -199,13 +187,6 @@ def _encloses(outer: Span, inner: Span) -> bool:
     """Whether *outer*, which is around the middle of *inner*, is the longer one."""
     # ``enclosing`` also returns the call itself, which is not longer than itself.
     return outer.end_us - outer.start_us > inner.end_us - inner.start_us
-
-
-def _launched_by(events: Sequence[TraceEvent]) -> Iterator[int | None]:
-    """Yield the correlation of the call that launched each kernel."""
-    for event in events:
-        if event.get("ph") == "X" and str(event.get("cat")).lower() == KERNEL:
-            yield correlation_of(event)
 
 
 def _most(steps: Iterable[int | None]) -> int:

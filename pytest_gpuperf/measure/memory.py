@@ -35,8 +35,6 @@ from ..model.finding import Phase
 from ..model.measurement import Measurement
 from ..model.metric import MIB
 from ..model.metric import MeasuringPhase
-from ..model.metrics import ALLOC_RETRIES
-from ..model.metrics import DEVICE_ALLOCS
 from ..model.metrics import GARBAGE
 from ..model.metrics import GROWTH
 from ..model.metrics import KEPT_GRAPHS
@@ -354,10 +352,6 @@ grow in size is true for one of 40,320 orders."""
 
 LEFT_BEHIND: Final = (GROWTH.name, KEPT_GRAPHS.name)
 
-BY_EVERY_STEP: Final = frozenset({DEVICE_ALLOCS.name})
-"""Metrics with the smallest reading as their number: what one batch of a new size costs
-once is not what every step costs."""
-
 
 def memory_of_steps(at: PhaseContext) -> Measurement:
     """Add the memory of a few steps, and what is alive at the peak, if that is known."""
@@ -396,7 +390,7 @@ def measure_memory(
         # A watched step of small operations takes many times as long, so the last one
         # is the estimate for the next.
         step_ms = (device.own_now_ns() - start_ns) / 1e6
-    exact = {name: _over(name, readings) for name in readings[0].exact}
+    exact = {name: max(r.exact[name] for r in readings) for name in readings[0].exact}
     if len(readings) >= MEMORY_STEPS:
         exact |= _left_behind(readings)
     found: list[Finding] = []
@@ -433,11 +427,6 @@ def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:
         KEPT_GRAPHS.name: any(reading.graphs is not None for reading in readings),
     }
     return frozenset(name for name, is_seen in seen.items() if is_seen)
-
-
-def _over(name: str, readings: Sequence[MemoryReading]) -> int:
-    values = [reading.exact[name] for reading in readings if name in reading.exact]
-    return min(values) if name in BY_EVERY_STEP else max(values)
 
 
 def _left_behind(readings: Sequence[MemoryReading]) -> dict[str, int]:
@@ -509,8 +498,6 @@ def remarks_on(memory: Mapping[str, int]) -> Iterator[str]:
     if kept:
         graphs = "a graph" if kept == 1 else f"{kept} graphs"
         yield f"every step keeps {graphs} of autograd alive: detach() what is kept"
-    if memory.get(ALLOC_RETRIES.name, 0):
-        yield "the allocator ran out of memory in a step and had to flush its cache"
 
 
 def _size(nbytes: int) -> str:

@@ -24,10 +24,6 @@ from ..model.measurement import location
 from ..model.measurement import thinned
 from ..model.metric import MeasuringPhase
 from ..model.metrics import LOADER_WAIT
-from ..model.metrics import MFU
-from ..model.metrics import PROCESS_MS
-from ..model.metrics import SLOPE
-from ..model.metrics import SPAN_MS
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
 from ..model.metrics import read_in
@@ -53,18 +49,14 @@ from .profile import TRACE_NAMES
 from .profile import traced_period
 from .profile import traced_steps
 from .step import Subject
-from .timing import COUNTED_NAMES
 from .timing import LATENCY_NAMES
 from .timing import Round
 from .timing import Timing
-from .timing import count_per_step
 from .timing import isolated_steps
-from .timing import slope_of
 from .timing import time_round
 from .timing import time_rounds
 from .timing import time_sentinels
 from .timing import unwaited_ns_of
-from .warmup import Warmth
 from .warmup import clock_under_load
 from .warmup import warm_up
 
@@ -123,9 +115,8 @@ def _rounds(at: PhaseContext, plan: MeasurePlan) -> Measurement:
     at.measurement = with_loader_wait(
         replace(
             at.measurement,
-            times=_times(timing) | _slope(warmth, timing),
+            times={STEP_MS.name: Distribution.of([r.step_ms for r in timing.rounds])},
             samples={STEP_MS.name: thinned([r.step_ms for r in timing.rounds])},
-            missed={SLOPE.name: timing.disturbed} if timing.disturbed else {},
             dirty=tuple(_dirt(timing, warmth.unsteady, others, core)),
             # The median: a round may be disturbed between two looks at a clock.
             unwaited={STEP_MS.name: median(r.unwaited_ms for r in timing.rounds)},
@@ -137,8 +128,6 @@ def _rounds(at: PhaseContext, plan: MeasurePlan) -> Measurement:
         [r.loader_wait for r in timing.rounds],
     )
     at.step_ms = share.own_ms(at.step_ms)
-    if share.asks_for(COUNTED_NAMES) and not plan.only_times:
-        at.measurement = count_per_step(at, share.own_ms(warmth.step_ms))
     return at.measurement
 
 
@@ -146,20 +135,6 @@ def _rounds(at: PhaseContext, plan: MeasurePlan) -> Measurement:
 
 LEAST_COMPILED_STEPS: Final = 2
 """Steps that counts and sizes need at least: one for memory, one for the trace."""
-
-PEAK_NAMES: Final = read_in(MeasuringPhase.PEAK)
-
-
-def _share_of_peak(at: PhaseContext) -> Measurement:
-    """Add the share of the GPU's peak that the step reaches."""
-    ms, why = at.device.at_peak(at.subject.step, at.subject.arguments())
-    at.device.synchronize()
-    if ms is None:
-        return at.measurement.lacking({MFU.name: why})
-    reached = Distribution.of([100 * ms / _judged_ms(at.measurement)])
-    found = Found(times={MFU.name: reached}, remarks=(f"{MFU.name}: {why}",))
-    return found.added_to(at.measurement)
-
 
 OPERATIONS_SLOWED: Final = 10
 """Factor by which counting operations may slow a step down."""
@@ -171,9 +146,8 @@ def _operations(at: PhaseContext) -> Measurement:
     return replace(at.measurement, operations=operations)
 
 
-# The order is that of disturbance: isolated steps are timed before anything watches, the
-# compiler is asked late, as its question may compile again, and what a step reaches of the
-# peak last of all, as a dispatch mode runs it as eager code.
+# The order is that of disturbance: isolated steps are timed before anything watches, and the
+# compiler is asked last, as its question may compile again.
 PHASES: Final = (
     LaterPhase(
         reads=LATENCY_NAMES,
@@ -205,14 +179,6 @@ PHASES: Final = (
         has_time=lambda *_: True,
     ),
     LaterPhase(reads=COMPILED_NAMES, run=asked_compiler),
-    LaterPhase(
-        reads=PEAK_NAMES,
-        run=_share_of_peak,
-        is_wanted=lambda at: (
-            at.share.asks_for(PEAK_NAMES) and STEP_MS.name in at.measurement.times
-        ),
-        has_time=lambda at, names: at.share.may_overrun(names, at.step_ms),
-    ),
 )
 
 
@@ -231,8 +197,7 @@ def later_phases(at: PhaseContext) -> Measurement:
                 )
     except UntouchedError:
         return untouched(timed)
-    has_slope = SLOPE.name in timed.times or STEP_MS.name not in timed.times
-    return at.measurement if has_slope else cut_short(at.measurement, {SLOPE.name})
+    return at.measurement
 
 
 def _judged_ms(measurement: Measurement) -> float:
@@ -264,18 +229,6 @@ def _witnessed(
     return replace(measurement, times={**measurement.times, **sentinels})
 
 
-def _times(timing: Timing) -> dict[str, Distribution]:
-    rounds = timing.rounds
-    times = {
-        STEP_MS.name: Distribution.of([r.step_ms for r in rounds]),
-        PROCESS_MS.name: Distribution.of([r.process_ms for r in rounds]),
-    }
-    spans = [r.span_ms for r in rounds if r.span_ms is not None]
-    if spans:
-        times[SPAN_MS.name] = Distribution.of(spans)
-    return times
-
-
 def waits_for_itself(subject: Subject) -> bool:
     """Whether a wait for a core that no other program has is the step's own fault.
 
@@ -305,23 +258,11 @@ def _remarks(device: MeasuringDevice, timing: Timing) -> Iterator[str]:
     wall_ms, span_ms = median(r.step_ms for r in timing.rounds), median(spans)
     if abs(wall_ms - span_ms) > MISMATCH * wall_ms:
         yield (
-            f"{SPAN_MS.name} is {span_ms:.4g} ms and {STEP_MS.name} {wall_ms:.4g} ms: "
+            f"between CUDA events a step takes {span_ms:.4g} ms and {STEP_MS.name} is "
+            f"{wall_ms:.4g} ms: "
             "other streams or devices work longer than the current stream, or one of "
             "the clocks is wrong"
         )
-
-
-def _slope(warmth: Warmth, timing: Timing) -> dict[str, Distribution]:
-    """Return how the time of a step changes, from the series with more steps."""
-    # A warm-up that never became steady is far longer than the timed rounds.
-    if timing.disturbed:
-        return {}
-    if warmth.unsteady is None:
-        slope = timing.slope()
-    else:
-        late = warmth.samples[len(warmth.samples) // 2 :]
-        slope = slope_of(late, warmth.group)
-    return {} if slope is None else {SLOPE.name: Distribution.of([slope])}
 
 
 def _dirt(

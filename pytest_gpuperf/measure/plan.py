@@ -34,7 +34,6 @@ from ..model.metrics import RANKED
 from ..model.metrics import SYNCS
 from ..model.metrics import read_in
 from ..model.run import RunMode
-from .step import WORK
 from .step import Subject
 
 
@@ -104,9 +103,6 @@ class MeasurePlan:
 
 def _left_out(device: Device, subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield what *subject* cannot have, by metric, and how its author could ask for it."""
-    for name, keyword in WORK.items():
-        if name not in subject.work:
-            yield name, f"gpuperf(step, {keyword}=...) says how many a step trains on"
     if subject.period is None:
         why = (
             "gpuperf(step, period=...) says after how many steps it does the same again"

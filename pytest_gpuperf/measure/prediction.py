@@ -17,9 +17,7 @@ from ..model.metrics import PREDICTED
 from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import PREDICTED_GARBAGE
 from ..model.metrics import PREDICTED_GROWTH
-from ..model.metrics import PREDICTED_REQUESTED
 from ..model.metrics import PREDICTED_RESERVED
-from ..model.metrics import PREDICTED_RETRIES
 from ..model.metrics import PREDICTED_WORKSPACES
 from .memory import COLLECTOR_OFF
 from .memory import counting
@@ -61,7 +59,7 @@ RETRIED: Final = (
 
 PREDICTED_BYTES: Final = tuple(metric.name for metric in PREDICTED)
 
-RESERVED: Final = (PREDICTED_RESERVED.name, PREDICTED_RETRIES.name)
+RESERVED: Final = (PREDICTED_RESERVED.name,)
 """What depends on the blocks that the allocator keeps."""
 
 PREDICTED_LEFT_BEHIND: Final = (PREDICTED_GROWTH.name, KEPT_GRAPHS.name)
@@ -123,7 +121,7 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
 
 
 def _remarks(memory: MemoryAudit, exact: Mapping[str, int]) -> Iterator[str]:
-    if exact.get(PREDICTED_RETRIES.name):
+    if any(step.retries for step in memory.memories()[1:]):
         yield RETRIED
     garbage, peak = (
         exact.get(m.name, 0) for m in (PREDICTED_GARBAGE, PREDICTED_ALLOCATED)
@@ -141,11 +139,9 @@ def _numbers(memory: MemoryAudit) -> Mapping[str, int]:
         KEPT_GRAPHS.name: max(0, graphs[-1] - graphs[0]),
         PREDICTED_ALLOCATED.name: max(step.allocated_bytes for step in steps),
         PREDICTED_WORKSPACES.name: memory.live.workspace_bytes,
-        PREDICTED_REQUESTED.name: max(step.requested_bytes for step in steps),
         PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),
         PREDICTED_GROWTH.name: max(0, steps[-1].end_bytes - steps[0].end_bytes),
         PREDICTED_GARBAGE.name: 0,
-        PREDICTED_RETRIES.name: max(step.retries for step in steps),
     }
 
 

@@ -11,10 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
-from itertools import combinations
 from math import ceil
-from math import exp
-from math import log
 from math import log10
 from math import sqrt
 from operator import attrgetter
@@ -33,9 +30,7 @@ from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.measurement import thinned
 from ..model.metric import MeasuringPhase
-from ..model.metrics import ENQUEUE_MS
 from ..model.metrics import LATENCY_MS
-from ..model.metrics import SPAN_MS
 from ..model.metrics import read_in
 from .dataloader import LoaderWait
 from .dataloader import loader_wait
@@ -45,7 +40,6 @@ from .plan import Deadline
 from .plan import Follow
 from .plan import Found
 from .plan import PhaseContext
-from .plan import cut_short
 from .plan import nobody
 from .step import Subject
 from .warmup import QUIET_RATIO
@@ -80,38 +74,6 @@ def _time(device: MeasuringDevice, kernel: Kernel) -> float:
     kernel()
     device.synchronize()
     return (device.now_ns() - start_ns) / 1e6
-
-
-# The slope of a step's time over the rounds: does it grow with the number of steps?
-
-SLOPE_STEPS: Final = 100
-"""Steps over which the change of a step's time is reported."""
-
-LEAST_SLOPE_ROUNDS: Final = 5
-
-MOST_LOG: Final = 10.0
-"""Limit of a change over ``SLOPE_STEPS`` steps, a factor of e**10.
-
-A larger one would be no better known, and its exponential could overflow.
-"""
-
-
-def slope_of(rounds_ms: Sequence[float], steps: int) -> float | None:
-    """Return a step's time, divided by that of a step ``SLOPE_STEPS`` steps earlier.
-
-    *rounds_ms* are the times of a step in rounds of *steps* steps that followed each
-    other. The line through their logarithms is that of Theil and Sen: its slope is the
-    median of those of all pairs, which a quarter of disturbed rounds does not move
-    (Sen, 1968). ``None`` for fewer than ``LEAST_SLOPE_ROUNDS`` rounds, and if a step
-    takes no time at all.
-    """
-    if len(rounds_ms) < LEAST_SLOPE_ROUNDS or min(rounds_ms) <= 0:
-        return None
-    logs = [log(ms) for ms in rounds_ms]
-    pairs = combinations(range(len(logs)), 2)
-    a_round = median((logs[j] - logs[i]) / (j - i) for i, j in pairs)
-    change = a_round * SLOPE_STEPS / steps
-    return exp(max(-MOST_LOG, min(MOST_LOG, change)))
 
 
 ROUNDS: Final = 20
@@ -186,12 +148,10 @@ class Round:
 class IsolatedStep:
     """Milliseconds of one step between two synchronisations.
 
-    ``enqueue_ms`` is what the host alone needed, ``span_ms`` what lay between two
-    events around it.
+    ``span_ms`` is what lay between two events around it.
     """
 
     latency_ms: float
-    enqueue_ms: float
     unwaited_ms: float
     span_ms: float | None = None
 
@@ -222,26 +182,13 @@ def without_fill(mean_ms: float, alone_ms: float, steps: int) -> float:
 class Timing:
     """The clean rounds of a run and why its times may be blamed on the machine.
 
-    Each has ``steps`` steps, if ``queued`` after a step alone. ``disturbed`` says what
-    was wrong with the machine.
+    Each has ``steps`` steps. ``disturbed`` says what was wrong with the machine.
     """
 
     rounds: tuple[Round, ...]
     dirty: tuple[str, ...] = field(default=())
     steps: int = 1
     disturbed: str | None = None
-    queued: bool = False
-
-    def slope(self) -> float | None:
-        """Return by which factor a step's time changes over ``SLOPE_STEPS`` steps."""
-        times_ms = [r.step_ms for r in self.rounds]
-        if not self.queued:
-            return slope_of(times_ms, self.steps)
-        # One and the same step alone was subtracted from all rounds, early and late. A
-        # step of the middle is put back, so that only what fills the queue is left out.
-        rest, step_ms = self.steps - 1, median(times_ms)
-        whole_ms = [(ms * rest + step_ms) / self.steps for ms in times_ms]
-        return slope_of(whole_ms, self.steps + 1)
 
 
 def time_rounds(
@@ -398,7 +345,6 @@ def _time_phase(
         dirty=dirty,
         steps=plan.steps,
         disturbed=dirty[0] if len(disturbed) > MOST_REPEATS else None,
-        queued=plan.queues,
     )
 
 
@@ -411,31 +357,6 @@ def _filled(
     # The median of all: one disturbed step alone must not make a round look fast.
     middle = sorted(alone, key=attrgetter("latency_ms"))[len(alone) // 2]
     return tuple(r.without_fill(middle, steps) for r in rounds)
-
-
-COUNTED_NAMES: Final = read_in(MeasuringPhase.COUNTERS)
-
-COUNTED_MS: Final = 1000.0
-"""Time of the steps between two readings of a counter, which moves in leaps: NVML's of
-energy every 20 to 100 ms."""
-
-
-def count_per_step(at: PhaseContext, step_ms: float) -> Measurement:
-    """Add what each counter of the device adds per step of *step_ms*, by the metric's name."""
-    device = at.device
-    if not device.counters():
-        return at.measurement
-    steps = max(1, ceil(COUNTED_MS / step_ms)) if step_ms > 0 else 1
-    if not at.share.until(COUNTED_NAMES).leaves(steps * step_ms):
-        return cut_short(at.measurement, COUNTED_NAMES)
-    device.synchronize()
-    before = device.counters()
-    for _ in range(steps):
-        at.subject.run_once()
-    device.synchronize()
-    after = device.counters()
-    found = {n: Distribution.of([(after[n] - before[n]) / steps]) for n in before}
-    return Found(times=found).added_to(at.measurement)
 
 
 def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[str]:
@@ -541,16 +462,12 @@ EXACT_STEPS: Final = MEMORY_STEPS + 1
 
 
 def isolated_steps(at: PhaseContext) -> Measurement:
-    """Add how long single steps take, and the host alone to enqueue them."""
+    """Add how long single steps take."""
     until = at.share.cap.reserving(EXACT_STEPS * at.step_ms)
     alone = time_isolated_steps(at.device, at.subject, at.step_ms, until)
     latency_ms = [one.latency_ms for one in alone]
-    times = {LATENCY_MS.name: Distribution.of(latency_ms)}
-    # Without streams nothing is enqueued: the step just runs, so the two times are one.
-    if SPAN_MS.name in at.measurement.times:
-        times[ENQUEUE_MS.name] = Distribution.of([one.enqueue_ms for one in alone])
     found = Found(
-        times=times,
+        times={LATENCY_MS.name: Distribution.of(latency_ms)},
         samples={LATENCY_MS.name: thinned(latency_ms)},
         unwaited={LATENCY_MS.name: median(one.unwaited_ms for one in alone)},
     )
@@ -574,14 +491,12 @@ def time_alone(device: MeasuringDevice, subject: Subject) -> IsolatedStep:
     start_event = device.record_event()
     start_ns = device.now_ns()
     subject.step(*arguments)
-    enqueued_ns = device.now_ns()
     end_event = device.record_event()
     device.synchronize()
     wall_ns = device.now_ns() - start_ns
     process_ns, waited_ns = device.process_ns() - process_ns, device.all_waiting_ns()
     return IsolatedStep(
         latency_ms=wall_ns / 1e6,
-        enqueue_ms=(enqueued_ns - start_ns) / 1e6,
         unwaited_ms=unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns) / 1e6,
         # Ranks have no events, and count the rounds by this question.
         span_ms=None if end_event is None else device.span_ms(start_event, end_event),

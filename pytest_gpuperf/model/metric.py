@@ -26,11 +26,9 @@ class MeasuringPhase(Enum):
     ISOLATED = "isolated steps"
     MEMORY = "memory"
     TRACE = "trace"
-    COUNTERS = "counters"
     COMPILER = "compiler"
     FURTHER = "further steps"
     RANKS = "ranks"
-    PEAK = "operations"
 
 
 class OfRanks(Enum):

@@ -70,44 +70,6 @@ PEAK_RESERVED: Final = Metric(
     budget="reserved_mb",
     phase=MeasuringPhase.MEMORY,
 )
-DRIVER_BYTES: Final = Metric(
-    name="driver_bytes",
-    unit=Unit.BYTES,
-    summary="memory of this process as the driver sees it (NVML)",
-    phase=MeasuringPhase.MEMORY,
-)
-NON_TORCH: Final = Metric(
-    name="non_torch_bytes",
-    unit=Unit.BYTES,
-    summary="memory of this process beyond the allocator's: context, libraries (NVML)",
-    can_be_zero=True,
-    phase=MeasuringPhase.MEMORY,
-)
-FRAGMENTED: Final = Metric(
-    name="fragmented_bytes",
-    unit=Unit.BYTES,
-    summary="reserved bytes that are unused between blocks in use, at a step's end",
-    can_be_zero=True,
-    phase=MeasuringPhase.MEMORY,
-)
-ALLOC_RETRIES: Final = Metric(
-    name="alloc_retries",
-    unit=Unit.COUNT,
-    summary="allocator flushes per step, each a cudaFree and a synchronisation",
-    budget="alloc_retries",
-    gated=True,
-    can_be_zero=True,
-    phase=MeasuringPhase.MEMORY,
-)
-DEVICE_ALLOCS: Final = Metric(
-    name="device_allocs",
-    unit=Unit.COUNT,
-    summary="segments that each step asks of the driver once it is warm (cudaMalloc)",
-    budget="device_allocs",
-    gated=True,
-    can_be_zero=True,
-    phase=MeasuringPhase.MEMORY,
-)
 GROWTH: Final = Metric(
     name="growth_bytes",
     unit=Unit.BYTES,
@@ -153,12 +115,6 @@ PREDICTED_WORKSPACES: Final = Metric(
     summary="what cuBLAS keeps of that for itself, whatever the step (simulated GPU)",
     can_be_zero=True,
 )
-PREDICTED_REQUESTED: Final = Metric(
-    name="predicted_peak_requested_bytes",
-    unit=Unit.BYTES,
-    summary="the same before the allocator rounds (simulated GPU)",
-    error=0.05,
-)
 PREDICTED_RESERVED: Final = Metric(
     name="predicted_peak_reserved_bytes",
     unit=Unit.BYTES,
@@ -178,22 +134,13 @@ PREDICTED_GARBAGE: Final = replace(
     summary="the same of the simulated GPU's memory",
     phase=MeasuringPhase.TRACE,
 )
-PREDICTED_RETRIES: Final = Metric(
-    name="predicted_alloc_retries",
-    unit=Unit.COUNT,
-    summary="allocator flushes per step for lack of memory (simulated GPU)",
-    budget="alloc_retries",
-    can_be_zero=True,
-)
 
 PREDICTED: Final[tuple[Metric, ...]] = (
     PREDICTED_ALLOCATED,
     PREDICTED_WORKSPACES,
-    PREDICTED_REQUESTED,
     PREDICTED_RESERVED,
     PREDICTED_GROWTH,
     PREDICTED_GARBAGE,
-    PREDICTED_RETRIES,
 )
 """What the pretend device predicts.
 
@@ -247,8 +194,7 @@ RANKED: Final[tuple[Metric, ...]] = (
 """What a step on one rank has none of."""
 
 
-# The quantities of a step's code: how it is compiled, launched, and whether it slows
-# down.
+# The quantities of a step's code: how it is compiled and launched.
 
 GRAPH_BREAKS: Final = Metric(
     name="graph_breaks",
@@ -274,11 +220,6 @@ LAUNCHES: Final = Metric(
     gated=True,
     tolerance=0.01,
 )
-KERNELS: Final = Metric(
-    name="kernels",
-    unit=Unit.COUNT,
-    summary="kernels that these launches run on the GPU",
-)
 OPS: Final = Metric(
     name="ops",
     unit=Unit.COUNT,
@@ -293,15 +234,6 @@ FLOPS: Final = Metric(
     budget="flops",
     gated=True,
 )
-SLOPE: Final = Metric(
-    name="slope",
-    unit=Unit.RATIO,
-    kind=MetricKind.NOISY,
-    summary="time of a step, divided by that of a step 100 steps earlier",
-    budget="slope_pct",
-    phase=MeasuringPhase.ROUNDS,
-    of_ranks=OfRanks.FIRST,
-)
 
 COMPILED: Final[tuple[Metric, ...]] = (GRAPH_BREAKS, RECOMPILES)
 """What is read off the compiler."""
@@ -309,10 +241,6 @@ COMPILED: Final[tuple[Metric, ...]] = (GRAPH_BREAKS, RECOMPILES)
 STEPWISE: Final = frozenset({OPS.name, FLOPS.name, LAUNCHES.name})
 """Counts that a step's own chance may move, as layers dropped at random do: a baseline
 blames them only if the step with the least of each run has too many."""
-
-LAUNCHED: Final[tuple[Metric, ...]] = (LAUNCHES, KERNELS)
-"""What a trace of a GPU shows."""
-
 
 STEP_MS: Final = Metric(
     name="step_ms",
@@ -325,25 +253,6 @@ STEP_MS: Final = Metric(
     phase=MeasuringPhase.ROUNDS,
     of_ranks=OfRanks.FIRST,
 )
-ENERGY: Final = Metric(
-    name="energy_mj",
-    unit=Unit.MILLIJOULE,
-    kind=MetricKind.NOISY,
-    summary="energy that the whole GPU takes per step, by NVML's counter, read where a budget asks for it",
-    budget="energy_mj",
-    phase=MeasuringPhase.COUNTERS,
-    of_ranks=OfRanks.FIRST,
-)
-MFU: Final = Metric(
-    name="mfu_pct",
-    unit=Unit.PERCENT,
-    kind=MetricKind.NOISY,
-    summary="time of a step's operations at the peak of the GPU, of step_ms, read where a budget asks for it",
-    budget="mfu_pct",
-    direction=Direction.HIGHER,
-    phase=MeasuringPhase.PEAK,
-    of_ranks=OfRanks.FIRST,
-)
 LATENCY_MS: Final = Metric(
     name="latency_ms",
     unit=Unit.MS,
@@ -353,20 +262,11 @@ LATENCY_MS: Final = Metric(
     phase=MeasuringPhase.ISOLATED,
     of_ranks=OfRanks.FIRST,
 )
-ENQUEUE_MS: Final = Metric(
-    name="enqueue_ms",
-    unit=Unit.MS,
-    kind=MetricKind.NOISY,
-    summary="CPU time to enqueue one isolated step",
-    phase=MeasuringPhase.ISOLATED,
-    of_ranks=OfRanks.FIRST,
-)
 SAMPLES_PER_S: Final = Metric(
     name="samples_per_s",
     unit=Unit.PER_SECOND,
     kind=MetricKind.NOISY,
     summary="samples trained on per second of step_ms, by gpuperf(step, samples=...)",
-    budget="samples_per_s",
     direction=Direction.HIGHER,
     phase=MeasuringPhase.ROUNDS,
     of_ranks=OfRanks.FIRST,
@@ -375,23 +275,6 @@ TOKENS_PER_S: Final = replace(
     SAMPLES_PER_S,
     name="tokens_per_s",
     summary="the same of tokens, by gpuperf(step, tokens=...)",
-    budget="tokens_per_s",
-)
-SPAN_MS: Final = Metric(
-    name="gpu_span_ms",
-    unit=Unit.MS,
-    kind=MetricKind.NOISY,
-    summary="time between two CUDA events around a round, per step",
-    phase=MeasuringPhase.ROUNDS,
-    of_ranks=OfRanks.FIRST,
-)
-PROCESS_MS: Final = Metric(
-    name="process_ms",
-    unit=Unit.MS,
-    kind=MetricKind.NOISY,
-    summary="CPU time of the process, per step",
-    phase=MeasuringPhase.ROUNDS,
-    of_ranks=OfRanks.FIRST,
 )
 SENTINEL_GEMM: Final = Metric(
     name="sentinel_gemm_ms",
@@ -401,21 +284,15 @@ SENTINEL_GEMM: Final = Metric(
     phase=MeasuringPhase.ROUNDS,
     of_ranks=OfRanks.FIRST,
 )
-SENTINEL_COPY: Final = Metric(
+SENTINEL_COPY: Final = replace(
+    SENTINEL_GEMM,
     name="sentinel_copy_ms",
-    unit=Unit.MS,
-    kind=MetricKind.NOISY,
     summary="fixed copies on the device, a witness of the machine",
-    phase=MeasuringPhase.ROUNDS,
-    of_ranks=OfRanks.FIRST,
 )
-SENTINEL_LAUNCH: Final = Metric(
+SENTINEL_LAUNCH: Final = replace(
+    SENTINEL_GEMM,
     name="sentinel_launch_ms",
-    unit=Unit.MS,
-    kind=MetricKind.NOISY,
     summary="a fixed number of tiny kernels, a witness of the machine",
-    phase=MeasuringPhase.ROUNDS,
-    of_ranks=OfRanks.FIRST,
 )
 SYNCS: Final = Metric(
     name="syncs",
@@ -481,11 +358,6 @@ D2H_BYTES: Final = replace(
     summary="bytes copied from the GPU to the CPU per step",
     budget="d2h_mb",
 )
-DEVICE_SYNCS: Final = Metric(
-    name="device_syncs",
-    unit=Unit.COUNT,
-    summary="waits per step that the code asks for, as by torch.cuda.synchronize",
-)
 SPEEDUP: Final = Metric(
     name="speedup",
     unit=Unit.RATIO,
@@ -517,7 +389,6 @@ AUDITED: Final[tuple[Metric, ...]] = (
     BLOCKING_COPIES,
     H2D_BYTES,
     D2H_BYTES,
-    DEVICE_SYNCS,
     OPS,
     FLOPS,
 )
@@ -533,42 +404,29 @@ METRICS: Final[dict[str, Metric]] = {
     for metric in (
         STEP_MS,
         LATENCY_MS,
-        ENQUEUE_MS,
-        SPAN_MS,
-        PROCESS_MS,
         *SENTINELS,
         PEAK_ALLOCATED,
         PEAK_REQUESTED,
         PEAK_RESERVED,
-        DRIVER_BYTES,
-        NON_TORCH,
-        FRAGMENTED,
-        ALLOC_RETRIES,
-        DEVICE_ALLOCS,
         GROWTH,
         GARBAGE,
         KEPT_GRAPHS,
         PREDICTED_ALLOCATED,
         PREDICTED_WORKSPACES,
-        PREDICTED_REQUESTED,
         PREDICTED_RESERVED,
         PREDICTED_GROWTH,
         PREDICTED_GARBAGE,
-        PREDICTED_RETRIES,
         SYNCS,
         *AUDITED,
         *FURTHER,
-        *LAUNCHED,
+        LAUNCHES,
         *COMPILED,
-        SLOPE,
         *RANKED,
         SPEEDUP,
         LOADER_WAIT,
         BUSY,
         SAMPLES_PER_S,
         TOKENS_PER_S,
-        ENERGY,
-        MFU,
     )
 }
 

@@ -13,8 +13,11 @@ from ..errors import UsageError
 
 RETIRED: Final = {
     "--gpuperf-inline": "plain `pytest` runs the step in the process that a debugger sees",
+    "alloc_retries=": "`gpuperf.budget(reserved_mb=)` limits what the allocator takes",
     "compile_s=": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "compile_warm_s=": "`TORCH_LOGS=dynamo` says in a second process what it took",
+    "device_allocs=": "`gpuperf.budget(reserved_mb=)` limits what the allocator takes",
+    "energy_mj=": "`gpuperf.budget(ms=)` limits the time of a step",
     "gpuperf.Prospect": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
     "gpuperf.fits()": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
     "gpuperf_compile_times": "`TORCH_LOGS=dynamo` says at exit what compiling took",
@@ -43,6 +46,11 @@ RETIRED: Final = {
     "gpuperf doctor --json": "`gpuperf doctor` prints it, and exits with 1 where something is wrong",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
     "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",
+    "gpuperf_peak_tflops": "`gpuperf.budget(ms=)` limits the time of a step",
+    "mfu_pct=": "`gpuperf.budget(ms=)` limits the time of a step",
+    "samples_per_s=": "`samples=` shows the rate, `gpuperf.budget(ms=)` limits the time",
+    "slope_pct=": "`gpuperf.budget(growth_mb=)` limits what each step keeps",
+    "tokens_per_s=": "`tokens=` shows the rate, `gpuperf.budget(ms=)` limits the time",
 }
 """What to do instead, by the name as it is typed: ``gpuperf COMMAND``, ``gpuperf COMMAND
 --option``, ``--gpuperf-option``, ``gpuperf_key``, ``gpuperf.mark``, ``gpuperf.method()``,

@@ -24,7 +24,6 @@ class Unit(Enum):
     COUNT = "count"
     RATIO = "ratio"
     PERCENT = "percent"
-    MILLIJOULE = "millijoule"
     PER_SECOND = "per second"
 
     @property
@@ -84,21 +83,13 @@ _FORMS: Final = {
         ),
     ),
     Unit.COUNT: _Form(noun="count", in_words="count per step"),
-    Unit.MILLIJOULE: _Form(
-        noun="energy",
-        in_words="millijoules per step",
-        suffix=" mJ",
-        scales=(UnitScale("J", 1e3, 10.0), UnitScale("mJ", 1.0, 0.0)),
-        is_tolerable=False,
-    ),
     Unit.PER_SECOND: _Form(
         noun="rate",
-        in_words="per second, at least",
+        in_words="per second",
         suffix=" /s",
         is_tolerable=False,
     ),
-    # A speedup, a skew, a share and a slope are not compared with a baseline, nor is an
-    # energy or a rate.
+    # A speedup, a skew and a share are not compared with a baseline, nor is a rate.
     Unit.RATIO: _Form(
         noun="ratio", in_words="times as fast, at least", suffix="x", is_tolerable=False
     ),

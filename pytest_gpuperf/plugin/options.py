@@ -214,14 +214,6 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_peak_tflops",
-        help="dense peak of a GPU that gpuperf does not know, by precision: bf16=989, "
-        "tf32=494",
-        metavar="PEAKS",
-        kind="peaks",
-        on_command_line=False,
-    ),
-    Option(
         name="gpuperf_benchmark",
         help="pass what was measured to pytest-benchmark, which shows, saves and "
         "compares it, and name the GPU in its machine info",

@@ -140,16 +140,6 @@ def _is_day(text: str) -> bool:
         return False
 
 
-def _peaks(text: str) -> dict[str, float]:
-    """Read peaks by precision; raise ``ValueError`` that says what was expected."""
-    pairs = [item.partition("=") for item in text.split(",")]
-    try:
-        return {name.strip(): positive_seconds(peak.strip()) for name, _, peak in pairs}
-    except ValueError:
-        msg = "expected positive TFLOP/s by precision, such as bf16=989, tf32=494"
-        raise ValueError(msg) from None
-
-
 def _tolerance(text: str) -> Tolerance:
     try:
         return parse_project_tolerance(text)
@@ -188,7 +178,6 @@ VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "gib": positive_gib,
     "isolation": _one_of(Isolation),
     "missing baseline": _one_of(MissingBaseline),
-    "peaks": _peaks,
     "refresh": _one_of(Refresh),
     "seconds": positive_seconds,
     "seed": _seed,

@@ -170,7 +170,6 @@ def opened(request: RunRequest) -> Device:
         request.number,
         root=str(request.project.rootdir),
         pretend_gib=settings.pretend_gib,
-        peak_tflops=settings.peak_tflops,
     )
     device.enter()
     return device

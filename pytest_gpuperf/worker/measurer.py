@@ -40,7 +40,6 @@ from ..model.budget import Budget
 from ..model.budget import Tolerance
 from ..model.budget import parse_budget
 from ..model.measurement import Measurement
-from ..model.metrics import SLOPE
 from ..model.metrics import STEP_MS
 from ..model.metrics import limited_by
 from ..model.run import ComparedCall
@@ -230,13 +229,8 @@ class Measuring:
         """Add what is known of the stored runs of *test*, a call of *item*."""
         subject = replace(subject, round_steps=self._request.round_steps.get(test))
         stored = self._request.stored_steps.get(test)
-        # Ranks make the same number of rounds, bursts of batches take many to average,
-        # and so does the slope.
-        needs_all = (
-            self._device.is_ranked
-            or subject.batches is not None
-            or any(SLOPE.budget in budget.limits for budget in budgets)
-        )
+        # Ranks make the same number of rounds, and bursts of batches take many to average.
+        needs_all = self._device.is_ranked or subject.batches is not None
         if stored is None or needs_all:
             return subject
         tolerance = merged((*tolerances_of(item), self._settings.tolerance))

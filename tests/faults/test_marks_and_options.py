@@ -203,8 +203,6 @@ OPTIONS = [
     ("gpuperf_seconds", "1m", "expected a positive number of seconds"),
     ("gpuperf_lock_seconds", "-5", "expected a positive number of seconds"),
     ("gpuperf_pretend_gb", "inf", "expected a positive number of GiB"),
-    ("gpuperf_peak_tflops", "989", "expected positive TFLOP/s by precision"),
-    ("gpuperf_peak_tflops", "bf16=0", "expected positive TFLOP/s by precision"),
     ("gpuperf_device", "gpu", "expected one of cuda, pretend, cpu"),
     ("gpuperf_device", "CUDA", "expected one of cuda, pretend, cpu"),
     ("gpuperf_device", "", "expected one of cuda, pretend, cpu"),

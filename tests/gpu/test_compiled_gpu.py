@@ -127,7 +127,7 @@ def test_a_compiled_step_is_counted_and_timed_like_any_other(
     assert found.exact["launches"] == len(launched)
     assert found.exact["graph_breaks"] == 1, "torch's own, in Optimizer.step"
     assert found.exact["recompiles"] == 0
-    assert found.exact["syncs"] == found.exact["device_allocs"] == 0
+    assert found.exact["syncs"] == 0
     if os.environ.get("GPUPERF_STUB_CLOCK") == "virtual":
         busy_ms = sum(float(event["dur"]) for event in launched) / 1e3
         share = 100 * busy_ms / found.times["step_ms"].q50

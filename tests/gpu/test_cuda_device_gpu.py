@@ -286,7 +286,6 @@ def test_copies_of_known_sizes_are_counted(device: CudaDevice) -> None:
         "d2h_bytes": 1000,
         "pageable_copies": 2,
         "blocking_copies": 2,
-        "device_syncs": 0,
     }
 
 
@@ -338,7 +337,6 @@ def test_the_peak_of_a_known_allocation_is_read_within_rounding(
     assert reading.exact["peak_requested_bytes"] - base_requested == size
     assert 0 <= reading.exact["peak_allocated_bytes"] - base - size <= MIB
     assert reading.exact["peak_reserved_bytes"] >= reading.exact["peak_allocated_bytes"]
-    assert reading.exact["alloc_retries"] == 0
     assert reading.end_bytes == base
 
 
@@ -501,17 +499,6 @@ def test_nvml_found_by_uuid_is_the_gpu_that_torch_names(device: CudaDevice) -> N
     assert nvml is not None
     assert nvml.name() == torch.cuda.get_device_name()
     assert device.environment().hardware.name == torch.cuda.get_device_name()
-
-
-def test_the_driver_s_bytes_hold_the_context_beside_the_reserved_ones(
-    device: CudaDevice,
-) -> None:
-    reading = device.measure_memory(gemm(), ())
-    if "driver_bytes" not in reading.exact:
-        pytest.skip("the driver does not show this process (a container?)")
-
-    beyond_torch = reading.exact["driver_bytes"] - torch.cuda.memory_reserved()
-    assert reading.exact["non_torch_bytes"] == beyond_torch > 0
 
 
 def test_this_process_alone_is_no_disturbance_to_itself(device: CudaDevice) -> None:

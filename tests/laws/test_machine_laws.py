@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import count
-from math import log
 
 import pytest
 from virtual_gpu import LAUNCH_MS
@@ -65,7 +64,6 @@ def test_a_steady_machine_is_believed() -> None:
     found = measured(steady)
 
     assert dirt(found) == []
-    assert found.times["slope"].q50 == pytest.approx(1)
     assert found.board is not None
     assert found.board.sm_mhz == MHZ
     assert found.environment.software["power limit"] == "700 W"
@@ -76,13 +74,10 @@ def test_a_steady_machine_is_believed() -> None:
 @pytest.mark.parametrize(
     ("share", "host_ms"), [(0.001, 0), (0.001, 15), (0.003, 0)], ids=str
 )
-def test_a_clock_that_sinks_shows_in_the_slope_and_is_named(
-    share: float, host_ms: float
-) -> None:
+def test_a_clock_that_sinks_is_named(share: float, host_ms: float) -> None:
     """What the host takes before the first kernel of a round does not grow with it."""
     found = measured(slowing(share, host_ms))
 
-    assert log(found.times["slope"].q50) == pytest.approx(100 * log(1 + share), 0.01)
     assert any("drifted" in why or "steady" in why for why in found.dirty)
 
 

@@ -42,11 +42,6 @@ VALUES = {
     "gpuperf_lock": ("all", SharedUse.ALL, "shared_use"),
     "gpuperf_lock_seconds": ("7.5", 7.5, "lock_seconds"),
     "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
-    "gpuperf_peak_tflops": (
-        "bf16=989, tf32=494.5",
-        {"bf16": 989.0, "tf32": 494.5},
-        "peak_tflops",
-    ),
 }
 FLAGS = {
     "gpuperf_strict": "strict",
@@ -88,7 +83,6 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
         "gpuperf_lock",
         "gpuperf_lock_seconds",
         "gpuperf_pretend_gb",
-        "gpuperf_peak_tflops",
         "gpuperf_benchmark",
     ]
 

@@ -18,14 +18,12 @@ from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
 from ...model.finding import Finding
-from ...model.metrics import ALLOC_RETRIES
 from ...model.metrics import AUDITED
 from ...model.metrics import BUSY
-from ...model.metrics import DEVICE_ALLOCS
 from ...model.metrics import FURTHER
 from ...model.metrics import GARBAGE
 from ...model.metrics import GROWTH
-from ...model.metrics import LAUNCHED
+from ...model.metrics import LAUNCHES
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PEAK_RESERVED
 from ...model.metrics import PREDICTED
@@ -61,14 +59,13 @@ A_CLOCK: Final = (
 JUDGED_ON_A_GPU: Final = (
     PEAK_ALLOCATED,
     PEAK_RESERVED,
-    ALLOC_RETRIES,
     GROWTH,
     GARBAGE,
     *PREDICTED,
     SYNCS,
     *AUDITED,
     *FURTHER,
-    *LAUNCHED,
+    LAUNCHES,
 )
 """Bytes, waits, copies and launches: those of a step on a GPU, or of a simulated one."""
 
@@ -141,7 +138,6 @@ class CpuDevice(HostDevice):
     torch_device: Final = "cpu"
     unmeasurable: Final[Mapping[str, str]] = {
         **dict.fromkeys((metric.name for metric in JUDGED_ON_A_GPU), A_CLOCK),
-        DEVICE_ALLOCS.name: "the cpu device has no CUDA allocator",
         BUSY.name: "no kernel runs on a GPU here, measured on the cuda device only",
     }
 

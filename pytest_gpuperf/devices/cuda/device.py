@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from dataclasses import field
-from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -24,15 +23,11 @@ from ...model.environment import DeviceKind
 from ...model.environment import Environment
 from ...model.environment import Hardware
 from ...model.finding import Finding
-from ...model.metrics import DRIVER_BYTES
-from ...model.metrics import ENERGY
 from ...model.metrics import FLOPS
-from ...model.metrics import NON_TORCH
 from ...model.metrics import OCCASIONAL_COPIES
 from ...model.metrics import OPS
 from ...model.metrics import PERIOD_COPIES
 from ..base import AllocatedBlock
-from ..base import AtPeak
 from ..base import Kernel
 from ..base import MemoryReading
 from ..base import Step
@@ -119,20 +114,14 @@ class CudaDevice(HostDevice):
     torch: Any
     nvml_of: Callable[[str], Nvml | None] = open_nvml
     root: str = ""
-    peak_tflops: Mapping[str, float] = field(default_factory=dict)
     _watches: dict[str, Watch] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def open(
-        cls, *, root: str = "", peak_tflops: Mapping[str, float] | None = None
-    ) -> CudaDevice:
-        """Import torch; raise ``UsageError`` if it sees no CUDA device.
-
-        *peak_tflops* are peaks of the GPU that its author gives, by precision.
-        """
+    def open(cls, *, root: str = "") -> CudaDevice:
+        """Import torch; raise ``UsageError`` if it sees no CUDA device."""
         import torch
 
-        return replace(cls.of(torch, root=root), peak_tflops=peak_tflops or {})
+        return cls.of(torch, root=root)
 
     @classmethod
     def of(cls, torch: Any, *, root: str = "") -> CudaDevice:
@@ -160,18 +149,12 @@ class CudaDevice(HostDevice):
 
     @property
     def unmeasurable(self) -> Mapping[str, str]:
-        reasons = {
+        return {
             **dict.fromkeys(
                 (OPS.name, FLOPS.name, OCCASIONAL_COPIES.name, PERIOD_COPIES.name),
                 "counted on the simulated GPU only",
             ),
         }
-        if self._nvml() is None:
-            unknown = (
-                "NVML does not know this GPU (no driver library, or no nvidia-ml-py)"
-            )
-            reasons |= dict.fromkeys((DRIVER_BYTES.name, NON_TORCH.name), unknown)
-        return reasons
 
     def environment(self) -> Environment:
         nvml = self._nvml()
@@ -215,25 +198,6 @@ class CudaDevice(HostDevice):
         nvml = self._nvml()
         return None if nvml is None else nvml.sm_mhz()
 
-    def counters(self) -> Mapping[str, float]:
-        nvml = self._nvml()
-        energy_mj = None if nvml is None else nvml.energy_mj()
-        return {} if energy_mj is None else {ENERGY.name: energy_mj}
-
-    def at_peak(self, step: Step, arguments: Sequence[object]) -> AtPeak:
-        """Count the operations of one step, which runs as eager code for it."""
-        # Imported late, as it imports torch at its top.
-        from .flops import at_peak
-        from .flops import flops_of_step
-
-        cudnn, matmul = self.torch.backends.cudnn, self.torch.backends.cuda.matmul
-        tf32 = {
-            "matmul": _float32(matmul, matmul) == "tf32",
-            "convolution": _float32(getattr(cudnn, "conv", None), cudnn) == "tf32",
-        }
-        flops = flops_of_step(step, arguments, tf32=tf32)
-        return at_peak(flops, self._name(), self.peak_tflops)
-
     def fingerprint(self) -> str | None:
         return fingerprint_of(self._uuid())
 
@@ -242,7 +206,7 @@ class CudaDevice(HostDevice):
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step between two readings of the allocator."""
-        return read_memory(self.torch, self._driver_bytes, step, arguments)
+        return read_memory(self.torch, step, arguments)
 
     def left_behind(
         self, step: Step, batches: Iterator[Sequence[object]]
@@ -328,11 +292,6 @@ class CudaDevice(HostDevice):
         nvml = self._nvml()
         seen = None if nvml is None else nvml.name()
         return seen if seen is not None and seen.startswith(f"{name} MIG ") else name
-
-    def _driver_bytes(self) -> int | None:
-        """Memory of this process as the driver sees it; ``None`` if it does not say."""
-        nvml = self._nvml()
-        return None if nvml is None else nvml.processes().get(os.getpid())
 
 
 def _traced(

@@ -18,11 +18,6 @@ from typing import Final
 
 from ...errors import ErrorId
 from ...errors import PreflightError
-from ...model.metrics import ALLOC_RETRIES
-from ...model.metrics import DEVICE_ALLOCS
-from ...model.metrics import DRIVER_BYTES
-from ...model.metrics import FRAGMENTED
-from ...model.metrics import NON_TORCH
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PEAK_REQUESTED
 from ...model.metrics import PEAK_RESERVED
@@ -33,7 +28,6 @@ from ..torch_state import wait_for_gpus
 
 
 RESERVED_NOW: Final = "reserved_bytes.all.current"
-IDLE_NOW: Final = "inactive_split_bytes.all.current"
 
 ALLOCATOR_COUNTERS: Final = (
     "num_device_alloc",
@@ -49,12 +43,6 @@ PEAK_FIELDS: Final[Mapping[str, str]] = {
     PEAK_RESERVED.name: "reserved_bytes.all.peak",
 }
 """Keys of ``torch.cuda.memory_stats`` by metric."""
-
-COUNTS: Final[Mapping[str, str]] = {
-    ALLOC_RETRIES.name: "num_alloc_retries",
-    DEVICE_ALLOCS.name: "num_device_alloc",
-}
-"""Counters of ``torch.cuda.memory_stats`` by metric."""
 
 RESETS: Final = ("_cuda_resetPeakMemoryStats", "_accelerator_resetPeakStats")
 """Functions of ``torch._C`` behind every way to reset the peaks."""
@@ -95,7 +83,6 @@ def refuse_uncached_memory(cuda: Any) -> None:
 
 def read_memory(
     torch: Any,
-    driver_bytes: Callable[[], int | None],
     step: Step,
     arguments: Sequence[object],
 ) -> MemoryReading:
@@ -117,7 +104,6 @@ def read_memory(
         # After the synchronisation: a block that another stream still uses is given back
         # only when the work of that stream is done.
         cuda.reset_peak_memory_stats()
-        before = cuda.memory_stats()
         collector.begin_step()
         with _peaks_before_resets(torch) as peaks, _replayed_pools(cuda) as pools:
             step(*arguments)
@@ -127,13 +113,10 @@ def read_memory(
         after = cuda.memory_stats()
         end_bytes, collecting = cuda.memory_allocated(), collector.collecting
         graph_bytes = _idle_bytes(cuda, pools) if pools else None
-        driver = _of_driver(driver_bytes(), after)
         # Last: what it frees is a part of the step's end.
         garbage_bytes = collector.free(cuda.memory_allocated)
     return MemoryReading(
-        exact=_with_graphs(_largest([*peaks, _peaks_in(after)]), graph_bytes or 0)
-        | _counted(before, after)
-        | driver,
+        exact=_with_graphs(_largest([*peaks, _peaks_in(after)]), graph_bytes or 0),
         end_bytes=end_bytes,
         graphs=graphs,
         graph_bytes=graph_bytes,
@@ -233,20 +216,6 @@ def _peaks_in(stats: Mapping[str, int]) -> dict[str, int]:
 
 def _largest(peaks: Sequence[Mapping[str, int]]) -> dict[str, int]:
     return {name: max(peak[name] for peak in peaks) for name in PEAK_FIELDS}
-
-
-def _counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
-    counts = {name: int(after[key] - before[key]) for name, key in COUNTS.items()}
-    return {FRAGMENTED.name: int(after[IDLE_NOW]), **counts}
-
-
-def _of_driver(used: int | None, stats: Mapping[str, int]) -> dict[str, int]:
-    if used is None:
-        return {}
-    # The driver's number and torch's are read at two moments, so the difference may
-    # come out below zero.
-    beyond = max(0, used - int(stats[RESERVED_NOW]))
-    return {DRIVER_BYTES.name: used, NON_TORCH.name: beyond}
 
 
 def record_allocations(

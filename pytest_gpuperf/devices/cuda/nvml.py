@@ -186,13 +186,6 @@ class Nvml:
         )
         return {process.pid: process.usedGpuMemory for process in seen or ()}
 
-    def energy_mj(self) -> int | None:
-        """Energy of the whole board since the driver was loaded, from Volta on."""
-        energy: int | None = _ask(
-            self.pynvml, "nvmlDeviceGetTotalEnergyConsumption", self.board
-        )
-        return energy
-
     def sm_mhz(self) -> int | None:
         """Clock of the streaming multiprocessors right now."""
         mhz: int | None = _ask(

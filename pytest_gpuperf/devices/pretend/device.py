@@ -28,7 +28,7 @@ from ...model.metrics import AUDITED
 from ...model.metrics import COMPILED
 from ...model.metrics import FURTHER
 from ...model.metrics import KEPT_GRAPHS
-from ...model.metrics import LAUNCHED
+from ...model.metrics import LAUNCHES
 from ...model.metrics import METRICS
 from ...model.metrics import PREDICTED
 from ...model.metrics import SYNCS
@@ -130,7 +130,7 @@ class PretendDevice(EmulatingDevice):
         if metric.kind is MetricKind.NOISY
         else PRETEND_MEASURES_NO_MEMORY
         for metric in METRICS.values()
-        if metric not in {SYNCS, KEPT_GRAPHS, *AUDITED, *COMPILED, *LAUNCHED, *FURTHER}
+        if metric not in {SYNCS, KEPT_GRAPHS, *AUDITED, *COMPILED, LAUNCHES, *FURTHER}
         and not _is_predicted(metric)
     }
 

@@ -317,9 +317,9 @@ class TestAnchored:
     def test_the_anchor_keeps_the_oldest_accepted_value(self) -> None:
         old = entry(times(10.2), syncs=0, anchor={"step_ms": 10.0})
 
-        new = anchored(old, entry(times(10.25), syncs=0, alloc_retries=0), USUAL)
+        new = anchored(old, entry(times(10.25), syncs=0, launches=0), USUAL)
 
-        assert new.anchor == {"step_ms": 10.0, "syncs": 0, "alloc_retries": 0}
+        assert new.anchor == {"step_ms": 10.0, "syncs": 0, "launches": 0}
 
     def test_the_anchor_of_what_is_not_measured_any_more_stays(self) -> None:
         old = entry(QUIET, anchor={"step_ms": 10.0, "syncs": 3})

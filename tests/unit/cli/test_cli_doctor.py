@@ -155,13 +155,11 @@ On A B: waits, memory and time - yes. Copies - no. (-v lists all metrics)
 device     scripted A B (scripted-a-b)
 software   torch 2.13.0
 unmeasured peak_reserved_bytes: the scripted device reserves nothing
-unmeasured alloc_retries, device_allocs: the scripted device has no allocator
-unmeasured pageable_copies, blocking_copies, h2d_bytes, d2h_bytes, device_syncs,
-           ops, flops, occasional_copies, period_copies: the scripted device
-           copies nothing
+unmeasured pageable_copies, blocking_copies, h2d_bytes, d2h_bytes, ops, flops,
+           occasional_copies, period_copies: the scripted device copies nothing
 baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf
            --gpuperf-device=scripted --gpuperf-update=missing
-measured   step_ms, process_ms, slope, latency_ms, peak_allocated_bytes, syncs
+measured   step_ms, latency_ms, peak_allocated_bytes, syncs
 noise      a fixed step of 1.0 ms in 8 fresh processes: runs vary by 0.3 %; this
            machine can detect slowdowns of 2.0 % or more
 gpuperf: can measure on scripted A B

@@ -29,9 +29,9 @@ PROTOCOLS: Final = (Device, MeasuringDevice, EmulatingDevice)
 MAY_BE_INHERITED: Final = {
     *("measuring", "emulating", "enter", "leave"),
     *("is_ranked", "any_rank", "together", "timed_fetch"),
-    *("lines_take_time", "plain_profile", "remarks", "at_peak"),
+    *("lines_take_time", "plain_profile", "remarks"),
     *("core_ns", "undisturbed_core_ns", "work", "others_ns", "disturbance"),
-    *("record_event", "span_ms", "clock_mhz", "counters", "fingerprint", "operations"),
+    *("record_event", "span_ms", "clock_mhz", "fingerprint", "operations"),
     *("left_behind", "garbage_of_step", "picture_memory", "blocks"),
     *("record_allocations", "own_now_ns"),
 }

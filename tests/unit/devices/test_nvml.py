@@ -297,13 +297,6 @@ def test_the_clock_is_that_of_the_board_now() -> None:
     assert nvml(nvmlDeviceGetClockInfo=refuse).sm_mhz() is None
 
 
-def test_the_energy_is_that_of_the_board_that_has_the_instance() -> None:
-    energy = nvml(nvmlDeviceGetTotalEnergyConsumption=answers({GPU: 5_000}))
-
-    assert energy.energy_mj() == 5_000
-    assert nvml(nvmlDeviceGetTotalEnergyConsumption=refuse).energy_mj() is None
-
-
 def test_the_settings_of_the_board_are_text_with_units() -> None:
     gpu = nvml(
         nvmlSystemGetDriverVersion=lambda: b"580.95.05",

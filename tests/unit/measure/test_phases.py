@@ -41,8 +41,6 @@ def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> No
     assert measured.result == 7
     assert {name: t.q50 for name, t in measurement.times.items()} == {
         "step_ms": 4.0,
-        "process_ms": 4.0,
-        "slope": 1.0,
         "latency_ms": 4.0,
     }
     assert measurement.exact == {"peak_allocated_bytes": 2 * 2**20, "syncs": 1}
@@ -333,13 +331,12 @@ class Launching(OnCuda):
         ]
 
 
-def test_a_gpu_s_launches_and_kernels_are_counted() -> None:
+def test_a_gpu_s_launches_are_counted() -> None:
     measured = measure(
         Launching("kernel"), Subject(step=int), MeasurePlan(test="step", seconds=60)
     )
 
-    exact = measured.measurement.exact
-    assert (exact["launches"], exact["kernels"]) == (1, 1)
+    assert measured.measurement.exact["launches"] == 1
 
 
 class Replaying(Launching):

@@ -20,7 +20,6 @@ from pytest_gpuperf.measure.timing import time_rounds
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import LATENCY_MS
-from pytest_gpuperf.model.metrics import SPAN_MS
 from pytest_gpuperf.model.metrics import STEP_MS
 
 
@@ -156,7 +155,6 @@ def test_a_measurement_names_the_steps_of_its_rounds_and_the_latency() -> None:
 
     assert found.round_steps == 11
     assert found.times[STEP_MS.name].q50 == pytest.approx(20)
-    assert found.times[SPAN_MS.name].q50 == pytest.approx(20)
     assert found.times[LATENCY_MS.name].q50 == pytest.approx(28)
     assert found.remarks == ()
 
@@ -168,7 +166,9 @@ def test_what_outlasts_the_current_stream_is_remarked() -> None:
 
     assert found.times[STEP_MS.name].q50 == pytest.approx(30)
     (remark,) = found.remarks
-    assert remark.startswith("gpu_span_ms is 20 ms and step_ms 30 ms: other streams")
+    assert remark.startswith(
+        "between CUDA events a step takes 20 ms and step_ms is 30 ms: other"
+    )
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,6 @@ requests = st.builds(
         device=st.none() | kinds,
         seconds=numbers,
         baselines=st.just(Path("b")),
-        peak_tflops=maps(numbers),
         script=st.none() | names,
     ),
 )

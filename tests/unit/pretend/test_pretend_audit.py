@@ -85,7 +85,6 @@ def test_counts_are_those_of_a_step_and_not_of_setup_or_the_first(
         "blocking_copies": 1,
         "h2d_bytes": 1024,
         "d2h_bytes": 0,
-        "device_syncs": 0,
         "ops": measurement.exact["ops"],
         "flops": 0,
         "graph_breaks": 0,

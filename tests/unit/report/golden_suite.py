@@ -63,7 +63,7 @@ VERDICTS: Final = (
     ),
     a_test(
         a_missed_budget(),
-        a_verdict("alloc_retries", Outcome.NO_BASELINE, 0, None, not_stored=True),
+        a_verdict("launches", Outcome.NO_BASELINE, 0, None, not_stored=True),
         test="tests/test_train.py::test_over",
         findings=(a_finding(allowed="logged every 100 steps"),),
     ),

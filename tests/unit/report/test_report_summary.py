@@ -65,7 +65,7 @@ REGRESSED = a_test(
 )
 OVER = a_test(
     verdict("syncs", Outcome.OVER_BUDGET, 1, None, "1 against 0"),
-    verdict("alloc_retries", Outcome.NO_BASELINE, 0),
+    verdict("launches", Outcome.NO_BASELINE, 0),
     test="tests/test_x.py::test_over",
 )
 INCONCLUSIVE = a_test(
@@ -110,7 +110,7 @@ def test_the_table_stands_worst_first_with_whole_names_last() -> None:
 step now  baseline   change  syncs     memory  outcome           test
 12.03 ms  10.00 ms  +20.3 %      1  1.000 GiB  SLOWER            tests/test_x.py::test_slower[a long parameter that is never cut]
        -         -        -      1          -  OVER LIMIT syncs  tests/test_x.py::test_over
-    no baseline: alloc_retries
+    no baseline: kernel launches
 31.80 us  31.20 us   +1.9 %      -          -  undecided         tests/test_x.py::test_noisy
     step time: only 4 stored runs, REGRESSED needs 5; this machine could have
     seen +4.1 %

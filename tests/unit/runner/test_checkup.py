@@ -31,9 +31,7 @@ def test_looking_runs_nothing(tmp_path: Path) -> None:
 
     assert found["environment"]["hardware"] == {"kind": "scripted", "name": "x"}
     assert (found["refusal"], found["disturbance"]) == (None, None)
-    assert found["unmeasured"]["alloc_retries"] == (
-        "the scripted device has no allocator"
-    )
+    assert found["unmeasured"]["h2d_bytes"] == "the scripted device copies nothing"
 
 
 def test_a_trial_is_a_measurement_and_the_clock_behind_it(tmp_path: Path) -> None:
