@@ -749,7 +749,7 @@ PASSING_ON: Final = frozenset({"refresh", "ab", "audit", "memory"})
 """Commands that pass on the arguments that they do not know."""
 
 
-@pytest.mark.parametrize("typed", ["shwo", "acept"])
+@pytest.mark.parametrize("typed", ["reprot", "acept"])
 def test_what_was_meant_by_a_mistyped_command_is_one(typed: str, here: Desk) -> None:
     refused = here.type(f"gpuperf {typed}")
     assert refused.status == 4
@@ -1156,14 +1156,12 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("devices/machine.py", "--gpuperf-device"): MACHINE,
     ("plugin/benchmark_plugin.py", "gpuperf export"): MACHINE,
     ("plugin/benchmark_plugin.py", "pip install pytest-gpuperf[benchmark]"): MACHINE,
-    ("worker/unmeasured.py", "pytest --gpuperf"): DESCRIBED,
     ("runner/screening.py", "--gpuperf-seconds"): (
         "test_a_cap_that_was_too_low_decides_where_it_is_raised"
     ),
     ("worker/ranks_child.py", "--gpuperf-device"): MACHINE,
     ("worker/ranks_child.py", "pytest --gpuperf"): MACHINE,
     ("model/budget.py", "--gpuperf-seconds"): DESCRIBED,
-    ("worker/measurer.py", "--gpuperf-device"): MACHINE,
     ("worker/measurer.py", "pytest --gpuperf"): MACHINE,
     ("plugin/options.py", "--gpuperf-update"): DESCRIBED,
     ("runner/request.py", "--gpuperf-device"): (
