@@ -111,7 +111,7 @@ class PlayedChildren:
         timed: Collection[str] = (),
         arrived: Callable[[Sequence[TestResult]], None],
     ) -> Sequence[TestResult]:
-        self._progress.begin(groups, number, [(0,)] * len(groups))
+        self._progress.begin(groups, number)
         found: list[TestResult] = []
         for index, group in enumerate(groups):
             self._progress.started(index)
@@ -120,7 +120,7 @@ class PlayedChildren:
             results = [self._play.result(test, number) for test in group]
             self._play.done += [(test, number) for test in group]
             found += results
-            self._progress.ended(index, results)
+            self._progress.ended(index)
             arrived(results)
         return found
 

@@ -26,7 +26,6 @@ from ..model.baseline import FULL_RUNS
 from ..model.baseline import MOST_RUNS
 from ..model.checkup import CheckupRequest
 from ..model.checkup import Examination
-from ..model.checkup import PlannedGate
 from ..model.checkup import StoredSuite
 from ..model.codec import decode
 from ..model.codec import encode
@@ -37,21 +36,19 @@ from ..model.measurement import Measurement
 from ..model.metrics import STEP_MS
 from ..model.results import ProjectSettings
 from ..plugin.parse_settings import positive_seconds
-from ..report.screen.checkup import cost_lines
 from ..report.screen.checkup import examined_lines
 from ..report.screen.checkup import no_clock_lines
 from ..report.screen.checkup import stored_lines
 from ..report.screen.checkup import trial_lines
 from ..report.screen.checkup import wrong_lines
+from ..runner.acuity import acuity_of
+from ..runner.acuity import acuity_of_step
 from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
 from ..runner.fork_server import preloaded_for
 from ..runner.reservation import Turns
 from ..runner.reservation import alone
 from ..runner.reservation import turns_at
-from ..runner.run_estimates import acuity_of
-from ..runner.run_estimates import acuity_of_step
-from ..runner.run_estimates import gate_cost
 from ..visible import printed
 from .compare_options import announce
 from .files import JobServer
@@ -66,10 +63,6 @@ WRONG: Final = 1
 LEAST_RUNS: Final = 2
 PATIENCE: Final = 2
 """Multiple of its cap after which a process is killed."""
-
-PLAN: Final = Job(entry="pytest_gpuperf.plugin.child_options:read_gate", request={})
-PLAN_SECONDS: Final = 600.0
-"""Test files may import what is heavy."""
 
 Answer = dict[str, Any]
 Ask = Callable[[str, CheckupRequest], Answer]
@@ -107,11 +100,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="most seconds that these may cost together (default: 60)",
     )
     parser.add_argument(
-        "--cost",
-        action="store_true",
-        help="say instead how many seconds and processes `pytest --gpuperf` will take",
-    )
-    parser.add_argument(
         "-v",
         "--verbose",
         action="store_true",
@@ -130,8 +118,6 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
                 script=os.environ.get("GPUPERF_SCRIPT"),
                 seconds=arguments.seconds,
             )
-            if arguments.cost:
-                return cost(arguments, request, project, server)
             return check(arguments, request, project, _asker(server))
     except RunError as error:
         sys.stderr.write(f"gpuperf: {error}\n")
@@ -162,25 +148,6 @@ def check(
         _print(trial_lines(trials, acuity, verbose=arguments.verbose))
     _print(wrong_lines(wrong, hardware))
     return WRONG if wrong else 0
-
-
-def cost(
-    arguments: argparse.Namespace,
-    request: CheckupRequest,
-    project: ProjectSettings,
-    server: JobServer,
-) -> int:
-    """Collect the tests, and print what measuring them takes; measure none."""
-    answer = server.run(PLAN, PLAN_SECONDS)
-    if "error" in answer:
-        msg = f"pytest cannot collect the tests of this project: {answer['error']}"
-        raise QuotedError(msg, ErrorId.GP109)
-    gate = decode(PlannedGate, answer["gate"])
-    hardware = _examined(_asker(server), request).environment.hardware
-    entries = read(_folder(arguments, project), hardware).entries
-    kind = hardware.kind
-    _print(cost_lines(gate, gate_cost(gate, entries, kind), kind))
-    return 0
 
 
 def _examined(ask: Ask, request: CheckupRequest) -> Examination:

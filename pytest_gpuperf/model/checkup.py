@@ -52,37 +52,6 @@ class Examination:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedGate:
-    """Tests that a gate measures, in ``groups`` that share a process, and ``others``.
-
-    They are so many ``processes``, and so many ``modules``; ``seconds`` caps one test.
-    """
-
-    groups: tuple[tuple[str, ...], ...]
-    processes: int
-    modules: int
-    others: int
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateCost:
-    """What the first run of a gate takes: in all, at most, and before its first test.
-
-    So many tests have a ``stored`` time, and with a process per module some seconds are
-    ``saved``.
-    """
-
-    seconds: float
-    most: float
-    start: float
-    stored: int
-    saved: float
-    slowest: str = ""
-    slowest_seconds: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSuite:
     """The baselines of this hardware; *thin* ones have too few runs to blame anybody."""
 

@@ -43,6 +43,7 @@ RETIRED: Final = {
     "gpuperf help": "`gpuperf COMMAND --help`; `pytest --help` lists all options",
     "gpuperf accept --json": "`gpuperf accept --dry-run` prints it; baseline files are JSON",
     "gpuperf refresh --json": "results.json has what was measured, baseline files what is stored",
+    "gpuperf doctor --cost": "`pytest --gpuperf` says how far it is, and for how long",
     "gpuperf doctor --json": "`gpuperf doctor` prints it, and exits with 1 where something is wrong",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
     "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",

@@ -16,13 +16,8 @@ from typing import Final
 import pytest
 
 from ..errors import GpuperfError
-from ..model.checkup import PlannedGate
 from ..model.codec import encode
 from ..model.results import ProjectSettings
-from ..runner.request import groups_of
-from ..settings import Isolation
-from ..worker.items import is_measured
-from ..worker.items import plan_of
 from .options import environment
 from .options import settings_from
 
@@ -214,15 +209,6 @@ def read_settings(request: Mapping[str, Any]) -> dict[str, Any]:
     return {"settings": encode(reader.settings)}
 
 
-def read_gate(_request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a gate of that project would measure, or what is wrong."""
-    planner = Planner()
-    printed = _read_by(planner, "--collect-only", "--quiet", "--no-header")
-    if planner.gate is None:
-        return {"error": planner.error or printed}
-    return {"gate": encode(planner.gate)}
-
-
 def _read_by(plugin: object, *arguments: str) -> str:
     """Start pytest with *plugin* in this process; return what it prints, the last lines."""
     sys.path.insert(0, str(Path.cwd()))  # as `python -m pytest` does
@@ -235,33 +221,6 @@ def _read_by(plugin: object, *arguments: str) -> str:
 
 
 SHOWN_LINES: Final = 20
-
-
-class Planner:
-    """The plugin of a pytest that only collects, and knows then what a gate measures."""
-
-    def __init__(self) -> None:
-        self.gate: PlannedGate | None = None
-        self.error = ""
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        if session.testsfailed:
-            return
-        try:
-            found = settings_from(session.config, {**environment(), **ALLOWED})
-        except GpuperfError as error:
-            self.error = str(error)
-            return
-        plan = plan_of(session.items)
-        groups = groups_of(plan, found.isolation)
-        self.gate = PlannedGate(
-            groups=tuple(groups),
-            processes=len(groups) + sum(p.ranks.count - 1 for p in plan if p.ranks),
-            modules=len(groups_of(plan, Isolation.MODULE)),
-            others=sum(not is_measured(item) for item in session.items),
-            seconds=found.seconds,
-        )
 
 
 class Reader:

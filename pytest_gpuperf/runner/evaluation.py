@@ -36,6 +36,7 @@ from ..report.command import DEFAULT_INVOCATION
 from ..report.command import Invocation
 from ..report.screen.progress import Interrupted
 from ..report.screen.progress import interruption_lines
+from .acuity import acuity_of_refresh
 from .baseline_writer import BaselineWriter
 from .baseline_writer import Refreshed
 from .baseline_writer import command_for_the_rest
@@ -201,8 +202,11 @@ class RunEvaluator:
             self._run_result(reported, stopped=stopped_after(self._rounds.maxfail)),
             suite=suite_of(first_runs(reported.cases), self._baselines.entries),
             skipped_files=seen.skipped if self._kind.has(Capability.FORECAST) else (),
-            acuity=self._rounds.estimates.acuity(
-                reported.cases.values(), reported.refreshed.taken
+            acuity=acuity_of_refresh(
+                reported.cases.values(),
+                reported.refreshed.taken,
+                self._settings,
+                self._environment.hardware,
             ),
         )
 

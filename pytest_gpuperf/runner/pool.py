@@ -206,11 +206,7 @@ class WorkerPool:
             )
             for group in groups
         ]
-        self._progress.begin(
-            groups,
-            None if mode is RunMode.TRACE else number,
-            [job.slots for job in jobs],
-        )
+        self._progress.begin(groups, None if mode is RunMode.TRACE else number)
         watch = _Watch(self._progress, groups, arrived)
         SideBySide(self._server, self._turns, watch=watch).run(jobs)
         results = [
@@ -349,7 +345,7 @@ class _Watch:
         """Keep the results before any callback runs, which may end the run."""
         results = results_of(self._groups[index], answer)
         self.results[index] = results
-        self._progress.ended(index, results)
+        self._progress.ended(index)
         self._arrived(results)
 
 

@@ -24,6 +24,7 @@ from ..judge.early_end import stored_steps
 from ..judge.verdict import waits_for_times
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import Refresh
+from ..model.baseline import full_runs
 from ..model.baseline import occasion_id
 from ..model.baseline import recorded_runs
 from ..model.environment import Capability
@@ -51,7 +52,6 @@ from .progress import Progress
 from .request import Planned
 from .request import Project
 from .request import groups_of
-from .run_estimates import RunEstimates
 from .screening import Case
 from .screening import Group
 from .screening import JudgeCall
@@ -154,7 +154,6 @@ class Rounds:
         except BaseException:
             self._workers.close()
             raise
-        self.estimates = RunEstimates(settings, self.baselines, announce)
         self.isolation = ErrorIsolation()
         self.judge = Judge(
             self.baselines.entries,
@@ -197,7 +196,6 @@ class Rounds:
         self._workers.assign(
             groups, self._board_of, counted(entries), round_steps, steps
         )
-        self.estimates.announce_gate(groups, len(self.slots))
         cases = self._screen(groups)
         if not self._is_stopped:
             self._settle(groups, cases)
@@ -270,11 +268,7 @@ class Rounds:
         """Run every group once; where failures end it a few at a time, each to its verdict."""
         cases: dict[str, Case] = {}
         self._storing.follow(cases, {})
-        runs_by_group = self.estimates.runs_of(groups)
-        self.wanted = {
-            test: runs for group, runs in runs_by_group.items() for test in group
-        }
-        self._progress.expect(runs_by_group)
+        self.wanted = self._surely_wanted(groups)
         for batch in batches(groups, len(self.slots) if self.maxfail else len(groups)):
             self._progress.among(len(cases), len(self._plan))
             found = screen(batch, self.run)
@@ -294,8 +288,17 @@ class Rounds:
             self.judge.reconsider()
         self.wanted = {}
         self._progress.among(0, None)
-        self._progress.expect({})
         return cases
+
+    def _surely_wanted(self, groups: Sequence[Group]) -> dict[str, int]:
+        """Return the runs that a refresh is sure to take, before any is made."""
+        update = self.settings.update
+        if update not in {Refresh.MISSING, Refresh.ALL}:
+            return {}
+        stored = self.baselines.entries if update is Refresh.MISSING else {}
+        runs = full_runs(self.environment.hardware.kind)
+        chosen = [g for g in groups if not all(test in stored for test in g)]
+        return {test: runs for group in chosen for test in group}
 
     @property
     def _stored_tests(self) -> int:
@@ -322,8 +325,6 @@ class Rounds:
         selected = sorted(selected_of(self.settings.update, cases, entries, judge))
         chosen = [cases[test] for test in selected]
         self.wanted = {test: self._recorded_runs(cases[test]) for test in selected}
-        left = partial(self._seconds_for, groups)
-        self.estimates.announce_refresh(self.wanted, left)
         self._complete(groups, cases)
         # The first runs say whether counts vary, so the second round can be planned only
         # after the first.
@@ -352,13 +353,8 @@ class Rounds:
     def _complete(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
         """Store each test when it has as many undisturbed runs as are wanted."""
         self._storing.follow(cases, self.wanted)
-        self._progress.expect(_by_group(groups, self.wanted))
         complete(groups, self.run, cases, self.wanted)
-        self._progress.expect({})
         self._storing.flush()
-
-    def _seconds_for(self, groups: Sequence[Group], wanted: Mapping[str, int]) -> float:
-        return self._progress.seconds_for(_by_group(groups, wanted)) or 0.0
 
     def _record_memory(
         self, groups: Sequence[Group], cases: Mapping[str, Case]
@@ -373,9 +369,3 @@ class Rounds:
         entries = (self.baselines.entries.get(test) for test in group)
         runs = (entry.runs[-1] for entry in entries if entry and entry.runs)
         return next((run.board.gpu for run in runs if run.board.gpu), None)
-
-
-def _by_group(groups: Sequence[Group], wanted: Mapping[str, int]) -> dict[Group, int]:
-    """Return the runs that a group needs: its tests share them."""
-    runs = {g: max((wanted.get(test, 0) for test in g), default=0) for g in groups}
-    return {group: count for group, count in runs.items() if count}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
@@ -11,11 +10,8 @@ from typing import Final
 from ...model.baseline import ENOUGH_RUNS
 from ...model.checkup import Circumstance
 from ...model.checkup import Examination
-from ...model.checkup import GateCost
-from ...model.checkup import PlannedGate
 from ...model.checkup import StoredSuite
 from ...model.environment import Capability
-from ...model.environment import DeviceKind
 from ...model.environment import Hardware
 from ...model.measurement import Measurement
 from ...model.metrics import PAGEABLE_COPIES
@@ -30,7 +26,6 @@ from ..numbers import join_fitting
 from ..wrapping import text_width
 from ..wrapping import wrapped
 from .precision import acuity_sentence
-from .precision import duration
 
 
 CHECKUP_INDENT: Final = 11
@@ -104,45 +99,6 @@ def stored_lines(stored: StoredSuite, options: Sequence[str]) -> tuple[str, ...]
         *_thin(stored.thin),
         *_labelled("", acuity_sentence(stored.acuity) if stored.acuity else ""),
     )
-
-
-def cost_lines(gate: PlannedGate, cost: GateCost, kind: DeviceKind) -> tuple[str, ...]:
-    """Say what the first run of a gate takes, why, and what would make it cheaper."""
-    tests = sum(map(len, gate.groups))
-    takes = f"{tests} with the fixture, {gate.others} without"
-    if not tests:
-        return _labelled("tests", f"{takes}: a gate measures nothing")
-    cap = f"{gate.seconds:g} s per test (--gpuperf-seconds)"
-    slowest = f"{cost.slowest}, {duration(cost.slowest_seconds)}"
-    return (
-        *_labelled("tests", takes),
-        *_labelled(
-            "processes", f"{gate.processes}; a test in doubt runs up to 8 times"
-        ),
-        *_labelled("expected", f"{duration(cost.seconds)}: {_because(cost, tests)}"),
-        *_labelled("at most", f"{duration(cost.most)}: {cap}"),
-        *_labelled("slowest", slowest if cost.slowest else ""),
-        *_labelled("cheaper", "; ".join(_cheaper(cost, kind))),
-    )
-
-
-def _because(cost: GateCost, tests: int) -> str:
-    """Say what is known of the tests, and what the others are taken for."""
-    start, others = f"{duration(cost.start)} to start", tests - cost.stored
-    if not cost.stored:
-        return f"{start}, and {counted(others, 'test')} of a small step, as no time is stored"
-    rest = f", and {counted(others, 'test')} like them" if others else ""
-    return f"{start}, the stored times of {counted(cost.stored, 'test')}{rest}"
-
-
-def _cheaper(cost: GateCost, kind: DeviceKind) -> Iterator[str]:
-    """Yield what takes less time."""
-    if kind.has(Capability.CLOCK):
-        yield "--gpuperf-device=pretend reads no times"
-    if cost.saved >= 1:
-        yield f"-o gpuperf_isolation=module saves {duration(cost.saved)}"
-    if cost.slowest:
-        yield "a smaller model in the slowest test"
 
 
 def trial_lines(

@@ -100,9 +100,3 @@ def percent(ratio: float) -> str:
     """Write a ratio of 0.023 as ``2.3 %``, and without a decimal from 10 % on."""
     digits = 1 if ratio < 0.0995 else 0  # noqa: PLR2004  9.95 % would be 10.0 %
     return f"{100 * ratio:.{digits}f} %"
-
-
-def duration(seconds: float) -> str:
-    """Write seconds as ``about 40 s`` or ``about 3 min 20 s``."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"about {minutes} min {rest} s" if minutes else f"about {rest} s"

@@ -7,59 +7,21 @@ from dataclasses import dataclass
 
 from ..wrapping import text_width
 from ..wrapping import wrapped
-from .precision import duration
 
 
 # The progress of a run in one line of a terminal.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """What is being done to how many tests, and how much of it is done.
-
-    ``run`` counts from 1, and is ``None`` for one that is not like the others; ``runs``
-    is how many each test gets where that is known, and ``made_up`` how many more where
-    some are disturbed. ``seconds_left`` is for all runs where their number is known,
-    else for this one. ``part`` is what is done to ``test`` right now, if that is known.
-    """
-
-    doing: str
-    done: int
-    total: int
-    run: int | None
-    runs: int | None
-    seconds_left: float | None
-    test: str
-    part: str = ""
-    made_up: int = 0
+def progress_text(counts: str, part: str, test: str) -> str:
+    """Write the *counts*, and what is done to which *test* if there is room."""
+    whole = ", ".join(filter(None, (counts, part)))
+    return _with_name(whole if len(whole) < text_width() else counts, test)
 
 
-def progress_text(standing: Standing) -> str:
-    """Write the numbers, and the test that is measured if there is room."""
-    counts = f"gpuperf: {standing.doing} {standing.done}/{standing.total} tests"
-    counts += _run_and_time(standing)
-    whole = ", ".join(filter(None, (counts, standing.part)))
-    return _with_name(whole if len(whole) < text_width() else counts, standing.test)
-
-
-def _run_and_time(standing: Standing) -> str:
-    """Write the run and what is left: of one run in brackets, of all runs after it."""
-    run = _run(standing) and f", {_run(standing)}"
-    if standing.seconds_left is None:
-        return run
-    left = f"{duration(standing.seconds_left)} left"
-    return f"{run} ({left})" if run and standing.runs is None else f"{run}, {left}"
-
-
-def _run(standing: Standing) -> str:
-    if standing.run is None:
-        return ""
-    runs = standing.runs
-    if runs is None:
-        return f"run {standing.run}"
-    if standing.run > runs:
-        return f"run {standing.run} of at most {runs + standing.made_up}"
-    return f"run {standing.run} of {runs}"
+def duration(seconds: float) -> str:
+    """Write seconds as ``40 s`` or ``3 min 20 s``."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
 
 
 def _with_name(start: str, test: str) -> str:

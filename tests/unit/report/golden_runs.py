@@ -39,10 +39,9 @@ from pytest_gpuperf.plugin.terminal import write_summary
 from pytest_gpuperf.report.screen.acceptance import misplaced_lines
 from pytest_gpuperf.report.screen.acceptance import other_device_lines
 from pytest_gpuperf.report.screen.progress import Interrupted
-from pytest_gpuperf.report.screen.progress import Standing
 from pytest_gpuperf.report.screen.progress import interruption_lines
-from pytest_gpuperf.report.screen.progress import progress_text
 from pytest_gpuperf.runner.evaluation import RunResult
+from pytest_gpuperf.runner.progress import Progress
 
 
 BASELINE_FILE: Final = "baselines/cuda-nvidia-h200.json"
@@ -203,16 +202,15 @@ def hidden() -> str:
 
 
 def progress() -> str:
-    begun = partial(
-        Standing, doing="measuring", done=0, total=4, test="t.py::test_step#train"
-    )
-    standings = (
-        begun(run=1, runs=None, seconds_left=None),
-        begun(run=1, runs=None, seconds_left=20.0),
-        begun(run=2, runs=8, seconds_left=460.0, part="tracing"),
-        begun(run=9, runs=8, seconds_left=2.0, made_up=2),
-        begun(run=None, runs=None, seconds_left=2.0),
-    )
+    said: list[str] = []
+    now = iter((0.0, 20.0, 460.0, 462.0))
+    followed = Progress(said.append, lambda: next(now))
+    followed.begin([("t.py::test_step",), ("t.py::test_last",)], 0)
+    followed.started(0)
+    followed.arrived("t.py::test_step#train", "warm-up, step 3")
+    followed.ended(0)
+    followed.begin([("t.py::test_last",)], None)
+    followed.started(0)
     command = "gpuperf refresh --kind=missing"
     kept = (
         Interrupted(complete="abc", thin="d", lost="ef", enough=5),
@@ -222,7 +220,7 @@ def progress() -> str:
         ),
     )
     stopped = (interruption_lines(each, BASELINE_FILE, command) for each in kept)
-    lines = [*map(progress_text, standings), *(x for each in stopped for x in each)]
+    lines = [*said, *(x for each in stopped for x in each)]
     return text_of(lines)
 
 

@@ -1,0 +1,128 @@
+"""The smallest slowdown that stored runs, or those of one step, let the judge see."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..baselines.refresh import new_entry
+from ..baselines.store import read
+from ..judge.calls import WHOLE_PROJECT
+from ..judge.calls import merged
+from ..judge.calls import references_of
+from ..judge.context import SuiteContext
+from ..judge.readings import StoredTimes
+from ..judge.sensitivity import ROUND_TOLERANCES
+from ..judge.sensitivity import acuity
+from ..judge.sensitivity import suite_acuity
+from ..judge.stored_times import reference_of
+from ..judge.verdict import ALONE
+from ..judge.verdict import step_limits
+from ..model.baseline import FULL_RUNS
+from ..model.baseline import Entry
+from ..model.budget import Tolerance
+from ..model.environment import DeviceKind
+from ..model.environment import Hardware
+from ..model.measurement import Measurement
+from ..model.metrics import STEP_MS
+from ..model.verdict import DetectableChange
+from ..model.verdict import SuiteAcuity
+from ..settings import Settings
+from .screening import Case
+
+
+Layers = Sequence[Tolerance]
+"""What the marks of a test say, the first that names a metric decides."""
+
+
+def acuity_of(
+    tests: Mapping[str, Layers],
+    entries: Mapping[str, Entry],
+    kind: DeviceKind,
+    project: Tolerance = WHOLE_PROJECT,
+) -> SuiteAcuity | None:
+    """Return which slowdowns of *tests* can be seen among all *entries*.
+
+    ``None`` if none of them has a stored time.
+    """
+    references = references_of(entries, kind)
+    known = {test: references[test] for test in tests if test in references}
+    return _suite_acuity(known, tests, SuiteContext(tests=len(references)), project)
+
+
+def acuity_of_step(
+    runs: Sequence[Measurement],
+    project: Tolerance = WHOLE_PROJECT,
+) -> SuiteAcuity | None:
+    """Return which slowdowns a full baseline would show of a step that runs like this.
+
+    It is judged alone. ``None`` if fewer than two of *runs* have a time.
+    """
+    if sum(STEP_MS.name in run.times for run in runs) < 2:  # noqa: PLR2004  to scatter
+        return None
+    kind, name = runs[-1].environment.hardware.kind, runs[-1].test
+    known = reference_of(STEP_MS, new_entry(runs).runs, kind, None)
+    if known is None:
+        return None
+    full = replace(known, runs=FULL_RUNS)
+    return _suite_acuity({name: full}, {name: ()}, ALONE, project)
+
+
+def _suite_acuity(
+    references: Mapping[str, StoredTimes],
+    tests: Mapping[str, Layers],
+    suite_context: SuiteContext,
+    project: Tolerance,
+) -> SuiteAcuity | None:
+    def seen(tolerance: Tolerance) -> list[DetectableChange]:
+        return [
+            _acuity(test, reference, (*tests[test], tolerance), suite_context)
+            for test, reference in references.items()
+        ]
+
+    if not references:
+        return None
+    wider = {ratio: seen(_wider(project, ratio)) for ratio in ROUND_TOLERANCES}
+    return suite_acuity(seen(project), wider)
+
+
+def _acuity(
+    test: str, reference: StoredTimes, layers: Layers, suite_context: SuiteContext
+) -> DetectableChange:
+    limits = step_limits(reference.typical, merged(layers))
+    return acuity(test, reference, limits, suite_context)
+
+
+def _wider(project: Tolerance, ratio: float) -> Tolerance:
+    """Return the *project*'s tolerance with another one for step times."""
+    name = str(STEP_MS.budget)
+    # A floor in milliseconds would hide what another ratio changes.
+    floors = {n: floor for n, floor in project.floors.items() if n != name}
+    return replace(project, ratios={**project.ratios, name: ratio}, floors=floors)
+
+
+def acuity_of_refresh(
+    cases: Iterable[Case],
+    taken: Collection[str],
+    settings: Settings,
+    hardware: Hardware,
+) -> SuiteAcuity | None:
+    """Return what the baselines that were just *taken* let the judge see."""
+    if not taken:
+        return None
+    tests = _tolerances(cases)
+    return acuity_of(
+        {key: layers for key, layers in tests.items() if key in taken},
+        read(settings.baselines, hardware).entries,
+        hardware.kind,
+        settings.tolerance,
+    )
+
+
+def _tolerances(cases: Iterable[Case]) -> dict[str, tuple[Tolerance, ...]]:
+    return {
+        key: calls[-1].tolerances for case in cases for key, calls in case.calls.items()
+    }
