@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.baselines.stale import Seen
+from pytest_gpuperf.baselines.refresh import Seen
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.baselines.store import read
 from pytest_gpuperf.model.baseline import Entry

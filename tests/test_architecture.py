@@ -406,10 +406,9 @@ MOST_CODE: Final = {
     "judge": 3596,  # waits of some steps between two versions, and what was not compared
     "measure": 3329,  # what a step keeps has its line
     "model": 1854,
-    "plugin": 2639,  # no server without measured tests
-    "report": 1266,
+    "plugin": 2638,  # no server without measured tests
+    "report": 1428,
     "report.ci": 546,  # a watch marks its lines on GitHub
-    "report.exchange": 162,
     "report.html": 838,
     "report.json": 326,  # --json of seven more commands
     "report.screen": 2190,  # what to do about a loop
@@ -519,7 +518,7 @@ def test_a_name_means_one_thing_in_the_whole_package() -> None:
 NAMES_KINDS: Final = {
     "model.measurement": "which quantile of its times varies least was measured",
     "plugin.session": "the device that was asked for, where none was opened",
-    "report.exchange.pytest_benchmark": "the format names a CPU and a GPU apart",
+    "report.pytest_benchmark": "the format names a CPU and a GPU apart",
     "worker.ranks_child": "ranks on CUDA need a GPU each, and NCCL",
 }
 """Modules that compare a kind of device, and why no capability is what they mean.

@@ -33,6 +33,7 @@ from pytest_gpuperf.model.environment import Capability
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import MetricKind
+from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metrics import GRAPH_BREAKS
 from pytest_gpuperf.model.metrics import METRICS
@@ -40,7 +41,6 @@ from pytest_gpuperf.model.metrics import OF_A_PERIOD
 from pytest_gpuperf.model.metrics import RANK_SKEW
 from pytest_gpuperf.model.metrics import RECOMPILES
 from pytest_gpuperf.model.metrics import limited_by
-from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.options import Option

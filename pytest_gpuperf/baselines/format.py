@@ -38,8 +38,8 @@ from ..model.measurement import Board
 from ..model.measurement import Distribution
 from ..model.measurement import FurtherSteps
 from ..model.metric import MetricKind
+from ..model.metric import Unit
 from ..model.metrics import METRICS
-from ..model.units import Unit
 
 
 # From parsed JSON to values, checked field by field.

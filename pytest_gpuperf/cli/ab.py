@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import closing
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +18,8 @@ from typing import Final
 
 from ..baselines.store import write
 from ..compare_commits.commits import compare_versions
+from ..compare_commits.culprits import Culprits
+from ..compare_commits.search import TRAINING
 from ..compare_commits.search import worse_of
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import Side
@@ -23,15 +27,19 @@ from ..compare_commits.sides import other_folder
 from ..compare_commits.sides import patched
 from ..compare_commits.sides import present
 from ..compare_commits.sides import versions
-from ..environments.cache import PackageCache
-from ..environments.cache import default_place
+from ..environments.lock_files import changed
+from ..environments.lock_files import installed
+from ..environments.lock_files import pins_of
+from ..environments.overlay import PackageCache
 from ..environments.overlay import PackageChange
+from ..environments.overlay import default_place
 from ..environments.overlay import overlay
 from ..environments.pythons import other_python
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.ab import AbRun
 from ..model.metric import MIB
+from ..model.metrics import STEP_MS
 from ..report.json.ab import ab_document
 from ..report.screen.commits import comparison_lines
 from ..report.screen.commits import markdown_lines
@@ -40,15 +48,12 @@ from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .ab_script import compare_program
 from .ab_script import program_named
-from .ab_which import only_worse
-from .ab_which import with_culprits
-from .ab_which import with_hint
-from .compare_options import add_device_argument
-from .compare_options import announce
-from .compare_options import passed_on
-from .compare_options import pytest_arguments
-from .json_option import add_json_argument
-from .json_option import print_json
+from .shared_options import add_device_argument
+from .shared_options import add_json_argument
+from .shared_options import announce
+from .shared_options import passed_on
+from .shared_options import print_json
+from .shared_options import pytest_arguments
 
 
 REST: Final = "[REF [REF2]] [-- pytest arguments... | -- train.py arguments...]"
@@ -152,10 +157,10 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         with _sides(arguments) as both:
             found, code = compare(both), 0
             if arguments.which and worse_of(found):
-                again = partial(compare, some=only_worse(found, selection))
-                found, code = with_culprits(found, both, arguments.lock, again)
+                again = partial(compare, some=_only_worse(found, selection))
+                found, code = _with_culprits(found, both, arguments.lock, again)
             elif _is_lock_alone(arguments) and worse_of(found):
-                found = with_hint(found, arguments.lock)
+                found = _with_hint(found, arguments.lock)
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, nothing is left behind")
         return EXIT_INTERRUPTED
@@ -241,3 +246,53 @@ def _of_files(patch: str | None) -> tuple[Side, Side]:
         file = Path(scratch, "patch")
         file.write_bytes(sys.stdin.buffer.read())
         return patched(repository, file, "the patch")
+
+
+def _with_hint(found: AbRun, lock: Path) -> AbRun:
+    """Return *found*, and how to learn more if several packages may have done it."""
+    before, _ = changed(pins_of(lock), installed())
+    if len(before) == 1:
+        return found
+    hint = f"{len(before)} packages differ: --which names the one that did it"
+    return replace(found, notes=(*found.notes, hint))
+
+
+def _with_culprits(
+    found: AbRun,
+    both: tuple[Side, Side],
+    lock: Path,
+    compare: Callable[[tuple[Side, Side]], AbRun],
+) -> tuple[AbRun, int]:
+    """Return *found* with a note on each culprit; and 130 after Ctrl-C, else 0."""
+    old, new = both
+    pins = changed(pins_of(lock), installed())
+    with closing(PackageCache(default_place())) as cache:
+
+        def compare_part(requirements: tuple[str, ...]) -> AbRun:
+            change = PackageChange(requirements=requirements)
+            part = new.with_packages(overlay(change, cache, announce))
+            return compare((old, part))
+
+        culprits = Culprits(found, pins, compare_part, announce)
+        code, more = 0, list[str]()
+        try:
+            culprits.search()
+        except KeyboardInterrupt:
+            code = EXIT_INTERRUPTED
+            more = [culprits.left()]
+    return replace(found, notes=(*found.notes, *culprits.lines(), *more)), code
+
+
+def _only_worse(found: AbRun, selection: Selection) -> Selection:
+    """Return what is compared again: of *selection* the tests that got worse or differ.
+
+    What is exact alone, if no time got worse: it takes few pairs.
+    """
+    worse = worse_of(found)
+    metrics = {metric for _, metric in worse}
+    return replace(
+        selection,
+        calls=tuple(dict.fromkeys(call for call, _ in worse)),
+        exact_alone=STEP_MS.name not in metrics,
+        asks_training=TRAINING in metrics,
+    )

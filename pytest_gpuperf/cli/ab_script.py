@@ -37,6 +37,7 @@ from ..model.environment import Hardware
 from ..model.finding import Finding
 from ..model.forecast import Forecast
 from ..model.measurement import Measurement
+from ..model.metric import counted
 from ..model.metrics import D2H_BYTES
 from ..model.metrics import H2D_BYTES
 from ..model.metrics import PAGEABLE_COPIES
@@ -46,7 +47,6 @@ from ..model.metrics import SYNCS
 from ..model.training import Training
 from ..model.training import TrainingAnswer
 from ..model.training import TrainingRecord
-from ..model.units import counted
 from ..runner.fork_server import HASH_SEED
 from ..runner.relocation import moved_path
 from ..sharing.processes import EXIT_INTERRUPTED

@@ -7,32 +7,52 @@ import os
 import sys
 from collections.abc import Iterable
 from collections.abc import Iterator
+from collections.abc import Mapping
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+from typing import NamedTuple
 
+from ..baselines import store
+from ..baselines.acceptance import Choice
+from ..baselines.acceptance import acceptance
 from ..baselines.acceptance import changes_by
+from ..baselines.acceptance import chosen
 from ..baselines.acceptance import stored_changes
 from ..baselines.operations import keep_operations
 from ..baselines.operations import read_operations
+from ..baselines.store import pending_path
+from ..errors import BaselineError
+from ..errors import ErrorId
+from ..errors import UsageError
+from ..model.baseline import AcceptancePlan
 from ..model.baseline import BaselineChange
+from ..model.baseline import Baselines
+from ..model.baseline import Entry
+from ..model.baseline import Refresh
 from ..report.command import accept_command
 from ..report.command import measure_command
+from ..report.numbers import join_fitting
 from ..report.screen.acceptance import acceptance_lines
 from ..report.screen.acceptance import missed_lines
 from ..report.screen.acceptance import outlook_lines
 from ..report.screen.acceptance import refused_lines
 from ..report.screen.summary import refresh_lines
+from ..report.wrapping import wrapped
 from ..settings import refuse_in_ci
 from ..visible import printed
 from .files import add_baselines_argument
-from .pending import Pending
-from .pending import add_choice_arguments
-from .pending import choice_of
-from .pending import files_in
-from .pending import nothing_chosen
-from .pending import plans
+from .files import read_document
 
+
+PENDING_KINDS: Final = ", ".join(kind.value for kind in Refresh)
+PENDING_PREFIX: Final = "pending-"
+MOST_PENDING_NAMED: Final = 100
+"""Characters of the tests that an error names."""
+
+MEASURE_AGAIN: Final = (
+    "measure again with `pytest --gpuperf`, or download the file again"
+)
 
 REST: Final = None
 
@@ -67,8 +87,8 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
         refuse_in_ci("gpuperf accept", "accept", os.environ)
     status = 0
     for found in plans(arguments, arguments.pending, files_in(arguments.pending)):
-        store = _planned if arguments.dry_run else _stored
-        refuses, lines = _said(arguments, found, store(arguments, found))
+        carry_out = _planned if arguments.dry_run else _stored
+        refuses, lines = _said(arguments, found, carry_out(arguments, found))
         status = EXIT_REFUSED if refuses and not arguments.dry_run else status
         sys.stdout.write(printed(lines))
     return status
@@ -120,3 +140,134 @@ def _lines(
     yield from refused_lines(plan.drifts, insist)
     yield from missed_lines(plan, measure_command(plan.missed, kind))
     yield from (outlook_lines if arguments.dry_run else acceptance_lines)(plan)
+
+
+def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare which of the entries are meant."""
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="GLOB",
+        help="accept a test, or all in a file, folder or class; * and ? stand for any "
+        "characters (may be repeated; default: all)",
+    )
+    parser.add_argument(
+        "--kind",
+        type=_kinds,
+        default=(Refresh.ALL,),
+        metavar="KIND[,KIND]",
+        help=f"accept what a refresh of this kind would: {PENDING_KINDS} (default: all)",
+    )
+    parser.add_argument(
+        "--evidence",
+        dest="kind",
+        action="store_const",
+        const=(Refresh.EVIDENCE,),
+        help="add the runs to those of the baselines, as another occasion of the same "
+        "code: nothing is replaced",
+    )
+    parser.add_argument(
+        "--accept-drift",
+        action="store_true",
+        help="accept numbers that got worse, too, as the new reference",
+    )
+
+
+def choice_of(arguments: argparse.Namespace) -> Choice:
+    """Return what the arguments choose."""
+    return Choice(
+        kinds=arguments.kind,
+        only=tuple(arguments.only),
+        accept_drift=arguments.accept_drift,
+    )
+
+
+def files_in(path: Path) -> Sequence[Path]:
+    """Return *path*, or the files of a folder; raise ``UsageError`` if it has none."""
+    if not path.is_dir():
+        return (path,)
+    files = sorted(path.glob(f"{PENDING_PREFIX}*.json"))
+    if not files:
+        msg = f"{path}: has no {PENDING_PREFIX}<hardware>.json; name the folder that a run left"
+        raise UsageError(msg, ErrorId.GP510)
+    return files
+
+
+def read_pending(path: Path) -> Baselines:
+    """Read what a run measured; raises ``BaselineError`` if *path* is no such file."""
+    pending = read_document(path, MEASURE_AGAIN)
+    named, own = path.name, pending_path(path.parent, pending.hardware).name
+    if named.startswith(PENDING_PREFIX) and named != own:
+        msg = (
+            f"{path}: measured on {pending.hardware.kind.value} {pending.hardware.name}, "
+            f"but the name says {path.stem.removeprefix(PENDING_PREFIX)}; rename it to {own}"
+        )
+        raise BaselineError(msg, ErrorId.GP504)
+    return pending
+
+
+def refuse_unknown_names(
+    where: Path, found: Sequence[Baselines], choice: Choice
+) -> None:
+    """Raise ``UsageError`` if *choice* names what was not *found* in *where*."""
+    known = sorted({test for pending in found for test in pending.entries})
+    for name in choice.only:
+        alone = Choice(only=(name,))
+        if not any(map(alone.names, known)):
+            msg = (
+                f"--only {name!r} names no test in {where}, which has "
+                f"{join_fitting(known, MOST_PENDING_NAMED) or 'none'}"
+            )
+            raise UsageError(msg, ErrorId.GP511)
+
+
+class Pending(NamedTuple):
+    """A file that a run left beside what is stored, and what accepting it would do."""
+
+    path: Path
+    new: Baselines
+    old: Baselines
+    stored: Path
+    chosen: Mapping[str, Entry]
+    plan: AcceptancePlan
+
+
+def plans(
+    arguments: argparse.Namespace, where: Path, paths: Sequence[Path]
+) -> list[Pending]:
+    """Return what accepting the choice of the *arguments* would do, for all of *paths*.
+
+    All are read before any is stored: a broken file must not leave half of them accepted.
+    Raises ``UsageError`` if a name is none *where* they lie.
+    """
+    found, choice = [read_pending(path) for path in paths], choice_of(arguments)
+    refuse_unknown_names(where, found, choice)
+    return [
+        _plan_of(path, new, arguments.baselines, choice)
+        for path, new in zip(paths, found, strict=True)
+    ]
+
+
+def _plan_of(path: Path, new: Baselines, folder: Path, choice: Choice) -> Pending:
+    old = store.read(folder, new.hardware)
+    stored = store.path_of(folder, new.hardware)
+    meant, plan = chosen(new, old, choice), acceptance(new, old, choice)
+    return Pending(path, new, old, stored, meant, plan)
+
+
+def nothing_chosen(pending: Baselines, choice: Choice) -> tuple[str, ...]:
+    """Say that *choice* takes nothing of *pending*."""
+    named = sum(map(choice.names, pending.entries))
+    kinds = " or ".join(kind.value for kind in choice.kinds)
+    tests = "its test is not" if named == 1 else f"none of its {named} tests is"
+    text = f"gpuperf: nothing to accept for {pending.hardware.key}: {tests} {kinds}"
+    return wrapped(text if named else text.partition(": none")[0])
+
+
+def _kinds(text: str) -> tuple[Refresh, ...]:
+    try:
+        return tuple(Refresh(word.strip()) for word in text.split(","))
+    except ValueError:
+        msg = f"expected some of {PENDING_KINDS}, found {text!r}"
+        raise argparse.ArgumentTypeError(msg) from None

@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Final
 
 from ..devices.audit_record import StepAudit
-from ..model.units import counted
+from ..model.metric import counted
 from ..report.command import audit_command
 from ..report.json.audit import audit_document
 from ..report.screen.audit import audit_lines
 from ..sharing.processes import SIGNALLED
 from ..visible import printed
-from .json_option import add_json_argument
-from .json_option import print_json
 from .script import Program
 from .script import notes_of
 from .script_process import Asked
@@ -33,6 +31,8 @@ from .script_process import program_of
 from .script_process import root_of
 from .script_process import run_program
 from .script_process import unfinished
+from .shared_options import add_json_argument
+from .shared_options import print_json
 
 
 REST: Final = "SCRIPT... [-- arguments...]"

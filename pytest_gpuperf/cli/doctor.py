@@ -50,9 +50,9 @@ from ..runner.reservation import Turns
 from ..runner.reservation import alone
 from ..runner.reservation import turns_at
 from ..visible import printed
-from .compare_options import announce
 from .files import JobServer
 from .files import settings_by
+from .shared_options import announce
 
 
 REST: Final = None

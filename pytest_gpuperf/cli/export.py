@@ -15,9 +15,9 @@ from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.results import RESULTS_NAME
 from ..model.results import Results
-from ..report.exchange.measured_calls import MeasuredCall
-from ..report.exchange.measured_calls import measured_calls
-from ..report.exchange.pytest_benchmark import dumps
+from ..report.measured_calls import MeasuredCall
+from ..report.measured_calls import measured_calls
+from ..report.pytest_benchmark import dumps
 from .files import read_results
 from .files import results_file
 

@@ -27,8 +27,6 @@ from ..report.screen.memory import is_large
 from ..report.screen.memory import memory_lines
 from ..visible import printed
 from .files import count
-from .json_option import add_json_argument
-from .json_option import print_json
 from .script import Program
 from .script import notes_of
 from .script_process import REST
@@ -40,6 +38,8 @@ from .script_process import program_of
 from .script_process import root_of
 from .script_process import run_program
 from .script_process import unfinished
+from .shared_options import add_json_argument
+from .shared_options import print_json
 
 
 PROGRAM_FAILED: Final = 1

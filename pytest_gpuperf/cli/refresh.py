@@ -17,9 +17,9 @@ from ..model.baseline import Refresh
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..sharing.processes import interrupts_left_to_child
 from ..sharing.processes import shell_code
-from .compare_options import add_device_argument
-from .compare_options import device_options
 from .files import count
+from .shared_options import add_device_argument
+from .shared_options import device_options
 
 
 REST: Final = "[pytest arguments...]"

@@ -49,7 +49,6 @@ from ..sharing.processes import spawn
 from ..sharing.processes import terminations_passed_on
 from ..worker import draws
 from . import RANK_LAUNCHERS
-from .json_option import STANDARD_ERROR
 from .progress import elapsed_shown
 from .progress import standard_error
 from .script import Loaded
@@ -58,6 +57,7 @@ from .script import check_script
 from .script import launched
 from .script import load
 from .script import run
+from .shared_options import STANDARD_ERROR
 
 
 if TYPE_CHECKING:

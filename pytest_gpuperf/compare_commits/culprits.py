@@ -12,7 +12,7 @@ from itertools import combinations
 from ..environments.lock_files import Pins
 from ..errors import UsageError
 from ..model.ab import AbRun
-from ..model.units import counted
+from ..model.metric import counted
 from .commits import Announce
 from .search import TRAINING
 from .search import Changes

@@ -16,10 +16,10 @@ from ..judge.process_pairs import Pair
 from ..judge.process_pairs import judge_call
 from ..model.ab import Comparison
 from ..model.budget import Tolerance
+from ..model.metric import counted
 from ..model.run import Ending
 from ..model.run import StepCall
 from ..model.run import TestResult
-from ..model.units import counted
 from ..runner.screening import Case
 from ..runner.screening import Group
 

@@ -19,8 +19,8 @@ from typing import Final
 from ..model.ab import AbRun
 from ..model.ab import Comparison
 from ..model.ab import Turn
-from ..model.known_calls import nodeid_of
 from ..model.metrics import STEP_MS
+from ..model.run import nodeid_of
 from ..model.training import TrainingAnswer
 from ..report.numbers import format_apart
 from ..report.numbers import metric_named

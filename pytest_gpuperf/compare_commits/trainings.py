@@ -14,11 +14,11 @@ from typing import Final
 
 from ..judge.training import judge_training
 from ..model.ab import Comparison
-from ..model.known_calls import nodeid_of
+from ..model.metric import counted
+from ..model.run import nodeid_of
 from ..model.training import Recorded
 from ..model.training import Training
 from ..model.training import TrainingAnswer
-from ..model.units import counted
 from ..runner.screening import Group
 
 

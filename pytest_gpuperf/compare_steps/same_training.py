@@ -30,7 +30,7 @@ from ..judge.training import NEGLIGIBLE
 from ..judge.training import in_order_of
 from ..judge.training import percent
 from ..measure.step import Subject
-from ..model.units import counted
+from ..model.metric import counted
 from .isolation import Pair
 from .isolation import SharedState
 from .isolation import tensors_of

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import ExitStack
 from contextlib import contextmanager
+from functools import cache
 from functools import wraps
 from typing import Any
 from typing import Final
@@ -23,8 +24,53 @@ from .same_training import flat
 from .same_training import numbers_of
 from .same_training import updates_in
 from .same_training import watched
-from .sketch import of_numbers
-from .sketch import sketch_of
+
+
+SUMS: Final = 16
+COLUMNS: Final = 4096
+ROWS: Final = 32
+"""Rows of a block: what is copied at a time is 1 MiB, which a cache holds."""
+
+
+def sketch_of(tensor: Any) -> Sketch:
+    """Return the sketch of *tensor*, wherever it is and whatever its type is."""
+    return of_numbers(numbers_of(tensor), tuple(tensor.shape))
+
+
+def of_numbers(vector: Any, shape: tuple[int, ...] | None = None) -> Sketch:
+    """Return the sketch of a dense *vector* of real numbers on the host."""
+    import torch
+
+    shape = (len(vector),) if shape is None else shape
+    norm = float(torch.linalg.vector_norm(vector, dtype=torch.float64))
+    if not torch.isfinite(torch.tensor(norm)):
+        return Sketch(shape=shape, finite=False)
+    return Sketch(shape=shape, norm=norm, sums=tuple(_sums(vector).tolist()))
+
+
+def _sums(vector: Any) -> Any:
+    """Sum up; few numbers are kept as they are, so that nothing of them is lost."""
+    import torch
+
+    if len(vector) <= SUMS:
+        return vector.double()
+    columns = _signs(0, COLUMNS).T
+    total = torch.zeros(SUMS, dtype=torch.float64, device="cpu")
+    for number, block in enumerate(vector.split(ROWS * COLUMNS), start=1):
+        filled = torch.nn.functional.pad(block.double(), (0, -len(block) % COLUMNS))
+        rows = filled.reshape(-1, COLUMNS) @ columns
+        total += (rows * _signs(number, ROWS)[:, : len(rows)].T).sum(dim=0)
+    return total
+
+
+@cache
+def _signs(seed: int, length: int) -> Any:
+    """Draw what every process draws, from a generator of our own."""
+    import torch
+
+    generator = torch.Generator("cpu").manual_seed(seed)
+    size = {"size": (SUMS, length), "device": "cpu", "dtype": torch.float64}
+    return torch.randint(0, 2, generator=generator, **size) * 2 - 1
 
 
 ROUNDINGS: Final = 2

@@ -29,13 +29,13 @@ from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import MemoryCourse
 from ..model.finding import Phase
-from .autograd import current_node
 from .base import Step
 from .dispatch import Watching
 from .dispatch import eager
 from .dispatch import redispatch
 from .garbage import described_cycle
 from .garbage import held_collector
+from .memory_owners import current_node
 from .memory_owners import key_of
 from .memory_owners import owned_tensors
 from .memory_owners import roles_of

@@ -19,10 +19,10 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 from ..model.finding import CALLED
 from ..model.finding import Location
 from ..model.operations import LineWork
-from .autograd import current_node
 from .base import Step
 from .dispatch import Watching
 from .dispatch import eager
+from .memory_owners import current_node
 from .memory_owners import tensors_in
 from .own_code import OWN
 from .source_lines import USERS

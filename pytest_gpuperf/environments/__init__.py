@@ -6,6 +6,6 @@ that side's path. The user's environment is only read. Begin with:
 - ``overlay.overlay``: what a change of packages needs, installed
 - ``installers.Uv``: uv, or pip where there is none
 - ``pythons.other_python``: another Python, with all of the user's packages
-- ``cache.PackageCache``: the folders, by their content, as far as they fit under a limit
+- ``overlay.PackageCache``: the folders, by their content, as far as they fit under a limit
 - ``lock_files.pins_of``: a requirements file or a ``uv.lock``
 """

@@ -19,12 +19,12 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from ..model.environment import Overlay
-from .cache import PackageCache
 from .installers import installer
 from .installers import uv_of
 from .lock_files import installed_packages
 from .overlay import FILE
 from .overlay import SITE_PACKAGES
+from .overlay import PackageCache
 from .overlay import PackageChange
 from .overlay import overlay_at
 from .overlay import with_content

@@ -9,5 +9,5 @@ Begin with:
 - ``exact.judge_exact``: counts and bytes
 - ``time_budget.judge_time_budget``: a ceiling on a time
 - ``suite.settle_suite``: whether the machine became slower as a whole
-- ``sensitivity.smallest_blamed``: the smallest slowdown that can be blamed
+- ``comparison.smallest_blamed``: the smallest slowdown that can be blamed
 """

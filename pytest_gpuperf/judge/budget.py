@@ -18,11 +18,11 @@ from ..model.measurement import Measurement
 from ..model.metric import MIB
 from ..model.metric import Metric
 from ..model.metric import MetricKind
+from ..model.metric import Unit
 from ..model.metrics import BUSY
 from ..model.metrics import RANK_SKEW
 from ..model.metrics import SPEEDUP
 from ..model.metrics import limited_by
-from ..model.units import Unit
 from ..model.verdict import Outcome
 from ..model.verdict import Verdict
 from .exact import PROVING_RUNS

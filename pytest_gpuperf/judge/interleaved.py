@@ -26,7 +26,7 @@ from ..errors import ErrorId
 from ..errors import StepError
 from ..model.ab import AbResult
 from ..model.ab import Answer
-from ..model.units import counted
+from ..model.metric import counted
 from .ab import AB_POWER
 from .ab import CONFIDENCE
 from .ab import Decided

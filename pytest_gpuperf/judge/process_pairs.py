@@ -51,10 +51,10 @@ from .ab import Schedule
 from .exact import PROVING_RUNS
 from .exact import beyond_usual
 from .exact import bytes_beneath
+from .exact import compared
 from .exact import counted_as
 from .exact import is_random
 from .exact import margin
-from .new_lines import compared
 from .operations import blamed
 from .readings import Limits
 from .readings import impossible

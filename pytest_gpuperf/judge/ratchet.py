@@ -16,7 +16,7 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..model.units import counted
+from ..model.metric import counted
 from .watch import Objection
 from .watch import SuiteLine
 from .watch import WatchedTest

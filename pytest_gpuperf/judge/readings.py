@@ -21,8 +21,8 @@ from ..model.measurement import locating
 from ..model.measurement import location
 from ..model.metric import Metric
 from ..model.metric import MetricKind
+from ..model.metric import Unit
 from ..model.metrics import METRICS
-from ..model.units import Unit
 from .statistics import ASSUMED_SHIFT
 from .statistics import PASS_RISK
 from .statistics import OccasionShift

@@ -21,7 +21,7 @@ from ..model.baseline import RunSummary
 from ..model.measurement import Measurement
 from ..model.metric import Direction
 from ..model.metric import Metric
-from ..model.units import Unit
+from ..model.metric import Unit
 from ..model.verdict import DecidedBy
 from ..model.verdict import Evidence
 from ..model.verdict import Outcome

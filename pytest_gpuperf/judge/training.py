@@ -18,13 +18,13 @@ from typing import NamedTuple
 from typing import Protocol
 from typing import TypeVar
 
+from ..model.metric import counted
 from ..model.training import Sketch
 from ..model.training import TrainedStep
 from ..model.training import TrainedTensor
 from ..model.training import Training
 from ..model.training import TrainingAnswer
 from ..model.training import TrainingRecord
-from ..model.units import counted
 
 
 NEGLIGIBLE: Final = 0.01

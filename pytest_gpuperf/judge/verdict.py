@@ -39,9 +39,9 @@ from .context import FAR_SLOWER
 from .context import Sentinels
 from .context import SuiteContext
 from .context import discounts
+from .exact import compared
 from .exact import judge_exact
 from .exact import judge_further
-from .new_lines import compared
 from .readings import Limits
 from .readings import impossible
 from .readings import readings

@@ -18,8 +18,8 @@ from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.finding import file_of
+from ..model.metric import counted
 from ..model.metrics import PAGEABLE_COPIES
-from ..model.units import counted
 
 
 # What one test did.

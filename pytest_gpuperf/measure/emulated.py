@@ -22,6 +22,7 @@ from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
 from ..model.measurement import Measurement
+from ..model.metric import counted
 from ..model.metrics import BLOCKING_COPIES
 from ..model.metrics import COMPILED
 from ..model.metrics import D2H_BYTES
@@ -32,7 +33,6 @@ from ..model.metrics import OPS
 from ..model.metrics import PAGEABLE_COPIES
 from ..model.metrics import STEPWISE
 from ..model.metrics import SYNCS
-from ..model.units import counted
 from .compilation import NOTHING_COMPILED
 from .further_steps import LOOKED_SHARE
 from .further_steps import LOOKED_STEPS

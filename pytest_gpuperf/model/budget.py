@@ -15,11 +15,11 @@ from typing import Final
 from ..errors import ErrorId
 from ..errors import UsageError
 from .metric import Metric
+from .metric import Unit
 from .metrics import BUDGET_KEYWORDS
 from .metrics import FLOPS
 from .metrics import limited_by
 from .retired import refuse_retired
-from .units import Unit
 
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from .environment import DeviceKind
 from .environment import Environment
 from .finding import Finding
 from .metric import Metric
+from .metric import Unit
 from .operations import LineWork
 from .ranks import ByRank
-from .units import Unit
 
 
 MOST_SAMPLES: Final = 50

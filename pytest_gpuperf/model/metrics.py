@@ -11,7 +11,7 @@ from .metric import MeasuringPhase
 from .metric import Metric
 from .metric import MetricKind
 from .metric import OfRanks
-from .units import Unit
+from .metric import Unit
 
 
 # The quantities that only a profiler's trace of a GPU can show.

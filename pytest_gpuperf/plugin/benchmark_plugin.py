@@ -18,11 +18,11 @@ import pytest
 
 from ..errors import ErrorId
 from ..errors import UsageError
-from ..report.exchange.measured_calls import MeasuredCall
-from ..report.exchange.measured_calls import measured_calls
-from ..report.exchange.pytest_benchmark import described
-from ..report.exchange.pytest_benchmark import options_of
-from ..report.exchange.pytest_benchmark import seconds_of
+from ..report.measured_calls import MeasuredCall
+from ..report.measured_calls import measured_calls
+from ..report.pytest_benchmark import described
+from ..report.pytest_benchmark import options_of
+from ..report.pytest_benchmark import seconds_of
 from ..runner.evaluation import RunResult
 from .outputs import MeasuringPlugin
 from .session import announce

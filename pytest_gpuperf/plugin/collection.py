@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from ..baselines.stale import Seen
+from ..baselines.refresh import Seen
 from ..worker.items import is_measured
 from ..worker.items import node_id
 from ..worker.items import place_of

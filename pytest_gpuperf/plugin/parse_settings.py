@@ -36,7 +36,7 @@ from ..settings import Settings
 from ..settings import SharedUse
 from ..settings import UnjudgedBudget
 from ..settings import refuse_in_ci
-from .mark_conflicts import refuse_blind
+from .mark_checks import refuse_blind
 from .options import OPTIONS
 from .options import ini_value
 from .options import refuse_retired_settings

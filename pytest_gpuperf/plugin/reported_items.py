@@ -23,9 +23,9 @@ from ..judge.wording import WOULD_HAVE_FAILED
 from ..marks import RANKS_MARK
 from ..model.run import Ending
 from ..model.run import Report
-from ..report.exchange.measured_calls import WARNED_PROPERTY
-from ..report.exchange.measured_calls import properties_of
 from ..report.headline import fitting_headline
+from ..report.measured_calls import WARNED_PROPERTY
+from ..report.measured_calls import properties_of
 from ..report.secrets import masked
 from ..report.secrets import secrets_of
 from ..report.wrapping import painted

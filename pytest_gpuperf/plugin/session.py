@@ -24,8 +24,8 @@ from typing import Final
 
 import pytest
 
-from ..baselines.stale import owns_one
-from ..baselines.stale import unmeasured
+from ..baselines.refresh import owns_one
+from ..baselines.refresh import unmeasured
 from ..baselines.store import stored_keys
 from ..errors import GpuperfError
 from ..model.environment import DeviceKind

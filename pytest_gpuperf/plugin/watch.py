@@ -50,7 +50,7 @@ from ..model.codec import encode
 from ..model.environment import PRETEND_GIB
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
-from ..model.units import counted
+from ..model.metric import counted
 from ..report.ci.github import watch_commands
 from ..report.screen.watch import GPU_TEXTS
 from ..report.screen.watch import watch_lines

@@ -13,7 +13,7 @@ from typing import Final
 from ..model.baseline import Refresh
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
-from ..model.known_calls import nodeid_of
+from ..model.run import nodeid_of
 from ..model.verdict import Outcome
 from ..visible import visible_line
 

@@ -9,11 +9,11 @@ from typing import Final
 from ..model.metric import MIB
 from ..model.metric import Metric
 from ..model.metric import MetricKind
+from ..model.metric import Unit
 from ..model.metrics import COMPILED
 from ..model.metrics import METRICS
 from ..model.metrics import OCCASIONAL
 from ..model.metrics import OF_A_PERIOD
-from ..model.units import Unit
 from ..visible import visible
 
 

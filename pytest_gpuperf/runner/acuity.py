@@ -13,11 +13,11 @@ from ..baselines.store import read
 from ..judge.calls import WHOLE_PROJECT
 from ..judge.calls import merged
 from ..judge.calls import references_of
+from ..judge.comparison import ROUND_TOLERANCES
+from ..judge.comparison import acuity
+from ..judge.comparison import suite_acuity
 from ..judge.context import SuiteContext
 from ..judge.readings import StoredTimes
-from ..judge.sensitivity import ROUND_TOLERANCES
-from ..judge.sensitivity import acuity
-from ..judge.sensitivity import suite_acuity
 from ..judge.stored_times import reference_of
 from ..judge.verdict import ALONE
 from ..judge.verdict import step_limits

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from ..baselines.operations import read_operations
-from ..baselines.stale import Seen
-from ..baselines.stale import leftovers
+from ..baselines.refresh import Seen
+from ..baselines.refresh import leftovers
 from ..judge.calls import suite_of
 from ..judge.operations import blamed
 from ..model.baseline import BaselineChange

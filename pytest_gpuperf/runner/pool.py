@@ -24,11 +24,11 @@ from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
 from ..model.environment import Environment
-from ..model.known_calls import KnownCalls
 from ..model.measurement import Measurement
 from ..model.ranks import Launch
 from ..model.ranks import Ranks
 from ..model.run import Ending
+from ..model.run import KnownCalls
 from ..model.run import RunMode
 from ..model.run import StoredStep
 from ..model.run import TestResult

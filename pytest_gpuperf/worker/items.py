@@ -26,7 +26,7 @@ from ..model.budget import Budget
 from ..model.finding import Location
 from ..model.measurement import Measurement
 from ..model.operations import LineWork
-from ..report.exchange.measured_calls import METRIC_PREFIX
+from ..report.measured_calls import METRIC_PREFIX
 from ..report.screen.findings import PACKAGES_FOLDER
 from ..runner.request import Planned
 

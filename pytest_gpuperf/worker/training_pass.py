@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from ..devices.base import Device
 from ..measure.step import Subject
-from ..model.known_calls import nodeid_of
 from ..model.run import TestResult
+from ..model.run import nodeid_of
 from ..model.training import TrainingRecord
 from . import draws
 from .fixture import FixtureCall

@@ -18,7 +18,7 @@ from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.judge.budget import ResolvedBudget
-from pytest_gpuperf.judge.new_lines import compared
+from pytest_gpuperf.judge.exact import compared
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.budget import Tolerance

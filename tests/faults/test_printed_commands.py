@@ -1091,8 +1091,6 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "--gpuperf-device",
     ): "test_the_doctor_says_how_baselines_are_recorded",
     ("plugin/__init__.py", "--gpuperf-device"): DESCRIBED,
-    ("report/screen/checkup.py", "--gpuperf-device"): DESCRIBED,
-    ("report/screen/checkup.py", "--gpuperf-seconds"): DESCRIBED,
     ("plugin/__init__.py", "--gpuperf-watch"): DESCRIBED,
     ("judge/ratchet.py", "--gpuperf-watch"): DESCRIBED,
     ("judge/ratchet.py", "--gpuperf-update"): (
@@ -1119,7 +1117,7 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
         "test_a_run_on_a_device_without_baselines_names_the_device_that_has_some"
     ),
     ("cli/refresh.py", "--gpuperf-update"): PASSED,
-    ("cli/compare_options.py", "--gpuperf-device"): PASSED,
+    ("cli/shared_options.py", "--gpuperf-device"): PASSED,
     ("compare_commits/side_server.py", "--gpuperf-device"): PASSED,
     (
         "report/screen/checkup.py",
@@ -1133,13 +1131,13 @@ INVENTORY: Final[dict[tuple[str, str], str]] = {
     ("cli/export.py", "pytest --gpuperf"): (
         "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
     ),
-    ("cli/pending.py", "pytest --gpuperf"): (
+    ("cli/accept.py", "pytest --gpuperf"): (
         "test_a_broken_pending_file_is_measured_again_as_the_refusal_says"
     ),
     ("cli/report.py", "pytest --gpuperf"): (
         "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
     ),
-    ("cli/compare_options.py", "pytest --gpuperf"): DESCRIBED,
+    ("cli/shared_options.py", "pytest --gpuperf"): DESCRIBED,
     ("compare_commits/checkout.py", "git -C {} fetch"): MACHINE,
     ("compare_commits/sides.py", "gpuperf ab"): DESCRIBED,
     ("compare_commits/side_process.py", "pip install -e"): MACHINE,

@@ -9,7 +9,7 @@ import pytest
 from whole_run import Folder
 from whole_run import WholeRun
 
-from pytest_gpuperf.baselines.stale import unmeasured
+from pytest_gpuperf.baselines.refresh import unmeasured
 from pytest_gpuperf.plugin.reported_items import ReportLog
 from pytest_gpuperf.report.command import DEFAULT_INVOCATION
 from pytest_gpuperf.report.screen.acceptance import unmeasured_text

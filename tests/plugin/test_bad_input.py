@@ -499,7 +499,7 @@ def test_a_call_that_makes_no_sense_fails_with_one_sentence_and_nothing_else(
 
 
 LIMITED = (
-    "ms, latency_ms, mem_mb, syncs, pageable_copies, launches and 26 more "
+    "ms, latency_ms, mem_mb, syncs, pageable_copies, launches and 17 more "
     "(docs/reference/marks.md)"
 )
 

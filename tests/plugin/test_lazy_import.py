@@ -24,7 +24,6 @@ TO_COLLECT_BUDGETS = {
     "pytest_gpuperf.model.metric",
     "pytest_gpuperf.model.metrics",
     "pytest_gpuperf.model.retired",
-    "pytest_gpuperf.model.units",
     "pytest_gpuperf.plugin",
     "pytest_gpuperf.plugin.mark_checks",
 }

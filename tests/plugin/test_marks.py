@@ -109,7 +109,7 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
             {"mss": 1, "foo": 2},
             (
                 "gpuperf.budget() does not know foo, mss (did you mean ms?); it knows ms, "
-                "latency_ms, mem_mb, syncs, pageable_copies, launches and 26 more "
+                "latency_ms, mem_mb, syncs, pageable_copies, launches and 17 more "
                 "(docs/reference/marks.md) [GP201]"
             ),
         ),

@@ -6,6 +6,7 @@ import re
 from typing import cast
 
 import pytest
+from scripted_project import ScriptedProject
 
 import pytest_gpuperf
 from pytest_gpuperf.cli import USAGE_ERROR
@@ -16,7 +17,6 @@ from pytest_gpuperf.model.budget import parse_tolerance
 from pytest_gpuperf.model.retired import RETIRED
 from pytest_gpuperf.worker.fixture import Gpuperf
 from pytest_gpuperf.worker.fixture import Measurer
-from tests.scripted_project import ScriptedProject
 
 
 COMMANDS = [name for name in RETIRED if name.startswith("gpuperf ")]

@@ -10,11 +10,11 @@ from typing import Final
 
 import jsonschema
 import pytest
+from scripted_project import ScriptedProject
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.plugin.parse_settings import PARSERS
 from pytest_gpuperf.report import json as json_room
-from tests.scripted_project import ScriptedProject
 
 
 STEP: Final = "def test_step(gpuperf): gpuperf(int)\n"

@@ -197,8 +197,8 @@ class CpuDevice(HostDevice):
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step, and count the graphs of autograd that were alive before it."""
-        from ..autograd import graphs_alive
         from ..garbage import held_collector
+        from ..memory_owners import graphs_alive
 
         with held_collector() as collector:
             if not collector.is_off:

@@ -91,8 +91,8 @@ def read_memory(
     The cache is not emptied: that would change fragmentation and the cost of the next
     allocations, so reserved bytes depend on what the process did before.
     """
-    from ..autograd import graphs_alive
     from ..garbage import held_collector
+    from ..memory_owners import graphs_alive
 
     cuda = torch.cuda
     with held_collector() as collector:

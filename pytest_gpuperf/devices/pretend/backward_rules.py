@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch.autograd import graph
 
-from ..autograd import current_node
+from ..memory_owners import current_node
 from .memory import PRETEND_MEMORY
 from .recorder import WATCH
 

@@ -13,8 +13,8 @@ import torch
 from ...errors import ErrorId
 from ...errors import StepError
 from ..audit_record import CopyDirection
-from ..autograd import current_node
-from ..autograd import has_node
+from ..memory_owners import current_node
+from ..memory_owners import has_node
 from .backward_rules import BackwardWatch
 from .backward_rules import is_in_place
 from .backward_rules import is_stolen

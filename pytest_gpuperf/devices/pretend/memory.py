@@ -22,8 +22,8 @@ from typing import NamedTuple
 
 import torch
 
-from ..autograd import current_node
 from ..cuda.memory import FORESEEN
+from ..memory_owners import current_node
 from ..source_lines import Site
 from .allocator import MIB
 from .allocator import CachingAllocator

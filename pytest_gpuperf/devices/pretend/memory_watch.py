@@ -25,11 +25,11 @@ from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.finding import Location
 from ..audit_record import StepMark
-from ..autograd import graphs_alive
 from ..garbage import HeldCollector
 from ..garbage import described_cycle
 from ..garbage import held_collector
 from ..garbage import least_left
+from ..memory_owners import graphs_alive
 from ..memory_picture import Garbage
 from ..memory_picture import Picture
 from ..memory_picture import held_by_place

@@ -21,6 +21,7 @@ from .backward_rules import SUM
 from .embeddings import BAG_ORDER
 from .embeddings import EMBEDDING_KERNELS
 from .embeddings import EMBEDDING_MEMORY
+from .embeddings import LOSS_MEMORY
 from .kernels import ABSENT_ON_CUDA
 from .kernels import FUSED_LAYERS
 from .kernels import FUSED_LOSSES
@@ -28,7 +29,6 @@ from .kernels import HOST_KERNELS
 from .kernels import PRODUCTS_IN_DTYPE
 from .layout_rules import LAYOUT_RULES
 from .layout_rules import SPARSE_RULES
-from .loss_memory import LOSS_MEMORY
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA

@@ -18,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.data import dataloader
 
 from ..audit_record import StepMark
-from ..autograd import current_node
+from ..memory_owners import current_node
 from ..source_lines import SourceOwner
 from ..source_lines import outwards
 from ..source_lines import room_of

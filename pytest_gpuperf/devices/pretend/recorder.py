@@ -26,7 +26,7 @@ from ..audit_record import CopyDirection
 from ..audit_record import StepAudit
 from ..audit_record import Totals
 from ..audit_record import copy_fields
-from ..autograd import current_node
+from ..memory_owners import current_node
 from ..operations import WRITES_TO_VIEW
 from ..operations import OperationLog
 from ..source_lines import line_of_torch

@@ -15,7 +15,7 @@ import torch
 
 from ...model.finding import Location
 from ...model.finding import Phase
-from ..autograd import current_node
+from ..memory_owners import current_node
 from ..memory_owners import owned_tensors
 from ..memory_owners import roles_of
 from ..memory_picture import Change

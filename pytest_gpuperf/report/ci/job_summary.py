@@ -15,10 +15,10 @@ from typing import Final
 from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.codec import decode
 from ...model.environment import Hardware
+from ...model.metric import counted
 from ...model.results import Record
 from ...model.results import Results
 from ...model.run import Ending
-from ...model.units import counted
 from ...model.verdict import Outcome
 from ...model.verdict import TestVerdict
 from ...visible import visible

@@ -17,7 +17,7 @@ from typing import Final
 
 from ...model.metric import Direction
 from ...model.metric import Metric
-from ...model.units import Unit
+from ...model.metric import Unit
 from ...model.verdict import Outcome
 from ...model.verdict import Verdict
 from ..numbers import format_value

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ...model.baseline import AcceptancePlan
 from ...model.baseline import Drift
 from ...model.baseline import Leftovers
-from ...model.units import counted
+from ...model.metric import counted
 from ..command import Invocation
 from ..command import prune_command
 from ..numbers import join_fitting

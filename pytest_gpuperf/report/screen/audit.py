@@ -20,11 +20,11 @@ from ...devices.memory_picture import Garbage
 from ...model.finding import Finding
 from ...model.finding import Location
 from ...model.finding import Phase
+from ...model.metric import counted
 from ...model.metrics import D2H_BYTES
 from ...model.metrics import H2D_BYTES
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PREDICTED_GARBAGE
-from ...model.units import counted
 from ...visible import visible
 from ..numbers import format_value
 from ..remedies import Remedy

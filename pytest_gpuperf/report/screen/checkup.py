@@ -14,12 +14,12 @@ from ...model.checkup import StoredSuite
 from ...model.environment import Capability
 from ...model.environment import Hardware
 from ...model.measurement import Measurement
+from ...model.metric import counted
 from ...model.metrics import PAGEABLE_COPIES
 from ...model.metrics import SENTINELS
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
 from ...model.metrics import limited_by
-from ...model.units import counted
 from ...model.verdict import SuiteAcuity
 from ..numbers import format_value
 from ..numbers import join_fitting

@@ -15,10 +15,10 @@ from typing import Final
 from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.baseline import Refresh
 from ...model.environment import Hardware
+from ...model.metric import counted
 from ...model.metrics import STEP_MS
 from ...model.results import NOTHING_SEEN
 from ...model.results import Unseen
-from ...model.units import counted
 from ...model.verdict import Outcome
 from ...model.verdict import SuiteVerdict
 from ...model.verdict import TestVerdict

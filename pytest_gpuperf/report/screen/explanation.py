@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ...judge.wording import signed
-from ...model.units import counted
+from ...model.metric import counted
 from ...model.verdict import DecidedBy
 from ...model.verdict import Evidence
 from ...model.verdict import Outcome

@@ -17,11 +17,11 @@ from ...model.finding import FindingKind
 from ...model.finding import Location
 from ...model.finding import Phase
 from ...model.metric import MetricKind
+from ...model.metric import counted
 from ...model.metrics import H2D_BYTES
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
-from ...model.units import counted
 from ...model.verdict import TestVerdict
 from ...visible import visible
 from ..numbers import format_value

@@ -22,8 +22,8 @@ from ...model.finding import Location
 from ...model.forecast import Fit
 from ...model.forecast import Forecast
 from ...model.forecast import Saving
+from ...model.metric import counted
 from ...model.metrics import PEAK_ALLOCATED
-from ...model.units import counted
 from ..numbers import format_value
 from ..remedies import SAVING_REMEDIES
 from ..remedies import remedy_of

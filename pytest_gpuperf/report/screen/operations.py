@@ -8,9 +8,9 @@ from itertools import chain
 from typing import Final
 
 from ...model.finding import CALLED
+from ...model.metric import counted
 from ...model.metrics import H2D_BYTES
 from ...model.operations import LineChange
-from ...model.units import counted
 from ..numbers import format_value
 from ..numbers import join_fitting
 from ..wrapping import labelled

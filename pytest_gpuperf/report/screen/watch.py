@@ -21,8 +21,8 @@ from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
+from ...model.metric import counted
 from ...model.metrics import PEAK_ALLOCATED
-from ...model.units import counted
 from ..numbers import format_value
 from ..remedies import remedy_of
 from ..table import align

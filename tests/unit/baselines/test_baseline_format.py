@@ -30,8 +30,8 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Board
 from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.units import Unit
 
 
 pytestmark = pytest.mark.slow

@@ -11,11 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.compare_steps.sketch import COLUMNS  # noqa: E402
-from pytest_gpuperf.compare_steps.sketch import ROWS  # noqa: E402
-from pytest_gpuperf.compare_steps.sketch import SUMS  # noqa: E402
-from pytest_gpuperf.compare_steps.sketch import of_numbers  # noqa: E402
-from pytest_gpuperf.compare_steps.sketch import sketch_of  # noqa: E402
+from pytest_gpuperf.compare_steps.training_record import COLUMNS  # noqa: E402
+from pytest_gpuperf.compare_steps.training_record import ROWS  # noqa: E402
+from pytest_gpuperf.compare_steps.training_record import SUMS  # noqa: E402
+from pytest_gpuperf.compare_steps.training_record import of_numbers  # noqa: E402
+from pytest_gpuperf.compare_steps.training_record import sketch_of  # noqa: E402
 from pytest_gpuperf.judge.training import apart  # noqa: E402
 from pytest_gpuperf.model.training import Sketch  # noqa: E402
 

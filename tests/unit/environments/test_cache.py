@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.environments import cache as module
-from pytest_gpuperf.environments.cache import PackageCache
-from pytest_gpuperf.environments.cache import default_place
+from pytest_gpuperf.environments import overlay as module
+from pytest_gpuperf.environments.overlay import PackageCache
+from pytest_gpuperf.environments.overlay import default_place
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.environments import overlay as module
-from pytest_gpuperf.environments.cache import PackageCache
+from pytest_gpuperf.environments.overlay import PackageCache
 from pytest_gpuperf.environments.overlay import PackageChange
 from pytest_gpuperf.environments.overlay import overlay
 from pytest_gpuperf.errors import UsageError

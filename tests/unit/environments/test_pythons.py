@@ -14,7 +14,7 @@ import pytest
 
 from pytest_gpuperf.environments import installers
 from pytest_gpuperf.environments import lock_files
-from pytest_gpuperf.environments.cache import PackageCache
+from pytest_gpuperf.environments.overlay import PackageCache
 from pytest_gpuperf.environments.overlay import PackageChange
 from pytest_gpuperf.environments.pythons import other_python
 from pytest_gpuperf.errors import UsageError

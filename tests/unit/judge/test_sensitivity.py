@@ -15,15 +15,15 @@ from hypothesis import assume
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.judge.comparison import ROUND_TOLERANCES
+from pytest_gpuperf.judge.comparison import _ranked
+from pytest_gpuperf.judge.comparison import acuity
+from pytest_gpuperf.judge.comparison import passes_calm
+from pytest_gpuperf.judge.comparison import smallest_blamed
+from pytest_gpuperf.judge.comparison import suite_acuity
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.readings import Limits
 from pytest_gpuperf.judge.readings import StoredTimes
-from pytest_gpuperf.judge.sensitivity import ROUND_TOLERANCES
-from pytest_gpuperf.judge.sensitivity import _ranked
-from pytest_gpuperf.judge.sensitivity import acuity
-from pytest_gpuperf.judge.sensitivity import passes_calm
-from pytest_gpuperf.judge.sensitivity import smallest_blamed
-from pytest_gpuperf.judge.sensitivity import suite_acuity
 from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.stored_times import reference_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.model.known_calls import KnownCalls
+from pytest_gpuperf.model.run import KnownCalls
 
 
 KNOWN = {"t.py::a": 1, "t.py::a#warm": 2, "t.py::ab": 3}

@@ -26,6 +26,7 @@ from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import thinned
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import MetricKind
+from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metrics import LATENCY_MS
 from pytest_gpuperf.model.metrics import METRICS
@@ -35,7 +36,6 @@ from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.metrics import SYNCS
 from pytest_gpuperf.model.metrics import limited_by
-from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict

@@ -44,6 +44,7 @@ from pytest_gpuperf.model.measurement import Samples
 from pytest_gpuperf.model.results import Record
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.report import pytest_benchmark
 from pytest_gpuperf.report.ci.github import commands
 from pytest_gpuperf.report.ci.github import line_address
 from pytest_gpuperf.report.ci.github import outputs
@@ -51,12 +52,11 @@ from pytest_gpuperf.report.ci.job_summary import run_markdown
 from pytest_gpuperf.report.ci.worst_findings import Sources
 from pytest_gpuperf.report.ci.worst_findings import remarks
 from pytest_gpuperf.report.command import at_root
-from pytest_gpuperf.report.exchange import pytest_benchmark
-from pytest_gpuperf.report.exchange.measured_calls import MeasuredCall
-from pytest_gpuperf.report.exchange.measured_calls import measured_calls
-from pytest_gpuperf.report.exchange.measured_calls import properties_of
 from pytest_gpuperf.report.html.page import page_text
 from pytest_gpuperf.report.json import results as results_json
+from pytest_gpuperf.report.measured_calls import MeasuredCall
+from pytest_gpuperf.report.measured_calls import measured_calls
+from pytest_gpuperf.report.measured_calls import properties_of
 from pytest_gpuperf.report.secrets import secrets_of
 from pytest_gpuperf.report.secrets import shown_headline
 from pytest_gpuperf.report.secrets import shown_verdict

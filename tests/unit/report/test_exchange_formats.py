@@ -16,10 +16,10 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Samples
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.exchange import pytest_benchmark as pytest_benchmark_json
-from pytest_gpuperf.report.exchange.measured_calls import MeasuredCall
-from pytest_gpuperf.report.exchange.measured_calls import measured_calls
-from pytest_gpuperf.report.exchange.pytest_benchmark import statistics_of
+from pytest_gpuperf.report import pytest_benchmark as pytest_benchmark_json
+from pytest_gpuperf.report.measured_calls import MeasuredCall
+from pytest_gpuperf.report.measured_calls import measured_calls
+from pytest_gpuperf.report.pytest_benchmark import statistics_of
 
 
 TEST = "tests/test_a.py::TestStep::test_step[8-a::b]"

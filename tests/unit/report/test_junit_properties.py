@@ -9,8 +9,8 @@ from builders import a_verdict
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.exchange.measured_calls import properties_of
 from pytest_gpuperf.report.json.results import to_json
+from pytest_gpuperf.report.measured_calls import properties_of
 
 
 def judged(key: str, *verdicts: Verdict, sides: Comparison | None = None) -> str:

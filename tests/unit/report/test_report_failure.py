@@ -436,7 +436,7 @@ def test_the_worst_failure_still_fits_one_screen() -> None:
     *_, command = lines = text.splitlines()
     assert len(lines) <= 26
     (left,) = lines_labelled("also", text)
-    assert left.startswith("  also     waits, memory growth, garbage, ")
+    assert left.startswith("  also     waits, peak memory, ")
     assert left.endswith(" more")
     assert command.startswith("  accept   gpuperf ")  # to be copied, so it is not cut
     assert max(map(len, lines[:-1])) <= 80

@@ -13,9 +13,9 @@ from pytest_gpuperf.model.baseline import BaselineChange
 from pytest_gpuperf.model.metric import Direction
 from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import MetricKind
+from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.results import Unseen
-from pytest_gpuperf.model.units import Unit
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import ShiftCause
 from pytest_gpuperf.model.verdict import SuiteVerdict

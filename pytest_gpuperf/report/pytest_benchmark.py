@@ -14,11 +14,11 @@ from statistics import stdev
 from typing import Any
 from typing import Final
 
-from ...model.environment import DeviceKind
-from ...model.environment import Hardware
-from ...model.results import Head
-from ..numbers import rounded
+from ..model.environment import DeviceKind
+from ..model.environment import Hardware
+from ..model.results import Head
 from .measured_calls import MeasuredCall
+from .numbers import rounded
 
 
 FORMAT_VERSION: Final = "5.3.1"

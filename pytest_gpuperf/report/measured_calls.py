@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 from typing import Final
 
-from ...model.measurement import Samples
-from ...model.metrics import STEP_MS
-from ...model.verdict import Outcome
-from ...model.verdict import worst_of
-from ..numbers import rounded
+from ..model.measurement import Samples
+from ..model.metrics import STEP_MS
+from ..model.verdict import Outcome
+from ..model.verdict import worst_of
+from .numbers import rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

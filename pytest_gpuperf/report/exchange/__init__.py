@@ -1,1 +1,0 @@
-"""Measurements in the formats of other benchmark tools."""
