@@ -405,7 +405,7 @@ MOST_CODE: Final = {
     "environments": 369,  # the releases of a package
     "judge": 3596,  # waits of some steps between two versions, and what was not compared
     "measure": 3329,  # what a step keeps has its line
-    "model": 1854,
+    "model": 1851,
     "plugin": 2638,  # no server without measured tests
     "report": 1428,
     "report.ci": 546,  # a watch marks its lines on GitHub

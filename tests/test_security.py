@@ -40,9 +40,6 @@ HELD: Final = {
     "FIFOs are refused": (
         "tests/faults/test_bad_files.py::test_what_is_no_file_is_refused_and_never_waited_for",
     ),
-    "unpacked up to a limit": (
-        "tests/faults/test_planted_links.py::test_no_more_is_unpacked_than_may_be",
-    ),
     "forbids the page every script but its own": (
         "tests/unit/report/test_html_page.py::test_nothing_points_out_of_the_page",
     ),
