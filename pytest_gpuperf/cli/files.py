@@ -6,7 +6,6 @@ import argparse
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from ..model.results import RESULTS_NAME
 from ..model.results import ProjectSettings
 from ..model.results import Results
 from ..report.json import results as results_json
-from ..runner.fork_server import ForkServer
 from ..runner.fork_server import Job
 
 
@@ -44,20 +42,8 @@ class JobServer(Protocol):
     def run(self, job: Job, seconds: float) -> Any: ...
 
 
-def ask_project(arguments: Sequence[str] = ()) -> ProjectSettings:
-    """Ask pytest with *arguments* in a process of its own.
-
-    Raises ``UsageError`` if it cannot say.
-
-    Raises ``RunError`` if there is no process to be had.
-    """
-    with closing(ForkServer(())) as server:
-        server.wait_until_ready()
-        return settings_by(server, arguments)
-
-
 def settings_by(server: JobServer, arguments: Sequence[str] = ()) -> ProjectSettings:
-    """Ask pytest in a process of *server*; raises as ``ask_project`` does."""
+    """Ask pytest in a process of *server*; raises ``UsageError`` if it cannot say."""
     answer = server.run(Job(entry=READ, request={"arguments": [*arguments]}), SECONDS)
     if "error" in answer:
         msg = f"pytest cannot read the settings of this project: {answer['error']}"

@@ -75,21 +75,6 @@ def addresses_of(*steps: object) -> set[int]:
     }
 
 
-def files_of(step: object) -> set[str]:
-    """Return the files of the functions that *step* reaches, methods included.
-
-    Nothing is visited if torch was never imported.
-    """
-    if "torch" not in sys.modules:
-        return set()
-    return {
-        function.__code__.co_filename
-        for _, value in _reached(step)
-        for function in (value, *vars(type(value)).values())
-        if isinstance(function, FunctionType)
-    }
-
-
 def _reached(root: object) -> Iterator[tuple[str, object]]:
     """Walk breadth first, so that a tensor has its shortest name."""
     waiting: list[tuple[str, object]] = [("", root)]

@@ -10,7 +10,6 @@ import pytest
 
 from pytest_gpuperf.compare_steps import isolation as reach
 from pytest_gpuperf.compare_steps.isolation import addresses_of
-from pytest_gpuperf.compare_steps.isolation import files_of
 from pytest_gpuperf.compare_steps.isolation import tensors_of
 
 
@@ -150,15 +149,3 @@ def test_memory_is_found_by_every_way_and_behind_gradients() -> None:
     assert found == {
         tensor.untyped_storage().data_ptr() for tensor in (*kept, batch, hidden)
     }
-
-
-def test_the_files_of_functions_and_of_methods_are_known() -> None:
-    trainer = Trainer()
-
-    def step() -> None:
-        trainer.step()
-        names(step)
-
-    assert __file__ in files_of(step)
-    assert files_of(SimpleNamespace(held=trainer.step)) >= {__file__}
-    assert files_of(int) == set()
