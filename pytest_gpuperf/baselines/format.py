@@ -486,9 +486,10 @@ def _raw_judged(judged: Judged | None) -> dict[str, Any]:
 
 def _raw_anchor(name: str, value: float) -> float:
     """An exact metric's anchor is stored whole, and so is that of one that is no more."""
-    if name not in _TIMES and value == value // 1:
-        return int(value)
-    return rounded(value)
+    if name in _TIMES:
+        return rounded(value)
+    stored = value if value == value // 1 else rounded(value)
+    return int(stored) if stored == stored // 1 else stored
 
 
 def _raw_run(run: RunSummary) -> dict[str, Any]:

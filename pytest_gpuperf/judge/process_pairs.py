@@ -57,6 +57,7 @@ from .exact import is_random
 from .exact import margin
 from .operations import blamed
 from .readings import Limits
+from .readings import despite
 from .readings import impossible
 from .readings import readings
 from .tails import t_isf
@@ -251,12 +252,17 @@ def _judge_time(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> A
     """Judge by the pairs that nothing disturbed; show all pairs if those are too few.
 
     A neighbour that doubles some times can make three pairs agree by luck. So on a busy
-    machine their agreement is no evidence.
+    machine their agreement is no evidence, unless more is left than it may have added.
     """
     clean = [pair for pair in pairs if not (pair[0].dirty or pair[1].dirty)]
     if len(clean) == len(pairs) or len(clean) >= LEAST_PAIRS:
         return _change(clean, tolerance, last=last)
     change = _change(pairs, tolerance, last=False)
+    proven = _proven_differences(pairs)
+    schedule = _schedule(change.before_ms or 0.0, tolerance)
+    if proven and judge_pairs(proven, schedule, last=last).answer is Answer.SLOWER:
+        seen = readings(STEP_MS, [after for _, after in pairs if after.dirty])
+        return replace(change, answer=Answer.SLOWER, why=f"{change.why}{despite(seen)}")
     disturbed = ", ".join(
         dict.fromkeys(r for p in pairs for run in p for r in run.dirty)
     )
@@ -265,6 +271,18 @@ def _judge_time(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> A
         answer=Answer.INCONCLUSIVE if last else Answer.MORE,
         why=f"{len(pairs) - len(clean)} of {len(pairs)} pairs were disturbed: {disturbed}",
     )
+
+
+def _proven_differences(pairs: Sequence[Pair]) -> list[float]:
+    """Return what is left of each pair's difference without what disturbed ``after``.
+
+    What disturbed ``before`` makes it smaller already. Empty where it is not known.
+    """
+    befores, afters = (readings(STEP_MS, side) for side in zip(*pairs, strict=True))
+    proven = [after.proven or 0.0 for after in afters]
+    if not any(a.dirty for a in afters) or min(proven) <= 0.0:
+        return []
+    return [log(a / b.value) for b, a in zip(befores, proven, strict=True)]
 
 
 def _change(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> AbResult:

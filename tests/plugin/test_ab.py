@@ -727,7 +727,7 @@ class TestGit:
 
         codes = [ab(), ab(old)]
 
-        assert codes == [4, 4]
+        assert codes == [125, 125]
         assert self.said(capsys) == (
             "gpuperf: HEAD and main have no commit in common here; name a commit: "
             "`gpuperf ab REF`; this clone is shallow and the common one may not be here: "

@@ -272,6 +272,25 @@ def test_pairs_that_were_disturbed_blame_nobody() -> None:
     assert ended.time.why == "2 of 3 pairs were disturbed: throttled"
 
 
+@pytest.mark.parametrize(
+    ("factor", "answer"), [(30.0, Answer.SLOWER), (3.0, Answer.INCONCLUSIVE)]
+)
+def test_more_than_a_disturbance_adds_is_blamed_beside_it(
+    factor: float, answer: Answer
+) -> None:
+    def busy(ms: float) -> Measurement:
+        return replace(disturbed(run(ms)), unwaited={"step_ms": ms * 0.9})
+
+    pairs = [(busy(10.0 + n / 9), busy(factor * (10.0 + n / 7))) for n in range(8)]
+
+    ended = judge_call(pairs, WHOLE, last=True)
+
+    assert ended.time is not None
+    assert ended.time.answer is answer, ended.time.why
+    assert ended.is_worse == (answer is Answer.SLOWER)
+    assert "throttled" in ended.time.why
+
+
 def test_clean_pairs_decide_beside_disturbed_ones() -> None:
     calm = run(10.0)
     pairs = [(calm, calm)] * 3
