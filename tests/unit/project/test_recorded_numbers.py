@@ -7,6 +7,10 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import pytest
+
+
+pytest.importorskip("torch")
 
 ROOT: Final = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "benchmarks"))
