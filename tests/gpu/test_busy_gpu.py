@@ -109,7 +109,8 @@ def test_the_planted_cause_is_the_longest_gap(made: Callable[[], Step]) -> None:
 
     gap = next(f for f in found if f.kind is FindingKind.IDLE)
     assert gap.location is not None
-    assert gap.location.file == __file__
+    # The profiler's own stack leaves out folders of the search path.
+    assert Path(gap.location.file).name == Path(__file__).name
 
 
 @pytest.mark.parametrize(
