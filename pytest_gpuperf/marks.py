@@ -43,12 +43,11 @@ def budget(
     """Limit what a step may cost: ``@gpuperf.budget(ms=12, mem_mb=900, syncs=0)``.
 
     ``ms`` and ``latency_ms`` are milliseconds per step, judged on CUDA only; ``mem_mb``
-    and ``reserved_mb`` are MiB (2**20 bytes); ``syncs`` and ``launches`` are
-    counts a step; ``speedup`` is the least that ``gpuperf.compare`` must find; the
-    reference has the others. ``None`` lifts a ceiling inherited from a class or module. ``on``
-    (shell patterns against the device kind or the hardware's name) binds the whole
-    mark to that hardware. Raises ``UsageError`` for an unknown keyword or a value
-    that is no ceiling.
+    and ``reserved_mb`` are MiB (2**20 bytes); ``syncs`` and ``launches`` are counts a
+    step; ``speedup`` is the least that ``gpuperf.compare`` must find; the reference has
+    the others. ``None`` lifts a ceiling inherited from a class or module. ``on`` (shell
+    patterns against the device kind or the hardware's name) binds the whole mark to that
+    hardware. Raises ``UsageError`` for an unknown keyword or a value that is no ceiling.
     """
     from .model.budget import parse_budget
 

@@ -403,7 +403,7 @@ MOST_CODE: Final = {
     "devices.pretend": 7191,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1012,  # ranks are ended by their own time
     "environments": 369,  # the releases of a package
-    "judge": 3607,  # waits of some steps between two versions, and what was not compared
+    "judge": 3608,  # waits of some steps between two versions, and what was not compared
     "measure": 3329,  # what a step keeps has its line
     "model": 1851,
     "plugin": 2638,  # no server without measured tests

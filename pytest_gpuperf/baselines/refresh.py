@@ -40,7 +40,9 @@ from .format import rounded
 class Seen:
     """The tests to measure that a run collected, and the files it collected whole.
 
-    ``others`` are the tests that are not to be measured. ``skipped`` are files that skipped themselves while they were collected. ``obstacle`` says why this run cannot know which tests there are; empty if it can.
+    ``others`` are the tests that are not to be measured. ``skipped`` are files that
+    skipped themselves while they were collected. ``obstacle`` says why this run cannot
+    know which tests there are; empty if it can.
     """
 
     tests: tuple[str, ...] = ()

@@ -78,8 +78,8 @@ def make_ignored(folder: Path) -> None:
 LOCK_SECONDS: Final = 600.0
 """How long to wait for another run to finish its writing, itself a matter of ms.
 
-The holder is alive, as the kernel frees the lock of a dead process. On a busy machine it may
-get no core for long, and giving up would lose the measurements.
+The holder is alive, as the kernel frees the lock of a dead process. On a busy machine it
+may get no core for long, and giving up would lose the measurements.
 """
 
 

@@ -152,8 +152,8 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
 ) -> list[Both]:
     """Measure all *groups* in pairs until each test is decided or out of *seconds*.
 
-    Times count if they are *timed*. *renew* lets the processes of a pair, by its number, have nothing in
-    common with those before it: a change is to be confirmed by them.
+    Times count if they are *timed*. *renew* lets the processes of a pair, by its number,
+    have nothing in common with those before it: a change is to be confirmed by them.
     """
     tests = [test for group in groups for test in group]
     both = {

@@ -115,12 +115,12 @@ class StepAudit:
     """Everything seen between ``begin_step`` and ``end_step``.
 
     ``findings`` are waits, ``copies`` go between host and device. ``not_judged`` lists
-    what only a GPU can judge, and why, ``as_eager`` what was judged as eager code although
-    a GPU would run it compiled. ``work`` says, if that was asked for, how many operations a line
-    ran, or the code that it called, and ``operations`` which they were. ``steps`` counts those of a program with its own
-    loop, 0 if nobody counted them; ``mark`` is what they were counted by, ``loop`` a
-    line of the loop if it was that. ``garbage`` is what each of them leaves to the garbage
-    collector.
+    what only a GPU can judge, and why, ``as_eager`` what was judged as eager code
+    although a GPU would run it compiled. ``work`` says, if that was asked for, how many
+    operations a line ran, or the code that it called, and ``operations`` which they were.
+    ``steps`` counts those of a program with its own loop, 0 if nobody counted them;
+    ``mark`` is what they were counted by, ``loop`` a line of the loop if it was that.
+    ``garbage`` is what each of them leaves to the garbage collector.
     """
 
     findings: tuple[Finding, ...]

@@ -115,8 +115,9 @@ class MemoryReading:
 
     ``graphs`` counts the tensors alive before the step that keep an autograd graph.
     ``graph_bytes`` are those of its peaks that CUDA graphs keep for their replays;
-    ``None`` if torch replayed none. ``garbage_bytes`` are those that only the garbage collector freed after
-    it; ``None`` if nobody but the step runs that, as ``collecting`` says.
+    ``None`` if torch replayed none. ``garbage_bytes`` are those that only the garbage
+    collector freed after it; ``None`` if nobody but the step runs that, as ``collecting``
+    says.
     """
 
     exact: Mapping[str, int]

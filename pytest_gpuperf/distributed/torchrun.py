@@ -138,8 +138,9 @@ def _gone(launch: Launch, error: RuntimeError) -> RunError:
 READY_SECONDS: Final = 300.0
 """Time for a rank to collect and start its process, beside the wait for a device.
 
-By the wall clock, here as in the next ones: a rank may be on another machine, where nobody
-here sees what it uses. So there is much of it. torchrun itself ends all ranks when one dies.
+By the wall clock, here as in the next ones: a rank may be on another machine, where
+nobody here sees what it uses. So there is much of it. torchrun itself ends all ranks when
+one dies.
 """
 
 

@@ -256,11 +256,10 @@ def _judge_time(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> A
     """
     clean = [pair for pair in pairs if not (pair[0].dirty or pair[1].dirty)]
     if len(clean) == len(pairs) or len(clean) >= LEAST_PAIRS:
-        return _change(clean, tolerance, last=last)
-    change = _change(pairs, tolerance, last=False)
-    proven = _proven_differences(pairs)
-    schedule = _schedule(change.before_ms or 0.0, tolerance)
-    if proven and judge_pairs(proven, schedule, last=last).answer is Answer.SLOWER:
+        return _change(_times(clean), tolerance, last=last)
+    change = _change(_times(pairs), tolerance, last=False)
+    proven = _proven_times(pairs)
+    if proven and _change(proven, tolerance, last=last).answer is Answer.SLOWER:
         seen = readings(STEP_MS, [after for _, after in pairs if after.dirty])
         return replace(change, answer=Answer.SLOWER, why=f"{change.why}{despite(seen)}")
     disturbed = ", ".join(
@@ -273,20 +272,27 @@ def _judge_time(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> A
     )
 
 
-def _proven_differences(pairs: Sequence[Pair]) -> list[float]:
-    """Return what is left of each pair's difference without what disturbed ``after``.
+Times = tuple[float, float]
+"""Milliseconds per step of ``before`` and of ``after``, of one pair."""
 
-    What disturbed ``before`` makes it smaller already. Empty where it is not known.
+
+def _times(pairs: Sequence[Pair]) -> list[Times]:
+    return [(_step_ms(before), _step_ms(after)) for before, after in pairs]
+
+
+def _proven_times(pairs: Sequence[Pair]) -> list[Times]:
+    """Return the least that ``after`` takes without its disturbances; empty if unknown.
+
+    A disturbance of ``before`` makes the difference smaller already.
     """
     befores, afters = (readings(STEP_MS, side) for side in zip(*pairs, strict=True))
     proven = [after.proven or 0.0 for after in afters]
     if not any(a.dirty for a in afters) or min(proven) <= 0.0:
         return []
-    return [log(a / b.value) for b, a in zip(befores, proven, strict=True)]
+    return [(b.value, a) for b, a in zip(befores, proven, strict=True)]
 
 
-def _change(pairs: Sequence[Pair], tolerance: Tolerance, *, last: bool) -> AbResult:
-    times = [(_step_ms(before), _step_ms(after)) for before, after in pairs]
+def _change(times: Sequence[Times], tolerance: Tolerance, *, last: bool) -> AbResult:
     before_ms = median(before for before, _ in times)
     schedule = _schedule(before_ms, tolerance)
     judged = judge_pairs([log(b / a) for a, b in times], schedule, last=last)

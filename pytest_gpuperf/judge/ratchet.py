@@ -101,9 +101,9 @@ def with_edits(
 ) -> Counts:
     """Return *stored* with the rows of edited lines under what the lines are now.
 
-    The row of a line that is gone goes to one that has none and is an edit of it: much alike
-    in the same file, of the same function first, or the same text in another file. The
-    most alike go first, so that no wait that is gone pays for a new one beside it.
+    The row of a line that is gone goes to one that has none and is an edit of it: much
+    alike in the same file, of the same function first, or the same text in another file.
+    The most alike go first, so that no wait that is gone pays for a new one beside it.
     """
     rows = dict(stored[STORED_LINES])
     lines = suite_lines(records)

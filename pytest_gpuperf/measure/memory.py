@@ -373,7 +373,8 @@ def measure_memory(
 ) -> tuple[Found, bool]:
     """Measure the memory of a few steps, and whether they were seen to replay CUDA graphs.
 
-    They are as many as fit before the *deadline*. Steps that only confirm what is left behind have until *further*.
+    They are as many as fit before the *deadline*. Steps that only confirm what is left
+    behind have until *further*.
     """
     # What earlier phases left is no part of the peak, even where nobody collects.
     gc.collect()

@@ -93,14 +93,14 @@ class MemoryCourse:
 class Finding:
     """A cause seen ``per_step`` times a step, which blocked the host ``blocked_ms`` of it.
 
-    ``metrics`` names the metrics it counts in. ``location`` is the innermost line of
-    the project, ``innermost`` the innermost one outside of torch where that is another,
+    ``metrics`` names the metrics it counts in. ``location`` is the innermost line of the
+    project, ``innermost`` the innermost one outside of torch where that is another,
     ``forward`` the line of the forward to which a backward belongs. ``reason`` says why
     the host waits or would, ``allowed`` why its author lets it: then it counts in
-    nothing. ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the
-    device memory it keeps at the peak, or for good, in ``per_step`` blocks. A peak says
-    what for in ``held_for``: bytes by purpose, and how it came to it in ``course``.
-    ``percent`` is the share of a step's time that is spent on its line, or idle at it. ``source`` is the
+    nothing. ``moved_bytes`` is what its copies carry in a step, ``held_bytes`` the device
+    memory it keeps at the peak, or for good, in ``per_step`` blocks. A peak says what for
+    in ``held_for``: bytes by purpose, and how it came to it in ``course``. ``percent`` is
+    the share of a step's time that is spent on its line, or idle at it. ``source`` is the
     text of its line, ``stored`` how often a step did it there when the baseline was
     recorded, if that is known, and ``changed_since`` the commit of that code, if git says
     that the line is another one since. If not every step that was looked at has it,

@@ -145,21 +145,21 @@ class Measurement:
     """Everything one run measured about one call of ``gpuperf(step)``.
 
     ``times`` and ``exact`` are keyed by metric name, and so are ``samples``, what the
-    times that a budget can limit were summed up from. ``unmeasured`` says per metric
-    why the device has no number, ``missed`` why this run has none that another could
-    have had. ``least`` has the count of the step with the least, where the steps of the
-    run differ in a count that chance may move. ``dirty`` has reasons not to blame code
-    for this run's times: contention, throttling, a step that never became steady;
-    ``at_most`` says why a number is a bound, and the true one mostly smaller;
-    ``unwaited`` is what is left of a time, in ms, without what threads waited for a core.
-    ``round_steps`` are the steps between two synchronisations, if the device queues
-    steps: times of other numbers of steps are not comparable. ``remarks`` say what else must be known to read the numbers. ``snapshot`` is the file that says what
-    the allocator did, if that was recorded, ``trace`` the one of a traced step.
-    ``by_rank`` is what the ranks showed that ran the step together,
-    ``further`` is the look at further steps, if no period was named.
-    ``unseeded`` says that its process drew random numbers from the operating system, or
-    could have asked a clock: the next one may draw or choose otherwise. ``operations`` are
-    those of one step.
+    times that a budget can limit were summed up from. ``unmeasured`` says per metric why
+    the device has no number, ``missed`` why this run has none that another could have
+    had. ``least`` has the count of the step with the least, where the steps of the run
+    differ in a count that chance may move. ``dirty`` has reasons not to blame code for
+    this run's times: contention, throttling, a step that never became steady; ``at_most``
+    says why a number is a bound, and the true one mostly smaller; ``unwaited`` is what is
+    left of a time, in ms, without what threads waited for a core. ``round_steps`` are the
+    steps between two synchronisations, if the device queues steps: times of other numbers
+    of steps are not comparable. ``remarks`` say what else must be known to read the
+    numbers. ``snapshot`` is the file that says what the allocator did, if that was
+    recorded, ``trace`` the one of a traced step. ``by_rank`` is what the ranks showed
+    that ran the step together, ``further`` is the look at further steps, if no period was
+    named. ``unseeded`` says that its process drew random numbers from the operating
+    system, or could have asked a clock: the next one may draw or choose otherwise.
+    ``operations`` are those of one step.
     """
 
     test: str

@@ -55,8 +55,8 @@ class TrainedTensor:
     """A parameter in one update: its gradient, and its movement.
 
     ``value`` is where it began, in the first step. ``rounding`` is what the movement is
-    off by if each number is rounded a few times. In the movement each number weighs as its gradient does. ``options`` are those of its
-    optimizer that decide how it moves.
+    off by if each number is rounded a few times. In the movement each number weighs as
+    its gradient does. ``options`` are those of its optimizer that decide how it moves.
     """
 
     name: str

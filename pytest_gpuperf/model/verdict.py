@@ -164,13 +164,12 @@ class Verdict:
     """The judgement of one metric of one test.
 
     ``now``, ``baseline`` and ``limit`` are in the metric's unit. ``settled`` is false
-    while another run could change the outcome, and ``proving`` says that every run so
-    far speaks for blame, so that the others are made whatever they cost.
-    ``environment_changed`` says that the
-    number moved together with the software it was read on. ``evidence`` belongs to
-    verdicts on times by budgets and baselines. ``unjudged_budget`` says that a budget asks for a number that
-    this device can measure and no run has, ``not_stored`` that the test has a baseline
-    which lacks this metric.
+    while another run could change the outcome, and ``proving`` says that every run so far
+    speaks for blame, so that the others are made whatever they cost.
+    ``environment_changed`` says that the number moved together with the software it was
+    read on. ``evidence`` belongs to verdicts on times by budgets and baselines.
+    ``unjudged_budget`` says that a budget asks for a number that this device can measure
+    and no run has, ``not_stored`` that the test has a baseline which lacks this metric.
     """
 
     metric: str

@@ -27,11 +27,11 @@ class Remedy:
     """What to ``do`` about causes of ``ops`` if their line of source shows ``spot``.
 
     Both are regular expressions, of a whole operation and of a part of the line, and so
-    are ``why`` and ``named_by``, of a part of the reason. What the line ``does`` counts in
-    place of ``spot``, and where ``named_by`` fits, that is enough. ``cause`` names it in the
-    documents. What ``reads`` a tensor of the GPU is not the cause of a copy to it; what
-    ``reaches`` into a library fits where a library waits. What a framework does is found
-    by the end of its ``files`` and its ``functions``. ``rule`` never changes.
+    are ``why`` and ``named_by``, of a part of the reason. What the line ``does`` counts
+    in place of ``spot``, and where ``named_by`` fits, that is enough. ``cause`` names it
+    in the documents. What ``reads`` a tensor of the GPU is not the cause of a copy to it;
+    what ``reaches`` into a library fits where a library waits. What a framework does is
+    found by the end of its ``files`` and its ``functions``. ``rule`` never changes.
     """
 
     cause: str

@@ -61,7 +61,7 @@ def test_waits_bytes_and_launches_are_left_to_the_simulated_gpu(
     result.assert_outcomes(passed=2)
     said = " ".join(result.stdout.str().split())
     assert (
-        "it is a clock: the simulated GPU judges it, the default without a GPU"
+        "it is a clock; without a GPU the default, the simulated GPU, judges it"
         in said.replace("the cpu device is", "it is")
     )
     assert "ms=1e-06 binds on cuda only" in said

@@ -53,7 +53,7 @@ CPUINFO: Final = Path("/proc/cpuinfo")
 SYSCTL: Final = "/usr/sbin/sysctl"
 
 A_CLOCK: Final = (
-    "the cpu device is a clock: the simulated GPU judges it, the default without a GPU"
+    "the cpu device is a clock; without a GPU the default, the simulated GPU, judges it"
 )
 
 JUDGED_ON_A_GPU: Final = (

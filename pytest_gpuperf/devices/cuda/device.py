@@ -107,8 +107,9 @@ OCCUPYING_CYCLES: Final = 2_000_000
 class CudaDevice(HostDevice):
     """The current CUDA device of this process, which may change with ``set_device``.
 
-    Work of a step on other GPUs is waited for; memory is read of the current one. Opening it creates no CUDA context; the first step does. Findings name lines of the
-    project below *root*.
+    Work of a step on other GPUs is waited for; memory is read of the current one. Opening
+    it creates no CUDA context; the first step does. Findings name lines of the project
+    below *root*.
     """
 
     torch: Any

@@ -52,8 +52,8 @@ UNJUDGED_WORDS: Final = {
 class OutcomeCounts:
     """Calls by outcome and those only compared, metrics of judged calls by outcome.
 
-    ``endings`` counts how the tests ended that gave nothing to judge, ``not_stored``
-    the calls by a metric that their baselines lack. Where the run only ``warns``, those that
+    ``endings`` counts how the tests ended that gave nothing to judge, ``not_stored`` the
+    calls by a metric that their baselines lack. Where the run only ``warns``, those that
     fail would have.
     """
 
