@@ -22,6 +22,7 @@ QUICK: Final = (
     "tests/test_features.py",
     "tests/test_reference.py",
     "tests/faults/test_printed_commands.py::test_every_command_that_can_be_printed_is_in_the_inventory",
+    "tests/plugin/test_lazy_import.py::test_collecting",
     "tests/faults/test_printed_commands.py::test_the_inventory_holds_nothing_that_cannot_be_printed",
 )
 """Beginnings of names: a change that forgets a text is red at once, and not after an hour."""

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Sequence
 from difflib import get_close_matches
+from typing import TYPE_CHECKING
 from typing import Any
 from typing import Final
 
@@ -16,10 +17,13 @@ from .. import marks
 from ..errors import ErrorId
 from ..errors import GpuperfError
 from ..errors import UsageError
-from ..model.budget import Tolerance
-from ..model.environment import DeviceKind
-from ..model.metrics import STEP_MS
 from . import options
+
+
+if TYPE_CHECKING:
+    from ..model.budget import Tolerance
+
+# Every pytest run imports this module, so what only a mark needs is imported in functions.
 
 
 def refuse_blind(layers: Sequence[Tolerance], source: str) -> None:
@@ -27,6 +31,8 @@ def refuse_blind(layers: Sequence[Tolerance], source: str) -> None:
 
     The first of *layers* that names a bound decides it. *source* names their place.
     """
+    from ..model.metrics import STEP_MS
+
     detect = next((la.detect for la in layers if la.detect is not None), None)
     ms = next((la.ratios["ms"] for la in layers if "ms" in la.ratios), None)
     ignored = STEP_MS.tolerance if ms is None else ms
@@ -46,6 +52,8 @@ def unknown_kind(pattern: str) -> str:
 
     Names of hardware have digits or blanks, and patterns have special characters.
     """
+    from ..model.environment import DeviceKind
+
     kinds = [kind.value for kind in DeviceKind]
     is_word = pattern.replace("-", "").replace("_", "").isalpha()
     if not is_word or pattern.lower().partition("-")[0] in kinds:
@@ -55,8 +63,7 @@ def unknown_kind(pattern: str) -> str:
     meant = f"; did you mean {near[0]}?" if near else ""
     return (
         f"gpuperf.budget(on={pattern!r}) binds nowhere: expected a device kind "
-        f"({', '.join(offered)}) or a pattern of a "
-        'hardware\'s name, such as "*H200*"'
+        f'({", ".join(offered)}) or a pattern of a hardware\'s name, such as "*H200*"'
         f"{meant}"
     )
 
