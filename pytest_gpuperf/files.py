@@ -14,6 +14,7 @@ import tempfile
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
+from typing import BinaryIO
 from typing import Final
 
 from .errors import ErrorId
@@ -39,8 +40,8 @@ class IrregularFileError(OSError):
         return str(self.strerror)
 
 
-def read_regular(path: Path, most_bytes: int = -1) -> bytes:
-    """Return the content of the file at *path*, *most_bytes* of it where that is not -1.
+def open_regular(path: Path) -> BinaryIO:
+    """Open the file at *path* to read.
 
     Raises ``OSError``, also where it is no regular file or a link to nothing.
     """
@@ -52,10 +53,16 @@ def read_regular(path: Path, most_bytes: int = -1) -> bytes:
             text = "it is a symbolic link to nothing"
             raise IrregularFileError(errno.EINVAL, text) from None
         raise
-    with os.fdopen(handle, "rb") as file:
-        # Checked again on the open descriptor: between `stat` and `open` somebody may
-        # have put another file in its place.
-        _refuse_irregular(path, os.fstat(handle).st_mode)  # another one by now
+    file = os.fdopen(handle, "rb")
+    # Checked again on the open descriptor: between `stat` and `open` somebody may have
+    # put another file in its place.
+    _refuse_irregular(path, os.fstat(handle).st_mode)
+    return file
+
+
+def read_regular(path: Path, most_bytes: int = -1) -> bytes:
+    """Return what it has, *most_bytes* of it where that is not -1; raises ``OSError``."""
+    with open_regular(path) as file:
         return file.read(most_bytes)
 
 

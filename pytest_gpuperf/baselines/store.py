@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import time
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import contextmanager
 from contextlib import suppress
+from fcntl import LOCK_EX
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
@@ -16,12 +19,15 @@ from typing import Final
 from ..errors import BaselineError
 from ..errors import ErrorId
 from ..files import PlantedError
+from ..files import read_regular
 from ..files import read_regular_text
 from ..files import refuse_link
 from ..model.baseline import Baselines
 from ..model.baseline import Entry
 from ..model.environment import Hardware
 from ..settings import ARTEFACTS
+from ..sharing.device_lock import LOCK_PAUSE_SECONDS
+from ..sharing.device_lock import try_flock
 from .format import dumps
 from .format import loads
 
@@ -36,6 +42,7 @@ def replace_file(path: Path, content: bytes) -> None:
     try:
         # Exclusive: the random name must not be a link that somebody has put there.
         with draft.open("xb") as file:
+            _own_like(path, file.fileno())
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -48,6 +55,17 @@ def replace_file(path: Path, content: bytes) -> None:
     # The new file is in place; some file systems cannot sync a folder.
     with suppress(OSError):
         _sync_folder(path.parent)
+
+
+def _own_like(path: Path, handle: int) -> None:
+    """Give the file at *handle* the owner and the mode of the one at *path*, if it is there."""
+    with suppress(FileNotFoundError):
+        old = path.lstat()
+        if stat.S_ISREG(old.st_mode):
+            # Only root may give a file away.
+            with suppress(PermissionError):
+                os.fchown(handle, old.st_uid, old.st_gid)
+            os.fchmod(handle, stat.S_IMODE(old.st_mode))
 
 
 def _sync_folder(folder: Path) -> None:
@@ -119,8 +137,7 @@ def stored_keys(folder: Path) -> set[str]:
     found: set[str] = set()
     for path in folder.glob("*.json"):
         with suppress(OSError, ValueError, TypeError, KeyError):
-            if path.is_file():
-                found.update(json.loads(path.read_bytes())["tests"])
+            found.update(json.loads(read_regular(path))["tests"])
     return found
 
 
@@ -134,8 +151,12 @@ def write(path: Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text.encode("utf-8", "backslashreplace"))
     except OSError as error:
-        msg = f"{path}: cannot be written, {_cause(error)}; {_INTACT}"
-        raise BaselineError(msg, ErrorId.GP506) from error
+        raise _unwritten(path, error) from error
+
+
+def _unwritten(path: Path, error: OSError) -> BaselineError:
+    msg = f"{path}: cannot be written, {_cause(error)}; {_INTACT}"
+    return BaselineError(msg, ErrorId.GP506)
 
 
 def update(
@@ -151,7 +172,8 @@ def update(
     Returns what is stored now. Runs that update at the same time take turns, so
     none loses what another stored. Raises ``BaselineError``.
     """
-    with _turn(lock_folder, hardware):
+    path = path_of(folder, hardware)
+    with _turn(lock_folder, hardware), _only_writer(path):
         # Read again under the lock: another run may have stored tests since this one
         # began.
         old = read(folder, hardware)
@@ -159,7 +181,8 @@ def update(
         new = Baselines(hardware=hardware, entries={**kept, **changes})
         # An unchanged file keeps its time stamp, and its diff stays empty.
         if new.entries != old.entries:
-            write(path_of(folder, hardware), dumps(new))
+            # What a link leads to has just been read, and is a baseline.
+            write(Path(os.path.realpath(path)), dumps(new))
     return new
 
 
@@ -195,6 +218,26 @@ def _turn(lock_folder: Path, hardware: Hardware) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def _only_writer(path: Path) -> Iterator[None]:
+    """Wait until nobody else writes beside *path*, from whatever rootdir or by what link."""
+    # The folder itself is locked: a file would be one more in the user's repository.
+    deadline = time.monotonic() + LOCK_SECONDS
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.parent, os.O_RDONLY)
+        while not try_flock(handle, LOCK_EX):
+            if time.monotonic() > deadline:
+                raise TimeoutError
+            time.sleep(LOCK_PAUSE_SECONDS)
+    except OSError as error:
+        raise _unwritten(path, error) from error
+    try:
+        yield
+    finally:
+        os.close(handle)
 
 
 def _cause(error: OSError) -> str:

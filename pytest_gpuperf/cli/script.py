@@ -27,6 +27,7 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..files import read_regular
 from ..sharing.processes import EXIT_INTERRUPTED
 
 
@@ -236,7 +237,7 @@ def _content(path: str) -> bytes:
         msg = f"{path}: is a notebook; `jupyter nbconvert --to script {path}` makes a script"
         raise UsageError(msg, ErrorId.GP110)
     try:
-        return Path(path).read_bytes()
+        return read_regular(Path(path))
     except OSError as error:
         msg = f"{path}: cannot be read ({error.strerror}); {expected}"
         raise UsageError(msg, ErrorId.GP110) from error

@@ -15,6 +15,8 @@ from typing import Final
 from urllib.parse import unquote
 from urllib.parse import urlsplit
 
+from ..files import read_regular
+
 
 OWN: Final = f"{Path(__file__).absolute().parents[1]}{os.sep}"
 """The folder of this package, which is never the user's."""
@@ -153,7 +155,7 @@ def _recorded(packages: Path) -> Iterator[str]:
 def _json_of(file: Path) -> dict[str, Any]:
     """Return what *file* has; nothing of one that another tool broke."""
     try:
-        known = json.loads(file.read_text(encoding="utf-8"))
+        known = json.loads(read_regular(file))
     except (OSError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}
@@ -170,7 +172,7 @@ def _on_the_path(packages: Path) -> Iterator[str]:
 
 def _lines_of(file: Path) -> Sequence[str]:
     try:
-        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+        return read_regular(file).decode(errors="replace").splitlines()
     except OSError:
         return ()
 

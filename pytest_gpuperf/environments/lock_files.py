@@ -24,6 +24,7 @@ from packaging.version import InvalidVersion
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..files import read_regular_text
 
 
 Pins = Mapping[str, str]
@@ -54,7 +55,7 @@ def pins_of(file: Path) -> Pins:
     Raises ``UsageError`` if it cannot be read, or pins nothing.
     """
     try:
-        text = file.read_text(encoding="utf-8")
+        text = read_regular_text(file)
         found = dict(_of_uv(text) if file.name == UV_LOCK else _of_requirements(text))
     except (OSError, ValueError) as error:
         msg = f"--lock={file}: cannot be read: {error}"

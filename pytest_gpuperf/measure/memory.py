@@ -28,6 +28,7 @@ from ..devices.source_lines import where_of
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..files import file_name
+from ..files import open_regular
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
@@ -121,7 +122,7 @@ FREED: Final = "free_requested"
 def read_snapshot(path: Path) -> Mapping[str, Any]:
     """Load a snapshot; raise ``UsageError`` if it is none or names a class."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             loaded = _PlainUnpickler(file).load()
     except (OSError, pickle.UnpicklingError, EOFError, ValueError) as error:
         msg = f"{path}: expected a memory snapshot of torch, found {error}"

@@ -23,6 +23,7 @@ from ..errors import BaselineError
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..files import no_link
+from ..files import read_regular_text
 from ..model.baseline import Baselines
 from ..model.baseline import Refresh
 from ..model.budget import Tolerance
@@ -331,7 +332,7 @@ def _all_in(folder: Path) -> Iterator[Baselines]:
 
 def _read(path: Path) -> Baselines | None:
     try:
-        return loads(path.read_text(encoding="utf-8"), str(path))
+        return loads(read_regular_text(path), str(path))
     except (BaselineError, OSError, UnicodeDecodeError):
         return None
 

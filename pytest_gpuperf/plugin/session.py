@@ -28,6 +28,7 @@ from ..baselines.refresh import owns_one
 from ..baselines.refresh import unmeasured
 from ..baselines.store import stored_keys
 from ..errors import GpuperfError
+from ..files import read_regular
 from ..model.environment import DeviceKind
 from ..model.results import Unseen
 from ..model.run import Report
@@ -100,7 +101,7 @@ TAKES_THE_FIXTURE: Final = re.compile(
 def has_a_measured_test(module: Path) -> bool:
     """Whether the text of *module* has a function that takes the fixture."""
     try:
-        return TAKES_THE_FIXTURE.search(module.read_bytes()) is not None
+        return TAKES_THE_FIXTURE.search(read_regular(module)) is not None
     except OSError:
         return False
 

@@ -22,6 +22,7 @@ from typing import Final
 
 from ..baselines.store import path_of
 from ..errors import UsageError
+from ..files import read_regular_text
 from ..model.baseline import Entry
 from ..model.baseline import Origin
 from ..model.environment import Hardware
@@ -92,7 +93,7 @@ def commit_that_stored(repository: Repository, path: str, call: str) -> str | No
     ``None`` if no commit has what the file says now.
     """
     file = Path(repository.top, path)
-    now, found = _entries(file.read_text(encoding="utf-8")).get(call), None
+    now, found = _entries(read_regular_text(file)).get(call), None
     # From the newest to the oldest: the last one that still has today's baseline has
     # stored it.
     for commit in repository.commits_of(path):

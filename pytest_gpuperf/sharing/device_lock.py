@@ -209,8 +209,8 @@ class DeviceLock:
         Who asked and did not get it keeps new users out, until ``release``.
         """
         self._open()
-        self._has_gate = self._has_gate or _try(self._gate, fcntl.LOCK_EX)
-        return self._has_gate and _try(self._lock, fcntl.LOCK_EX)
+        self._has_gate = self._has_gate or try_flock(self._gate, fcntl.LOCK_EX)
+        return self._has_gate and try_flock(self._lock, fcntl.LOCK_EX)
 
     def release(self) -> None:
         """Release what ``try_exclusive`` took."""
@@ -244,7 +244,7 @@ class DeviceLock:
                 fcntl.flock(descriptor, fcntl.LOCK_UN)
 
     def _take(self, descriptor: int, how: int, deadline: float) -> None:
-        while not _try(descriptor, how):
+        while not try_flock(descriptor, how):
             self._wait(deadline)
 
     def _wait(self, deadline: float) -> None:
@@ -253,7 +253,8 @@ class DeviceLock:
         self._pause(LOCK_PAUSE_SECONDS)
 
 
-def _try(descriptor: int, how: int) -> bool:
+def try_flock(descriptor: int, how: int) -> bool:
+    """Lock an open file, if no other process has it; return whether it is locked."""
     try:
         fcntl.flock(descriptor, how | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -21,6 +21,7 @@ from zlib import crc32
 
 from ..devices.own_code import OWN
 from ..devices.own_code import is_own
+from ..files import read_regular
 
 
 _unseeded: set[str] = set()
@@ -100,7 +101,7 @@ def _names_a_clock(file: str) -> bool:
     what they are.
     """
     try:
-        return CLOCK.search(Path(file).read_bytes()) is not None
+        return CLOCK.search(read_regular(Path(file))) is not None
     except OSError:
         return False
 

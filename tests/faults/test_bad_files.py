@@ -22,10 +22,15 @@ from scripted_project import ON
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.baselines.store import stored_keys
 from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli.script import _script_code
+from pytest_gpuperf.environments.lock_files import pins_of
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.measure.memory import read_snapshot
 from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.plugin.parse_settings import _all_in
 from pytest_gpuperf.report.json import results as results_json
 
 
@@ -182,6 +187,42 @@ def test_a_run_refuses_it_as_its_baseline_before_it_measures(
     result.stderr.fnmatch_lines(
         [f"ERROR: *baselines/scripted.json: cannot be read, {found}; *"]
     )
+
+
+@pytest.mark.parametrize(("make", "found"), IRREGULAR)
+def test_one_of_other_hardware_is_passed_over(
+    tmp_path: Path, make: Callable[[Path], None], found: str
+) -> None:
+    assert found
+    make(tmp_path / "cpu-x.json")
+
+    assert [*_all_in(tmp_path)] == []
+    assert stored_keys(tmp_path) == set()
+
+
+@pytest.mark.parametrize(("make", "found"), IRREGULAR)
+@pytest.mark.parametrize(
+    ("read", "name"),
+    [
+        pytest.param(pins_of, "requirements.txt", id="pins"),
+        pytest.param(pins_of, "uv.lock", id="a lock"),
+        pytest.param(read_snapshot, "snapshot.pickle", id="a snapshot"),
+        pytest.param(_script_code, "train.py", id="a script"),
+    ],
+)
+def test_what_a_user_names_and_is_no_file_is_refused(
+    tmp_path: Path,
+    make: Callable[[Path], None],
+    found: str,
+    read: Callable[[Any], object],
+    name: str,
+) -> None:
+    make(tmp_path / name)
+
+    with pytest.raises(UsageError) as refused:
+        read(str(tmp_path / name) if read is _script_code else tmp_path / name)
+
+    assert found in str(refused.value).lower() or "is a folder" in str(refused.value)
 
 
 # Numbers that nothing can have been measured to be

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import stat
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -248,7 +250,7 @@ def test_an_update_that_changes_nothing_leaves_the_file_alone(
 def test_an_update_without_changes_makes_no_file(tmp_path: Path) -> None:
     update(tmp_path / "baselines", H200, {}, lock_folder=tmp_path / "lock")
 
-    assert names_in(tmp_path) == ["lock"]
+    assert names_in(tmp_path / "baselines") == []
 
 
 def test_threads_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
@@ -271,14 +273,24 @@ from pytest_gpuperf.baselines.store import update
 folder, name = Path(sys.argv[1]), sys.argv[2]
 for number in range(20):
     changes = {f"{name}{number}": an_entry(None, exact={"syncs": number})}
-    update(folder, H200, changes, lock_folder=folder / "lock")
+    update(folder, H200, changes, lock_folder=Path(sys.argv[3]))
 """
 
 
-def test_processes_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "lock_of_b", ["lock-a", "lock-b"], ids=["one rootdir", "two rootdirs"]
+)
+def test_processes_that_update_at_once_lose_nothing(
+    tmp_path: Path, lock_of_b: str
+) -> None:
+    (tmp_path / "b").symlink_to(tmp_path)
+    folders = {"a": tmp_path, "b": tmp_path / "b"}
+    locks = {"a": "lock-a", "b": lock_of_b}
     writers = [
-        subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path), name])
-        for name in "ab"
+        subprocess.Popen(
+            [sys.executable, "-c", WRITER, str(folder), name, tmp_path / locks[name]]
+        )
+        for name, folder in folders.items()
     ]
 
     assert [writer.wait(timeout=600) for writer in writers] == [0, 0]
@@ -305,6 +317,57 @@ def test_a_lock_that_another_run_keeps_is_named(
         f"{path}: cannot be locked, another run has had it for 0 s; {INTACT} [GP507]"
     )
     assert read(tmp_path, H200) == holding()
+
+
+def test_a_folder_that_another_rootdir_keeps_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "LOCK_SECONDS", 0.0)
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+
+    with pytest.raises(BaselineError) as refused:
+        update(tmp_path, H200, {}, lock_folder=tmp_path / "lock")
+    os.close(handle)
+
+    assert str(refused.value) == (
+        f"{path_of(tmp_path, H200)}: cannot be written, another run has had it for 0 s; "
+        f"{INTACT} [GP506]"
+    )
+    assert update(tmp_path, H200, {}, lock_folder=tmp_path / "lock") == holding()
+
+
+def test_the_mode_and_the_link_of_a_stored_file_are_kept(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.json"
+    write(kept, dumps(holding(a=1)))
+    kept.chmod(0o640)
+    path_of(tmp_path, H200).symlink_to("kept.json")
+
+    changes = {"b": an_entry(None, exact={"syncs": 2})}
+    update(tmp_path, H200, changes, lock_folder=tmp_path / "lock")
+
+    assert path_of(tmp_path, H200).readlink() == Path("kept.json")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o640
+    assert read(tmp_path, H200) == holding(a=1, b=2)
+
+
+def test_a_file_of_another_user_stays_theirs_if_that_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[tuple[int, int]] = []
+    write(tmp_path / "a.json", "old")
+    owner = (tmp_path / "a.json").stat()
+    monkeypatch.setattr(os, "fchown", lambda _, *ids: given.append(ids) or refused())
+
+    write(tmp_path / "a.json", "new")
+    write(tmp_path / "b.json", "new")
+
+    assert given == [(owner.st_uid, owner.st_gid)]
+    assert (tmp_path / "a.json").read_text("utf-8") == "new"
+
+
+def refused() -> None:
+    raise PermissionError
 
 
 def test_a_lock_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
