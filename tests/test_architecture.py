@@ -392,8 +392,8 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 527,
-    "baselines": 1007,
+    "": 530,  # files that are opened and not read whole
+    "baselines": 1033,  # the folder that is written is locked; modes and links are kept
     "cli": 1788,  # what takes seconds says at which step it is; equal peaks of a program are predicted once
     "compare_commits": 964,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 1018,  # records of what steps train, for another process
@@ -402,7 +402,7 @@ MOST_CODE: Final = {
     "devices.cuda": 814,
     "devices.pretend": 7191,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1012,  # ranks are ended by their own time
-    "environments": 369,  # the releases of a package
+    "environments": 380,  # the releases of a package; what names none
     "judge": 3608,  # waits of some steps between two versions, and what was not compared
     "measure": 3329,  # what a step keeps has its line
     "model": 1851,

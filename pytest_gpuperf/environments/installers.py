@@ -73,7 +73,7 @@ def uv_of(wanted: str) -> tuple[Uv, str]:
     if program is None:
         msg = f"--python={wanted}: found no uv; expected it, to install packages with"
         raise UsageError(msg, ErrorId.GP716)
-    python = _run("uv", program, "python", "find", wanted).stdout.strip()
+    python = _run("uv", program, "python", "find", "--", wanted).stdout.strip()
     return Uv(program, python), python
 
 
@@ -87,11 +87,12 @@ class Pip:
 
     def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
         report = ("--dry-run", "--report", "-")
-        planned = _run("pip", *self.TYPED, *report, *requirements).stdout
+        planned = _run("pip", *self.TYPED, *report, "--", *requirements).stdout
         return tuple(sorted(map(_named, json.loads(planned)["install"])))
 
     def install(self, packages: Sequence[str], folder: Path) -> None:
-        _run("pip", *self.TYPED, "--no-deps", "--target", str(folder), *packages)
+        target = ("--no-deps", "--target", str(folder))
+        _run("pip", *self.TYPED, *target, "--", *packages)
 
 
 def _named(item: dict[str, dict[str, str]]) -> str:

@@ -23,6 +23,7 @@ from tempfile import mkdtemp
 from typing import Final
 from urllib.parse import unquote
 
+from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -175,10 +176,24 @@ class PackageChange:
     without: tuple[str, ...] = ()
     pins: bool = False
 
+    def __post_init__(self) -> None:
+        for text in self.requirements:
+            if not _is_requirement(text):
+                msg = f"{text!r} names no package: expected PACKAGE==VERSION, a wheel or a folder"
+                raise UsageError(msg, ErrorId.GP718)
+
     @classmethod
     def to_lock(cls, file: Path) -> PackageChange:
         """Return the change from what is installed to what *file* pins."""
         return cls(requirements=differing(pins_of(file), installed()), pins=True)
+
+
+def _is_requirement(text: str) -> bool:
+    """Whether an installer takes *text* as a package, and not as an option or a list."""
+    try:
+        return bool(Requirement(text))
+    except InvalidRequirement:
+        return text[:1] not in {"", "-"} and ("/" in text or Path(text).exists())
 
 
 def overlay(

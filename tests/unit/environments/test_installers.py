@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -123,6 +124,21 @@ def test_pip_reports_what_a_change_needs(monkeypatch: pytest.MonkeyPatch) -> Non
     assert json.dumps(report)
 
     assert Pip().needs(["b"]) == ("a @ file:///a", "b==2")
+
+
+def test_whatever_a_package_is_called_pip_takes_it_for_no_option(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    typed: list[tuple[str, ...]] = []
+    done = subprocess.CompletedProcess((), 0, '{"install": []}')
+    monkeypatch.setattr(
+        installers, "_run", lambda *command: typed.append(command) or done
+    )
+
+    Pip().needs(["--log=FILE"])
+    Pip().install(["--log=FILE"], Path("there"))
+
+    assert [command[-2:] for command in typed] == [("--", "--log=FILE")] * 2
 
 
 def test_without_uv_pip_is_taken_and_without_both_nothing(

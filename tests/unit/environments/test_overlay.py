@@ -90,6 +90,30 @@ def test_a_package_that_is_a_path_is_another_one_once_its_code_is(
     assert folder("1") == first
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("--log=FILE", "-r/etc/passwd", "--index-url=http://127.0.0.1:9/simple"),
+        *("-e.", "-cfile", "", " ", "six six", "six\n--log=FILE"),
+        *("--find-links=file:///tmp", "six==1 --no-deps"),
+    ],
+)
+def test_what_names_no_package_is_refused_before_an_installer_runs(text: str) -> None:
+    with pytest.raises(UsageError, match="names no package"):
+        PackageChange(requirements=("six==1.16.0", text))
+
+
+def test_a_package_may_be_a_folder_or_an_address(tmp_path: Path) -> None:
+    there = (
+        str(tmp_path),
+        "six",
+        "six[a]>=1 ; python_version > '3'",
+        "git+https://a/b",
+    )
+
+    assert PackageChange(requirements=there).requirements == there
+
+
 def test_a_package_can_be_hidden(cache: PackageCache) -> None:
     found = overlay(PackageChange(without=("Pluggy",)), cache, print)
 
