@@ -76,6 +76,7 @@ PARTS: Final = ("tests-gpu", "waits", "bytes")
 
 SLICE: Final = (
     "tests/plugin/test_warnings_as_errors.py",
+    "tests/unit/pretend/test_autocast.py",
     "tests/unit/pretend/test_recurrent_layers.py",
     "tests/unit/measure/test_syncs.py",
 )

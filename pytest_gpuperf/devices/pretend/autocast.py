@@ -1,146 +1,40 @@
 """The casts of ``torch.autocast("cuda")``, for ghosts.
 
 torch's own kernels for it ask for a CUDA tensor; these take their place while
-pretending and follow the same lists (autocast_mode.h of torch 2.13).
+pretending and follow the lists of the installed torch.
 """
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from typing import Final
 
 import torch
 
+from ...errors import ErrorId
 from .device_names import AUTOCAST_KEY
+from .errors import NeedsGpuError
 from .op_plan import kernel_of
 from .patches import Patch
 from .recurrent_weights import copied
 from .tensor import Ghost
 
 
-LOWER: Final = [
-    "_convolution",
-    "_convolution.deprecated",
-    "_scaled_dot_product_flash_attention",
-    "_thnn_fused_gru_cell",
-    "_thnn_fused_lstm_cell",
-    "addbmm",
-    "addmm",
-    "addmv",
-    "addr",
-    "baddbmm",
-    "bmm",
-    "chain_matmul",
-    "conv1d",
-    "conv1d.padding",
-    "conv2d",
-    "conv2d.padding",
-    "conv3d",
-    "conv3d.padding",
-    "conv_tbc",
-    "conv_transpose1d",
-    "conv_transpose2d.input",
-    "conv_transpose3d.input",
-    "convolution",
-    "einsum",
-    "gru_cell",
-    "linalg_multi_dot",
-    "linalg_vecdot",
-    "linear",
-    "lstm_cell",
-    "matmul",
-    "mm",
-    "mv",
-    "prelu",
-    "rnn_relu_cell",
-    "rnn_tanh_cell",
-    "scaled_dot_product_attention",
-]
-"""Run in the dtype of the autocast."""
+HEADER: Final = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
+"""torch's own lists: which operation is cast how differs between its releases."""
 
-FLOAT32: Final = [
-    "acos",
-    "asin",
-    "binary_cross_entropy_with_logits",
-    "cdist",
-    "cosh",
-    "cosine_embedding_loss",
-    "cosine_similarity",
-    "dist",
-    "erfinv",
-    "exp",
-    "expm1",
-    "frobenius_norm.dim",
-    "group_norm",
-    "hinge_embedding_loss",
-    "huber_loss",
-    "kl_div",
-    "l1_loss",
-    "layer_norm",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "logsumexp",
-    "logsumexp.names",
-    "margin_ranking_loss",
-    "mse_loss",
-    "multi_margin_loss",
-    "multilabel_margin_loss",
-    "native_layer_norm",
-    "nll_loss",
-    "nll_loss2d",
-    "nuclear_norm",
-    "nuclear_norm.dim",
-    "pdist",
-    "poisson_nll_loss",
-    "pow.Scalar",
-    "pow.Tensor_Scalar",
-    "pow.Tensor_Tensor",
-    "reciprocal",
-    "renorm",
-    "rsqrt",
-    "sinh",
-    "smooth_l1_loss",
-    "soft_margin_loss",
-    "softplus",
-    "tan",
-    "triplet_margin_loss",
-]
-"""Run in float32."""
-
-FLOAT32_RESULT: Final = [
-    "cumprod",
-    "cumsum",
-    "linalg_matrix_norm",
-    "linalg_vector_norm",
-    "log_softmax.int",
-    "prod",
-    "prod.dim_int",
-    "softmax.int",
-    "sum",
-    "sum.dim_IntList",
-]
-"""Run in float32 unless another dtype is given."""
-
-PROMOTED: Final = [
-    "addcdiv",
-    "addcmul",
-    "atan2",
-    "bilinear",
-    "cross",
-    "dot",
-    "grid_sampler",
-    "index_put",
-    "scatter_add",
-    "tensordot",
-    "vdot",
-]
-"""Run in the widest dtype among their arguments."""
+NORMS_WITH_DTYPE: Final = (
+    ("norm.Scalar", "norm.ScalarOpt_dtype", (2,)),
+    ("norm.ScalarOpt_dim", "norm.ScalarOpt_dim_dtype", (2, (), False)),
+)
+"""Each with the overload that runs in float32, and what may be left out."""
 
 Kernel = Callable[..., Any]
 
@@ -166,22 +60,40 @@ def clear_cache() -> None:
 
 def autocast_kernels() -> Iterator[tuple[str, Kernel]]:
     """Kernels for the autocast key, by operation; those this torch has."""
-    for names, cast in (
-        (LOWER, _to_autocast_dtype),
-        (FLOAT32, _to_float32),
-        (FLOAT32_RESULT, _to_float32_unless_dtype_given),
-        (PROMOTED, _to_widest),
-    ):
-        for name in names:
-            if (overload := _overload(name)) is not None:
-                yield name, _casting(overload, cast)
+    if not HEADER.exists():
+        yield from ((name, _unlisted) for name in _registered())
+        return
+    for kind, cast in CASTS.items():
+        for name in _listed(kind):
+            yield name, _casting(_overload(name), cast)
+    for name, with_dtype, defaults in NORMS_WITH_DTYPE:
+        cast = functools.partial(_appending_float32, defaults)
+        yield name, _casting(_overload(with_dtype), cast)
     yield "_cudnn_rnn", _casting(torch.ops.aten._cudnn_rnn.default, _to_half)  # noqa: SLF001
+
+
+def _registered() -> list[str]:
+    """Return what torch casts on CUDA, without how."""
+    names = torch._C._dispatch_get_registrations_for_dispatch_key("AutocastCUDA")  # noqa: SLF001
+    return [name.removeprefix("aten::") for name in names]
+
+
+def _unlisted(*_: Any, **__: Any) -> Any:
+    msg = f"only a GPU can judge torch.autocast where torch has no {HEADER}"
+    raise NeedsGpuError(msg, ErrorId.GP308)
+
+
+def _listed(kind: str) -> Iterator[str]:
+    """Yield the operations of the list *kind* of torch's header."""
+    macro = rf"#define AT_FORALL_{kind}\(_\)((?:.*\\\n)*.*)"
+    [operations] = re.findall(macro, HEADER.read_text("utf-8"))
+    for name in re.findall(r"_\(([\w, ]+)\)", operations):
+        yield name.replace(", ", ".")
 
 
 def _overload(name: str) -> Any:
     base, _, variant = name.partition(".")
-    packet = getattr(torch.ops.aten, base, None)
-    return getattr(packet, variant or "default", None) if packet is not None else None
+    return getattr(getattr(torch.ops.aten, base), variant or "default")
 
 
 def _casting(overload: Any, cast: Callable[..., Any]) -> Kernel:
@@ -216,6 +128,16 @@ def _to_float32_unless_dtype_given(
     # The dtype is passed on and not applied: kernels cast as they go.
     given = args[:-1] if args[-1] is None else args
     return given, {**kwargs, "dtype": torch.float32}
+
+
+def _appending_float32(
+    defaults: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Give the dtype to an operation that has an overload with one."""
+    dtype = torch.float32 if _is_castable(args[0]) else args[0].dtype
+    # Those left out have no default beside a dtype.
+    given = (*args, *defaults[len(args) - 1 :])
+    return given, {**kwargs, "dtype": dtype}
 
 
 def _to_half(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
@@ -268,3 +190,12 @@ def _is_castable(value: Any) -> bool:
         and value.is_floating_point()
         and value.dtype is not torch.float64
     )
+
+
+CASTS: Final = {
+    "LOWER_PRECISION_FP": _to_autocast_dtype,
+    "FP32": _to_float32,
+    "FP32_SET_OPT_DTYPE": _to_float32_unless_dtype_given,
+    "PROMOTE": _to_widest,
+}
+"""How the arguments are cast of the operations in each list."""
