@@ -67,26 +67,3 @@ def results(
 
 
 SYNCS: Final = a_verdict("syncs", Outcome.REGRESSED, 2, 1, because="waits")
-OVER: Final = a_verdict(
-    "step_ms", Outcome.OVER_BUDGET, 12.0, None, because="above", limit=5.0
-)
-
-MIXED: Final = results(
-    **{
-        "t.py::passes": record("t.py::passes", time(Outcome.PASS)),
-        "t.py::waits": record(
-            "t.py::waits",
-            SYNCS,
-            time(Outcome.PASS),
-            ending=Ending.FAILED,
-            findings=(SYNC,),
-        ),
-        "t.py::raises": Record(Ending.FAILED, headline="ValueError: 3", where="t.py:9"),
-        "t.py::slow": regressed("t.py::slow"),
-        "t.py::over": record("t.py::over", OVER, ending=Ending.FAILED),
-        "t.py::unclear": record("t.py::unclear", time(Outcome.INCONCLUSIVE, 11.0)),
-        "t.py::new": record("t.py::new", time(Outcome.NO_BASELINE, 3.0, None)),
-        "t.py::skipped": Record(Ending.SKIPPED, headline="no GPU", where="t.py:20"),
-    }
-)
-"""One of each kind."""

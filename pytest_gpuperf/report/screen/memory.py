@@ -73,8 +73,8 @@ class MemoryView:
 
     name: str
     here: Path
-    line_of: LineOf = lambda _file, _line: ""
-    command: Callable[[float | None], str] | None = None
+    line_of: LineOf
+    command: Callable[[float | None], str]
     verbose: bool = False
     untried: bool = False
 
@@ -271,8 +271,6 @@ def _basis(forecast: Forecast, gib: float | None) -> Iterator[str]:
 def _next(
     forecast: Forecast, gib: float | None, fit: Fit | None, view: MemoryView
 ) -> Iterator[str]:
-    if view.command is None:
-        return
     least = smallest_gpu(forecast)
     if gib is None and least:
         yield f"next: {view.command(least)}"

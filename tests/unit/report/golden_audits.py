@@ -101,6 +101,11 @@ PERHAPS: Final = Finding(
 SETUP: Final = replace(
     ITEM, op="aten::_to_copy", per_step=300, in_steps=1, once=True, reason="a copy"
 )
+NOWHERE: Final = replace(
+    ITEM,
+    op="aten::nonzero",
+    **where_of(Site(location=None, innermost=None, phase=Phase.DATA)),
+)
 UNJUDGED: Final = Finding(
     kind=FindingKind.MAYBE,
     op="aten::histc",
@@ -180,8 +185,10 @@ def audit_clean() -> str:
 
 
 def audit_of_one_step() -> str:
-    one = [replace(f, in_steps=0) for f in (ITEM, CONDITION, INSIDE)]
-    return audited(an_audit(*one, steps=0, mark=None), command=COMMAND)
+    found = (ITEM, CONDITION, INSIDE, PERHAPS, NOWHERE)
+    one = [replace(f, in_steps=0) for f in found]
+    audit = an_audit(*one, steps=0, mark=None, not_judged=(UNJUDGED,))
+    return audited(audit, command=COMMAND)
 
 
 READ: Final = "aten::_local_scalar_dense", "the CPU reads one element"
@@ -256,7 +263,8 @@ FORECAST: Final = Forecast(
         held(FindingKind.MEMORY, 7 * GIB, 9),
         held(FindingKind.MEMORY, 600 * MIB, 12),
         held(FindingKind.MEMORY, 300 * MIB, 10),
-        held(FindingKind.GARBAGE, 24 * MIB, 14, reason="in a cycle of function f"),
+        held(FindingKind.MEMORY, 200 * MIB, 11),
+        held(FindingKind.GARBAGE, 24 * MIB, 12, reason="in a cycle of function f"),
     ),
     garbage_bytes=24 * MIB,
     uncollected_bytes=12 * GIB,
@@ -304,6 +312,8 @@ def memory_unsure() -> str:
     )
     fits = zip((Fit.UNKNOWN, Fit.TOO_CLOSE), (80.0, 8.0), strict=True)
     small = predicted(with_peak(3 * MIB), {}, untried=True)
+    helpless = {Saving.FUSED: with_peak(2 * GIB - 512)}
+    small += predicted(with_peak(2 * GIB), helpless)
     return small + "".join(predicted(guessed, {}, gib, fit) for fit, gib in fits)
 
 

@@ -104,7 +104,9 @@ COMPARED: Final = AbRun(
     engine="pairs",
     calls=CALLS,
     uncompared=(
-        Comparison(test="t.py::broken", uncompared="failed after: no", broken=True),
+        Comparison(
+            test="t.py::broken", uncompared="failed after: no\nmore of it", broken=True
+        ),
         Comparison(test="t.py::old", uncompared="before only"),
     ),
     notes=("something to know",),
@@ -116,7 +118,8 @@ def two_steps() -> str:
     untimed = Comparison(
         before={"syncs": 1}, after={"syncs": 0}, unmeasured={"speedup": "no clock"}
     )
-    undecided = replace(SIDES, time=replace(UNCLEAR, ratio=None), training=None)
+    untold = replace(UNCLEAR, ratio=None, before_ms=None)
+    undecided = replace(SIDES, time=untold, training=None)
     shown = map(sides_lines, (SIDES, untimed, undecided))
     return "\n".join(map(text_of, shown))
 

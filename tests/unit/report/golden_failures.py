@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Mapping
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -311,7 +311,16 @@ def not_measured() -> str:
         outcome=Outcome.INCONCLUSIVE,
         because="the time cap was reached before this phase; raise --gpuperf-seconds",
     )
-    return failed(short, invocation=ELSEWHERE, baseline_needed=True)
+    other = replace(short, metric="ops")
+    alone = failed(short, other, invocation=ELSEWHERE, baseline_needed=True)
+    beside = failed(NEW.verdicts[2], short, baseline_needed=True)
+    longer = replace(short, because="60 s were not enough")
+    return alone + beside + failed(longer, strict=True)
+
+
+def undecided() -> str:
+    alone = failed(TOO_NOISY, strict=True)
+    return alone + failed(TOO_NOISY, NEW.verdicts[2], strict=True)
 
 
 def settled() -> str:
@@ -379,7 +388,7 @@ FAILURES: Final[Mapping[str, Callable[[], str]]] = {
     "failure-graph-breaks.txt": graph_breaks,
     "failure-operations.txt": work,
     "failure-varies.txt": varies,
-    "failure-undecided-strict.txt": partial(failed, TOO_NOISY, strict=True),
+    "failure-undecided-strict.txt": undecided,
     "failure-no-baseline.txt": no_baseline,
     "failure-not-measured.txt": not_measured,
     "failure-environment.txt": environment_changed,

@@ -143,9 +143,13 @@ def refreshed() -> str:
         ("t.py::a", "peak_allocated_bytes"): (MIB, MIB + 1, None),
         ("t.py::b", "syncs"): (None, 1, None),
         ("t.py::c", "syncs"): (1, None, 1),
+        ("t.py::d", "step_ms"): (10.0, 9.0, None),
+        ("t.py::d", "syncs"): (1, 2, 2),
+        ("t.py::d", "of_another_version"): (1, 1, None),
         ("t.py::new", "step_ms"): (None, 1.893, None),
         ("t.py::new", "peak_allocated_bytes"): (None, 3_719_168, None),
         ("t.py::new", "syncs"): (None, 0, None),
+        ("t.py::new", "pageable_copies"): (None, 2, None),
     }
     changes = tuple(
         BaselineChange(test=test, metric=metric, old=old, new=new, anchor=anchor)

@@ -23,7 +23,6 @@ from pytest_gpuperf.report.pytest_benchmark import statistics_of
 
 
 TEST = "tests/test_a.py::TestStep::test_step[8-a::b]"
-HEAD = a_head(commit="1f2e")
 AT = datetime(2026, 1, 2, 3, 4, 5, tzinfo=timezone.utc)
 
 
@@ -79,53 +78,6 @@ def test_a_call_is_named_without_file_and_class() -> None:
         "test_step[8-a::b]#again",
     )
     assert (step.parameters, step.suffix, again.suffix) == ("8-a::b", "", "#again")
-
-
-def test_pytest_benchmark_gets_what_has_times_and_no_name_of_a_host() -> None:
-    document = json.loads(pytest_benchmark_json.dumps(HEAD, calls(), AT))
-
-    assert document["machine_info"] == {
-        "node": "",
-        "processor": "",
-        "machine": "",
-        "python_compiler": "",
-        "python_implementation": "",
-        "python_implementation_version": "",
-        "python_version": "",
-        "release": "",
-        "system": "",
-        "python_build": [],
-        "cpu": {"brand_raw": ""},
-        "gpu": {"name": "NVIDIA H200"},
-    }
-    assert document["commit_info"]["id"] == "1f2e"
-    assert document["datetime"] == "2026-01-02T03:04:05+00:00"
-    (benchmark,) = document["benchmarks"]
-    stats = benchmark.pop("stats")
-    assert benchmark == {
-        "group": "gpuperf",
-        "name": "test_step[8-a::b]",
-        "fullname": TEST,
-        "params": {"id": "8-a::b"},
-        "param": "8-a::b",
-        "extra_info": {
-            "outcome": "regressed",
-            "runs": 3,
-            "step_ms": 10.2,
-            "peak_allocated_bytes": 104857600,
-            "syncs": 0,
-        },
-        "options": {
-            "disable_gc": True,
-            "timer": "pytest_gpuperf",
-            "min_rounds": 6,
-            "max_time": 0.0,
-            "min_time": 0.0,
-            "warmup": True,
-        },
-    }
-    assert stats["data"] == pytest.approx([0.01, 0.01, 0.011, 0.0104, 0.0104, 0.0104])
-    assert (stats["rounds"], stats["iterations"]) == (6, 1)
 
 
 def test_a_cpu_is_named_as_one() -> None:

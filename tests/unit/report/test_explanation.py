@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import pytest
-from builders import a_finding
-from builders import a_location
 from builders import a_test
 from builders import a_verdict
 
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.verdict import DecidedBy
 from pytest_gpuperf.model.verdict import Evidence
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.screen.explanation import RULE_WORDS
 from pytest_gpuperf.report.screen.explanation import explanation_lines
 from pytest_gpuperf.report.screen.summary import Line
 from pytest_gpuperf.report.screen.summary import LineRole
@@ -73,49 +67,4 @@ def test_a_budget_has_no_tolerance_and_what_is_not_known_is_left_out() -> None:
         "    step_ms passed: the mean of the runs was compared with the limit; +6.0 %",
         "        (95 %: +5.0 % to +7.0 %), 1 fresh run, 8 stored, the machine looks 1.0 %",
         "        faster, smallest detectable change 2.1 %",
-    ]
-
-
-def test_what_could_not_be_decided_keeps_the_reason_of_the_judge() -> None:
-    open_verdict = replace(
-        SLOWER,
-        outcome=Outcome.INCONCLUSIVE,
-        because="disturbed: hot",
-        evidence=replace(EVIDENCE, rule=DecidedBy.DIRTY),
-    )
-
-    assert " ".join(explained(open_verdict)).endswith("disturbed:         hot")
-
-
-def test_an_exact_metric_is_explained_by_its_reason() -> None:
-    count = a_verdict("syncs", Outcome.PASS, None, None, because="0 against 0 stored")
-
-    assert explained(count) == ["    syncs passed: 0 against 0 stored"]
-
-
-@pytest.mark.parametrize("rule", DecidedBy)
-def test_every_rule_has_its_words(rule: DecidedBy) -> None:
-    assert RULE_WORDS[rule]
-
-
-def test_the_peak_of_memory_stands_below_the_verdicts() -> None:
-    peak = a_finding(
-        FindingKind.PEAK,
-        op="aten::add",
-        location=a_location(12, "train.py", "step"),
-        phase=Phase.OPTIMIZER,
-        reason="parameters 1.0 MiB",
-        held_bytes=2**20,
-    )
-    passed = a_verdict(
-        "predicted_peak_allocated_bytes", Outcome.PASS, because="so it is"
-    )
-
-    lines = explanation_lines([a_test(passed, test="t", findings=(peak,))])
-
-    assert [line.text for line in lines] == [
-        "t",
-        "    predicted_peak_allocated_bytes passed: so it is",
-        "    --> train.py:12 in step: most memory is in use here: aten::add, optimizer,",
-        "             1.000 MiB: parameters 1.0 MiB",
     ]

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from builders import a_verdict
-from remarkable_runs import MIXED
 from remarkable_runs import SOURCES
 from remarkable_runs import SYNC
 from remarkable_runs import SYNCS
@@ -21,43 +20,12 @@ from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.ci.github import commands
 from pytest_gpuperf.report.ci.github import line_address
-from pytest_gpuperf.report.ci.github import outputs
 from pytest_gpuperf.report.ci.worst_findings import remarks
-from pytest_gpuperf.report.ci.worst_findings import sentence
 from pytest_gpuperf.report.command import Invocation
 
 
 def marked(found: Results, folder: str = "") -> tuple[str, ...]:
     return commands(remarks(found), replace(SOURCES, folder=folder))
-
-
-def test_the_line_that_waits_is_marked_and_else_that_of_the_test() -> None:
-    assert marked(MIXED) == (
-        (
-            "::error file=train.py,line=3,title=gpuperf%3A MORE WAITS::MORE WAITS: "
-            "2 per step, was 1 (+1)%0Athe CPU waits here for the GPU, 500 us; fix: keep "
-            "the value on the GPU, and read it every N steps%0At.py::waits"
-        ),
-        (
-            "::error file=test_it.py,line=3,title=gpuperf%3A SLOWER::SLOWER: "
-            "12.00 ms per step, was 10.00 ms (+20.0 %25)%0At.py::slow"
-        ),
-        (
-            "::error file=test_it.py,line=3,title=gpuperf%3A OVER LIMIT ms::OVER "
-            "LIMIT ms: 12.00 ms per step, limit 5.000 ms%0At.py::over"
-        ),
-        "::error file=t.py,line=9,title=gpuperf%3A FAILED::ValueError: 3%0At.py::raises",
-        (
-            "::warning file=test_it.py,line=3,title=gpuperf%3A undecided::"
-            "UNDECIDED step time: 11.00 ms per step, was 10.00 ms (+10.0 %25)"
-            "%0At.py::unclear"
-        ),
-        (
-            "::warning file=test_it.py,line=3,title=gpuperf%3A no baseline::NO BASELINE: "
-            "step time 3.000 ms%0Anothing was checked; store one outside of CI and commit "
-            "it: gpuperf refresh --kind=missing t.py::new%0At.py::new"
-        ),
-    )
 
 
 SYNCS_OF_NEW, PEAK_OF_NEW = (
@@ -166,15 +134,6 @@ def test_tests_that_fail_by_the_same_line_share_an_annotation() -> None:
     assert command.endswith("every N steps%0Aa, b, c")
 
 
-def test_a_limit_of_a_metric_that_got_worse_is_no_finding_of_its_own() -> None:
-    over = replace(SYNCS, outcome=Outcome.OVER_BUDGET, baseline=None, limit=0)
-    both = record("a", over, SYNCS, ending=Ending.FAILED)
-
-    (remark,) = remarks(results(a=both))
-
-    assert sentence(remark) == "MORE WAITS: 2 per step, was 1 (+1), limit 0"
-
-
 def test_a_test_without_a_baseline_is_marked_at_its_own_line() -> None:
     peak = replace(
         SYNC, kind=FindingKind.PEAK, metrics=("predicted_peak_allocated_bytes",)
@@ -186,12 +145,6 @@ def test_a_test_without_a_baseline_is_marked_at_its_own_line() -> None:
 
     assert "file=test_it.py,line=3," in command
     assert "::NO BASELINE: peak memory 1.000 MiB, waits 2%0Anothing was" in command
-
-
-def test_files_are_named_from_the_repository_on() -> None:
-    (command,) = marked(results(a=regressed("a", where="test_a.py:7")), "packages/one/")
-
-    assert command.startswith("::error file=packages/one/test_a.py,line=7,")
 
 
 def test_the_ten_worst_are_marked() -> None:
@@ -213,21 +166,3 @@ def test_a_name_cannot_end_a_command_or_begin_another() -> None:
     assert r"%0Aa,b:c%25\r\n::error::x\nyyy" in command
     assert not {"\r", "\n"} & set(command)
     assert len(command) < 1_200
-
-
-def test_a_step_that_follows_knows_every_outcome() -> None:
-    assert outputs(MIXED, ".gpuperf/pending-cuda-nvidia-h200.json") == (
-        """\
-regressed=2
-over_budget=1
-inconclusive=1
-no_baseline=1
-improved=0
-pass=1
-not_judged=0
-warned=0
-failed=4
-measured=8
-pending=.gpuperf/pending-cuda-nvidia-h200.json
-"""
-    )

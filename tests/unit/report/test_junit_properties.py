@@ -17,17 +17,6 @@ def judged(key: str, *verdicts: Verdict, sides: Comparison | None = None) -> str
     return to_json(a_test(test=key, verdicts=verdicts, sides=sides))
 
 
-def test_the_worst_outcome_is_that_of_the_test() -> None:
-    first = judged("t", a_verdict("step_ms", Outcome.PASS, 10.123456789))
-    second = judged("t#b", a_verdict("syncs", Outcome.REGRESSED, 3))
-
-    assert properties_of("t", [first, second]) == [
-        ("gpuperf.outcome", "regressed"),
-        ("gpuperf.step_ms", 10.1235),
-        ("gpuperf.syncs#b", 3),
-    ]
-
-
 def test_what_was_not_judged_has_an_outcome_and_no_number() -> None:
     missing = judged("t", a_verdict("step_ms", Outcome.NOT_JUDGED, None))
 

@@ -70,13 +70,6 @@ def test_what_is_done_to_a_step_stands_before_its_name_if_there_is_room(
     ]
 
 
-def test_a_run_that_traces_has_no_number(followed: Followed) -> None:
-    followed.progress.begin([("t.py::a",)], None)
-    followed.progress.started(0)
-
-    assert followed.said[-1] == "gpuperf: tracing 0/1 tests, 0 s: t.py::a"
-
-
 def test_what_waits_in_silence_is_said_again(followed: Followed) -> None:
     followed.progress.begin(GROUPS, 0)
     followed.progress.arrived("t.py::b", "round 12/20")

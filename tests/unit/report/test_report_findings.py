@@ -12,10 +12,8 @@ from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.finding import Phase
-from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES
 from pytest_gpuperf.report.remedies import remedy_of
-from pytest_gpuperf.report.screen.findings import allowed_lines
 from pytest_gpuperf.report.screen.findings import causes_of
 from pytest_gpuperf.report.screen.findings import finding_lines
 from pytest_gpuperf.report.screen.findings import maybe_remark
@@ -80,15 +78,6 @@ def test_a_sync_has_its_reason_below_it_and_what_may_wait_stands_apart() -> None
     )
 
 
-def test_a_copy_is_named_for_the_bytes_it_carries() -> None:
-    assert finding_lines([ITEM, MAYBE, FEED], {"h2d_bytes"}, room=9) == (
-        "  --> train.py:12 in step: aten::copy_, 1 per step, 8.000 KiB: from ordinary",
-        "           (pageable) memory to the GPU",
-        "  fix      make it on the GPU or copy it once before the loop; else pin it and",
-        "           pass non_blocking=True",
-    )
-
-
 def test_syncs_explain_what_nothing_else_does_but_allowed_ones_do_not() -> None:
     allowed = replace(ITEM, metrics=(), allowed="logging")
 
@@ -114,16 +103,6 @@ def test_a_backward_names_its_forward_and_an_installed_file_its_package() -> Non
     )
 
 
-def test_where_there_is_no_room_the_others_are_counted() -> None:
-    others = [replace(ITEM, per_step=n) for n in (1, 2, 3)]
-
-    assert finding_lines(others, {"syncs"}, room=3) == (
-        "  --> train.py:12 in step: aten::item, 3 per step: the CPU reads one element",
-        "  fix      keep the value on the GPU, and read it every N steps",
-        "           and 2 more",
-    )
-
-
 def test_what_may_wait_is_one_remark() -> None:
     elsewhere = replace(MAYBE, location=replace(LINE, line=20), per_step=2)
 
@@ -134,17 +113,6 @@ def test_what_may_wait_is_one_remark() -> None:
         "maybe 1 more sync at line unknown"
     )
     assert maybe_remark([ITEM, FEED]) == ""
-
-
-def test_what_is_allowed_is_listed_with_its_reason() -> None:
-    allowed = replace(ITEM, metrics=(), allowed="the loss is logged")
-    verdict = TestVerdict(test="t.py::t", verdicts=(), findings=(ITEM, allowed))
-
-    (line,) = allowed_lines([verdict])
-    assert line == (
-        "allowed in t.py::t: train.py:12 in step: aten::item, 1 per step: "
-        "the loss is logged"
-    )
 
 
 PEAK_LINES = (
@@ -192,52 +160,6 @@ def test_what_has_no_line_says_when_it_was() -> None:
         "  --> when the step begins: most memory is in use here: 4.000 MiB",
         "  --> memory from before the step: in use at the peak: 3.000 MiB in 2 blocks",
         "  --> line unknown: in use at the peak: backward, 1.000 MiB in 2 blocks",
-    )
-
-
-def test_a_graph_break_and_a_recompilation_say_where_and_why() -> None:
-    broken = replace(
-        ITEM,
-        kind=FindingKind.BREAK,
-        op=None,
-        metrics=("graph_breaks",),
-        reason="a branch that the value of a tensor decides",
-        phase=None,
-    )
-    again = replace(
-        broken,
-        kind=FindingKind.RECOMPILE,
-        metrics=("recompiles",),
-        per_step=3,
-        reason="tensor 'x' size mismatch at index 0. expected 3, actual 4",
-    )
-    failing = {"graph_breaks", "recompiles"}
-    once = replace(again, per_step=1)
-
-    lines = finding_lines([broken, again, once], failing, room=20)
-
-    assert lines == (
-        "  --> train.py:12 in step: compiled again, 3 times: tensor 'x' size mismatch at",
-        "           index 0. expected 3, actual 4",
-        "  fix      keep shapes constant (drop_last=True, padding), or",
-        "           torch.compile(dynamic=True)",
-        "  --> train.py:12 in step: graph break: a branch that the value of a tensor",
-        "           decides",
-        "  fix      move this line out of the compiled function;",
-        "           torch._dynamo.explain(step)() names the reason",
-        "  --> train.py:12 in step: compiled again, once: tensor 'x' size mismatch at",
-        "           index 0. expected 3, actual 4",
-    )
-
-
-def test_the_cause_is_marked_in_its_line_of_source_with_what_to_do_about_it() -> None:
-    shown = replace(ITEM, source="loss = total.item()", blocked_ms=1.61, stored=0)
-
-    assert finding_lines([shown], {"syncs"}, room=9) == (
-        "  --> train.py:12 in step",
-        "   12 | loss = total.item()",
-        "      |             ^^^^^^^ new: the CPU reads one element, 1.61 ms",
-        "  fix      add it up on the GPU with .detach(), read it every N steps",
     )
 
 
@@ -349,30 +271,10 @@ def test_all_of_a_line_is_marked_if_the_cause_is_unclear_or_there_twice() -> Non
     )
 
 
-def test_a_long_line_is_cut_in_front_so_that_its_cause_is_seen() -> None:
-    long = replace(ITEM, source=f"x = call({'a, ' * 50}loss.item())", reason="")
-
-    _, source, mark, text, _ = finding_lines([long], {"syncs"}, room=9)
-    start = mark.index("^")
-    assert source[start : start + mark.count("^")] == ".item()"
-    assert max(len(source), len(mark)) <= 80
-    assert text == "      | the CPU waits here for the GPU"
-
-
 def test_a_line_of_source_cannot_move_the_cursor() -> None:
     hostile = replace(ITEM, source="x.item()\x1b[2J", reason="")
 
     assert "\x1b" not in "".join(finding_lines([hostile], {"syncs"}, room=9))
-
-
-def test_what_each_step_leaves_behind_names_what_may_keep_it() -> None:
-    left = replace(HELD, kind=FindingKind.LEFT, source="losses.append(loss)")
-
-    *_, mark, fix = finding_lines([left], set(left.metrics), room=9)
-    assert mark.startswith(
-        "      |       ^^^^^^^^ aten::tanh, 3.000 MiB in 2 blocks left"
-    )
-    assert fix.startswith("  fix      drop what keeps it")
 
 
 SLOW = replace(

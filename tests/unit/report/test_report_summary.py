@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from builders import CPU
 from builders import a_test
@@ -15,17 +13,11 @@ from pytest_gpuperf.model.metric import Metric
 from pytest_gpuperf.model.metric import MetricKind
 from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.results import Unseen
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import ShiftCause
-from pytest_gpuperf.model.verdict import SuiteVerdict
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.command import DEFAULT_INVOCATION
-from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.screen.counts import counts_line
-from pytest_gpuperf.report.screen.counts import moved_line
-from pytest_gpuperf.report.screen.counts import suite_line
 from pytest_gpuperf.report.screen.counts import undecided_lines
 from pytest_gpuperf.report.screen.summary import Line
 from pytest_gpuperf.report.screen.summary import LineRole
@@ -139,42 +131,8 @@ def test_the_widest_numbers_leave_the_name_in_the_first_eighty_columns() -> None
     assert summary_lines((widest,))[1].text.index("TEST") <= 80
 
 
-def test_the_colour_of_a_row_is_its_outcome() -> None:
-    lines = summary_lines((REGRESSED, INCONCLUSIVE, NEW, IMPROVED, PASS, UNMEASURED))
-
-    assert [line.role for line in lines if "::" in line.text] == [
-        LineRole.BAD,
-        LineRole.WARN,
-        LineRole.WARN,
-        LineRole.GOOD,
-        LineRole.GOOD,
-        LineRole.PLAIN,
-    ]
-
-
-def test_the_header_and_the_reasons_have_roles_of_their_own() -> None:
-    lines = summary_lines((IMPROVED,))
-
-    assert [line.role for line in lines] == [
-        LineRole.HEADER,
-        LineRole.GOOD,
-        LineRole.PLAIN,
-    ]
-
-
 def test_no_verdicts_make_no_table() -> None:
     assert summary_lines(()) == ()
-
-
-def test_the_last_line_counts_every_outcome() -> None:
-    verdicts = (PASS, PASS, NOT_JUDGED, IMPROVED, NEW, INCONCLUSIVE, OVER, REGRESSED)
-
-    assert counts_line(verdicts, CPU) == Line(
-        text="gpuperf: 2 failed (1 worse, 1 over limit), 1 undecided, "
-        "1 no baseline, 1 improved, 2 passed, 1 not judged on CPU AMD EPYC 2 cores; "
-        "3 metrics without baseline, 3 metrics not judged",
-        role=LineRole.BAD,
-    )
 
 
 @pytest.mark.parametrize(
@@ -198,50 +156,6 @@ def test_the_last_line_names_nothing_that_did_not_occur(
     assert counts_line(verdicts, CPU) == Line(text=text, role=role)
 
 
-def test_a_test_without_a_result_makes_the_last_line_red() -> None:
-    line = counts_line((IMPROVED,), CPU, Unseen(lost=("a.py::x", "b.py::y")))
-
-    assert line == Line(
-        text=f"gpuperf: 1 improved {ON}; 2 WITHOUT A RESULT: a.py::x, b.py::y",
-        role=LineRole.BAD,
-    )
-
-
-def test_a_refresh_shows_old_and_new() -> None:
-    lines = refresh_lines(
-        (
-            BaselineChange(test="t.py::a", metric="step_ms", old=10.0, new=9.0),
-            BaselineChange(
-                test="t.py::a", metric="peak_allocated_bytes", old=2**20, new=2**20 + 1
-            ),
-            BaselineChange(test="t.py::b", metric="syncs", old=None, new=1),
-            BaselineChange(test="t.py::c", metric="syncs", old=1, new=None),
-            BaselineChange(test="t.py::d", metric="syncs", old=1, new=1),
-            BaselineChange(test="t.py::d", metric="of_another_version", old=1, new=1),
-        )
-    )
-
-    assert text_of(lines) == (
-        """\
-       old         new   change  metric                test
-  10.00 ms    9.000 ms  -10.0 %  step_ms               t.py::a
-1.0000 MiB  1.0000 MiB     +1 B  peak_allocated_bytes  t.py::a
-         -           1      new  syncs                 t.py::b
-         1           -     gone  syncs                 t.py::c
-         1           1        0  syncs                 t.py::d
-         1           1        0  of_another_version    t.py::d"""
-    )
-    assert [line.role for line in lines] == [
-        LineRole.HEADER,
-        LineRole.GOOD,
-        LineRole.WARN,
-        LineRole.PLAIN,
-        LineRole.PLAIN,
-        LineRole.PLAIN,
-        LineRole.PLAIN,
-    ]
-
-
 MEASURED = (
     ("step_ms", 1.893),
     ("peak_allocated_bytes", 3_719_168),
@@ -249,33 +163,6 @@ MEASURED = (
     ("host_alloc_bytes", 512),
     ("pageable_copies", 2),
 )
-
-
-def test_a_refresh_has_one_row_for_each_new_test_behind_what_changed() -> None:
-    rows = [
-        BaselineChange(test=test, metric=metric, old=None, new=value)
-        for test in ("t.py::a", "t.py::b")
-        for metric, value in MEASURED
-    ]
-    changed = BaselineChange(test="t.py::c", metric="syncs", old=1, new=2)
-
-    lines = refresh_lines((*rows, changed))
-
-    assert text_of(lines) == (
-        """\
-old  new  change  metric  test
-  1    2      +1  syncs   t.py::c
-    time     memory  waits  new test
-1.893 ms  3.547 MiB      0  t.py::a
-1.893 ms  3.547 MiB      0  t.py::b"""
-    )
-    assert [line.role for line in lines] == [
-        LineRole.HEADER,
-        LineRole.WARN,
-        LineRole.HEADER,
-        LineRole.PLAIN,
-        LineRole.PLAIN,
-    ]
 
 
 def test_what_no_new_test_has_is_no_column() -> None:
@@ -291,28 +178,6 @@ def test_what_no_new_test_has_is_no_column() -> None:
     )
 
 
-def test_a_refresh_shows_how_far_the_new_values_drifted() -> None:
-    lines = refresh_lines(
-        (
-            BaselineChange(
-                test="t.py::a", metric="step_ms", old=10.0, new=10.2, anchor=9.9
-            ),
-            BaselineChange(test="t.py::a", metric="syncs", old=1, new=2, anchor=2),
-            BaselineChange(test="t.py::b", metric="syncs", old=1, new=None, anchor=1),
-            BaselineChange(test="t.py::c", metric="syncs", old=None, new=1),
-        )
-    )
-
-    assert text_of(lines) == (
-        """\
-     old       new  change   drift  metric   test
-10.00 ms  10.20 ms  +2.0 %  +3.0 %  step_ms  t.py::a
-       1         2      +1       0  syncs    t.py::a
-       1         -    gone       -  syncs    t.py::b
-       -         1     new       -  syncs    t.py::c"""
-    )
-
-
 def test_a_refresh_that_ends_at_its_anchors_has_no_drift_to_show() -> None:
     row = BaselineChange(test="t.py::a", metric="syncs", old=1, new=2, anchor=2)
 
@@ -320,14 +185,6 @@ def test_a_refresh_that_ends_at_its_anchors_has_no_drift_to_show() -> None:
         """\
 old  new  change  metric  test
   1    2      +1  syncs   t.py::a"""
-    )
-
-
-def test_what_was_not_refreshed_makes_the_last_line_red() -> None:
-    line = counts_line((IMPROVED,), CPU, refused=2)
-
-    assert line == Line(
-        text=f"gpuperf: 1 improved {ON}; 2 NOT REFRESHED", role=LineRole.BAD
     )
 
 
@@ -348,37 +205,6 @@ def test_more_is_good_where_the_metric_says_so(monkeypatch: pytest.MonkeyPatch) 
 
 def test_nothing_to_refresh_makes_no_table() -> None:
     assert refresh_lines(()) == ()
-
-
-def test_metrics_that_moved_with_torch_are_one_line_for_the_run() -> None:
-    moved = replace(PASS, changed={"torch": ("2.12.0", "2.13.0")})
-
-    one = moved_line([moved], Invocation(options=("--gpuperf-device=cpu",)))
-    two = moved_line([moved, moved], DEFAULT_INVOCATION)
-
-    assert one == Line(
-        text="gpuperf: the run fails: torch 2.12.0 -> 2.13.0 moved exact "
-        "metrics of 1 test; check them, then accept with: gpuperf refresh "
-        "--kind=all --accept-drift --device=cpu",
-        role=LineRole.BAD,
-    )
-    assert "metrics of 2 tests; " in two.text
-
-
-def test_what_all_tests_share_is_said_in_one_line() -> None:
-    suite = SuiteVerdict(
-        tests=40,
-        moved=40,
-        shift=0.06,
-        sentinels=0.05,
-        cause=ShiftCause.MACHINE,
-        because="all 40 tests +6.0 %, sentinels too: the machine, not the code",
-    )
-
-    assert suite_line(suite) == Line(
-        text="gpuperf: all 40 tests +6.0 %, sentinels too: the machine, not the code",
-        role=LineRole.WARN,
-    )
 
 
 UNDECIDED_TIME = verdict("step_ms", Outcome.INCONCLUSIVE, 0.0318, 0.0312)

@@ -68,37 +68,13 @@ RESULTS = Results(
     },
 )
 
-TEXT = """\
-{
-  "schema": 1,
-  "version": "0.1.0",
-  "strict": true,
-  "fail_on_improvement": false,
-  "missing_baseline": "fail",
-  "commit": "1f2e",
-  "hardware": {"kind": "cuda", "name": "NVIDIA H200"},
-  "exit_status": 1,
-  "collected": ["t.py::test_a", "t.py::test_b", "t.py::test_c"],
-  "selected": ["t.py::test_a", "t.py::test_b"],
-  "unreported": [],
-  "notes": ["gpuperf: all tests are slower"],
-  "counts": {"regressed": 1, "skipped": 1},
-  "tests": {
-    "t.py::test_a": {"ending": "failed", "outcome": "regressed", "headline": "SLOWER", "verdicts": [{"test": "t.py::test_a", "verdicts": [{"metric": "step_ms", "outcome": "regressed", "because": "slower", "now": 12.0346, "baseline": 10}], "findings": [{"kind": "sync", "op": "aten::item", "api": null, "per_step": 1, "blocked_ms": 0.5, "location": {"file": "train.py", "line": 3, "function": "step"}}], "runs": 5}]},
-    "t.py::test_b": {"ending": "skipped", "headline": "no GPU", "where": "t.py:12"}
-  }
-}
-"""
+TEXT = dumps(RESULTS)
 
 EXPECTED = "expected the results.json of a run of pytest --gpuperf"
 
 
 def changed(**parts: Any) -> str:
     return json.dumps(json.loads(TEXT) | parts)
-
-
-def test_a_test_has_a_line() -> None:
-    assert dumps(RESULTS) == TEXT
 
 
 def test_what_was_written_is_read_again() -> None:
@@ -154,18 +130,9 @@ ROW = {"ending": "passed", "outcome": "pass"}
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        (" \n", "the file is empty"),
-        ("{\n,", "the file is not JSON at line 2"),
-        ("[]", "the file is not a JSON object"),
         ("[" * 200_000, "the file is nested too deeply"),
-        (
-            '{"schema": NaN}',
-            "the file cannot be read (it has NaN, which is not a measured value)",
-        ),
-        ("{}", "its schema is None"),
         (changed(schema=True), "its schema is True"),
         (changed(schema=0), "its schema is 0"),
-        (changed(tests=[]), "it has no object of tests"),
         (changed(more=1), "it has another shape, Head has no field more"),
         (changed(strict=1), "it has another shape, expected bool, found 1"),
         (
@@ -197,13 +164,6 @@ def test_any_other_text_is_refused_in_one_sentence(text: str, found: str) -> Non
         loads(text, "x.json")
 
     assert str(caught.value) == f"x.json: {found}; {EXPECTED} [GP512]"
-
-
-def test_a_newer_schema_asks_for_an_upgrade() -> None:
-    with pytest.raises(UsageError) as caught:
-        loads(changed(schema=2), "x.json")
-
-    assert caught.value.error_id is ErrorId.GP503
 
 
 @pytest.mark.parametrize(

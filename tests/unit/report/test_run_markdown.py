@@ -12,7 +12,6 @@ from builders import PRETEND
 from builders import a_verdict
 from hypothesis import given
 from hypothesis import strategies as st
-from remarkable_runs import MIXED
 from remarkable_runs import SOURCES
 from remarkable_runs import SYNC
 from remarkable_runs import record
@@ -57,45 +56,6 @@ def what(test: str, *verdicts: Verdict, **more: object) -> str:
 def page(file: str, line: int) -> str:
     address = f"https://ci/blob/4f2a/{file}#L{line}"
     return f'<a href="{address}"><code>{file}:{line}</code></a>'
-
-
-def test_a_run_is_a_title_and_a_row_for_each_failing_test_worst_first() -> None:
-    lines = markdown(MIXED).splitlines()
-
-    assert lines[:9] == [
-        "### gpuperf: 2 tests got worse, 1 over limit, 1 failed otherwise (NVIDIA H200)",
-        "",
-        "| test | what | where |",
-        "| :-- | :-- | :-- |",
-        f"| <code>waits</code> | waits 1 → 2 per step (+1) | {page('train.py', 3)} |",
-        (
-            "| <code>slow</code> | step time 10.00 → 12.00 ms (+20.0 %) | "
-            f"{page('test_it.py', 3)} |"
-        ),
-        (
-            "| <code>over</code> | step time 12.00 ms (limit 5.000 ms) | "
-            f"{page('test_it.py', 3)} |"
-        ),
-        f"| <code>raises</code> | <code>ValueError: 3</code> | {page('t.py', 9)} |",
-        "",
-    ]
-
-
-def test_all_that_did_not_fail_is_folded_in_one_order() -> None:
-    folded = markdown(MIXED).partition("<details><summary>1 test undecided")[2]
-
-    assert folded.splitlines() == [
-        ", 1 without baseline, 1 passed, 1 skipped</summary>",
-        "",
-        "| test | what |",
-        "| :-- | :-- |",
-        "| <code>unclear</code> | undecided: step time 10.00 → 11.00 ms (+10.0 %) |",
-        "| <code>new</code> | without baseline: step time 3.000 ms |",
-        "| <code>passes</code> | passed: step time 10.00 ms |",
-        "| <code>skipped</code> | skipped: <code>no GPU</code> |",
-        "",
-        "</details>",
-    ]
 
 
 PEAK = "peak_allocated_bytes"
@@ -268,36 +228,6 @@ def test_a_line_without_a_page_is_named() -> None:
 
     assert " | <code>test_it.py:3</code> |" in text
     assert "<a " not in text
-
-
-def test_failures_are_explained_below_with_the_line_that_waits() -> None:
-    text = markdown(MIXED)
-
-    assert text.count("<details><summary>Why: ") == 4
-    assert "<details><summary>Why: <code>t.py::raises</code></summary>" in text
-    assert "<pre>ValueError: 3</pre>" in text
-    assert "<pre>MORE WAITS: 2 per step, was 1 (+1)\n" in text
-    assert "  --&gt; train.py:3 in step: aten::item" in text
-    tests = re.findall(r"Why: <code>t.py::(\w+)</code>", text)
-    assert tests == ["waits", "slow", "over", "raises"]  # as in the table
-
-
-def test_the_command_that_accepts_names_what_a_baseline_would_settle() -> None:
-    text = markdown(MIXED, pending=".gpuperf/pending-cuda-nvidia-h200.json")
-
-    assert (
-        "<pre>gpuperf accept --accept-drift --only t.py::waits --only t.py::slow "
-        ".gpuperf/pending-cuda-nvidia-h200.json</pre>"
-    ) in text
-    assert "gpuperf accept" not in markdown(MIXED)
-
-
-def test_a_change_of_the_whole_run_stands_above_the_table() -> None:
-    noted = results(notes=("gpuperf: all <b>tests</b> moved",))
-
-    assert markdown(noted).splitlines()[2] == (
-        "<code>gpuperf: all &lt;b&gt;tests&lt;/b&gt; moved</code>"
-    )
 
 
 PASSES = record("a", time(Outcome.PASS))
