@@ -29,6 +29,7 @@ from .memory import PRETEND_MEMORY
 from .memory import DeviceMemory
 from .patches import Patch
 from .recorder import WATCH
+from .recurrent import DROPOUT_STATES
 from .specification import CAPABILITY
 from .specification import CUDA_VERSION
 from .specification import CUDNN_VERSION
@@ -129,12 +130,8 @@ NOTHINGS: Final = (
     "_record_memory_history",
     "init",
     "ipc_collect",
-    "manual_seed",
-    "manual_seed_all",
     "reset_accumulated_host_memory_stats",
     "reset_peak_host_memory_stats",
-    "seed",
-    "seed_all",
     "set_stream",
     "set_sync_debug_mode",
 )
@@ -237,6 +234,8 @@ def _synchronize(name: str) -> Callable[..., Any]:
 
 current_stream = _about(streams.default_stream)
 """The one stream there is."""
+SEEDS: Final = ("manual_seed", "manual_seed_all", "seed", "seed_all")
+"""The device draws from the host's generator, so only cuDNN's own states are seeded."""
 
 capability = _about(lambda: CAPABILITY)
 """``torch.cuda.get_device_capability``."""
@@ -255,12 +254,13 @@ def rng_state(device: Any = None) -> Any:  # noqa: ARG001, torch's
 def set_rng_state(new_state: Any, device: Any = None) -> None:  # noqa: ARG001, torch's
     """Set it."""
     torch.set_rng_state(new_state)
+    DROPOUT_STATES.seed()
 
 
 def set_rng_states(new_states: Any) -> None:
     """Set it."""
     for state in new_states:
-        torch.set_rng_state(state)
+        set_rng_state(state)
 
 
 def answers() -> dict[str, Any]:
@@ -309,6 +309,7 @@ def answers() -> dict[str, Any]:
     }
     found.update(dict.fromkeys(ZEROS, _always(0)))
     found.update(dict.fromkeys(NOTHINGS, _always(None)))
+    found.update(dict.fromkeys(SEEDS, DROPOUT_STATES.seed))
     found.update(MEMORY_ANSWERS)
     found.update(cuda_tensor_types())
     return found

@@ -47,6 +47,7 @@ from .patches import Patch
 from .patches import patched
 from .recorder import WATCH
 from .recorder import AuditRecorder
+from .recurrent import DROPOUT_STATES
 from .recurrent import RECURRENT_LAYERS
 from .recurrent_weights import FLATTENING
 from .recurrent_weights import cudnn_modes
@@ -218,6 +219,7 @@ def _patched_torch() -> Iterator[None]:
         undo.enter_context(_foreach_types())
         undo.callback(clear_cache)
         undo.callback(PRETEND_MEMORY.reset)
+        undo.callback(DROPOUT_STATES.reset)
         yield
 
 

@@ -21,6 +21,7 @@ from typing import Final
 
 import torch
 
+from .allocator import MIB
 from .kernels import HALVES
 from .memory import PRETEND_MEMORY
 from .memory import seen
@@ -28,6 +29,7 @@ from .memory import taken
 from .operation import OpCall
 from .operation import copies_of
 from .operation import nbytes_of
+from .recorder import WATCH
 from .recurrent_steps import OwnLayer
 from .recurrent_weights import MODES
 from .recurrent_weights import buffer_of
@@ -401,6 +403,8 @@ def _by_cudnn(  # noqa: PLR0913, PLR0917, torch's
     if PRETEND_MEMORY.live is not None:
         PRETEND_MEMORY.live.leave_unjudged(f"aten::{MODES[mode]}", REASON)
     is_biased, layers, dropout, train, both_ways, batch_first = options
+    if train and dropout > 0:
+        DROPOUT_STATES.make(tensor)
     state, memory = states if mode == LSTM else (states[0], None)
     hidden_size = (state if memory is None else memory).size(2)
     projected = 0 if state.size(2) == hidden_size else state.size(2)
@@ -425,6 +429,38 @@ def _by_cudnn(  # noqa: PLR0913, PLR0917, torch's
     )
     return found[: 1 + len(states)]
 
+
+class DropoutStates:
+    """What cuDNN draws with, for all layers of the device (``get_dropout_state``)."""
+
+    def __init__(self) -> None:
+        self._states: Any = None
+        self._is_seeded = False
+
+    def make(self, like: Any) -> None:
+        """Make them beside *like*, unless they are there and were seeded last."""
+        if self._is_seeded:
+            return
+        reason = (
+            "cuDNN's dropout reads its seed from the device, at first and when seeded"
+        )
+        WATCH.sync("aten::_cudnn_init_dropout_state", reason)
+        self._states = like.new_empty(DROPOUT_STATES_BYTES, dtype=torch.uint8)
+        self._is_seeded = True
+
+    def seed(self, *_: object, **__: object) -> None:
+        """Let the next use make them anew, as after each seed of the device."""
+        self._is_seeded = False
+
+    def reset(self) -> None:
+        """Give them back."""
+        self._states, self._is_seeded = None, False
+
+
+DROPOUT_STATES: Final = DropoutStates()
+
+DROPOUT_STATES_BYTES: Final = 4 * MIB
+"""cuDNN alone knows how many a GPU needs; assumed, as what it keeps for backward is."""
 
 RECURRENT_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     f"{name}.{variant}": kernel(mode)

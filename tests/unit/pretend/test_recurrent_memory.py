@@ -245,3 +245,83 @@ def test_tensors_without_values_have_addresses_of_their_own() -> None:
         assert addresses[1] - addresses[0] == 8
         assert len({*addresses, 0}) == 4
         assert torch.empty(0, device="cuda").data_ptr() == 0
+
+
+# The states of cuDNN's dropout, which torch keeps for the device.
+
+
+def steps_of(layer: Any, prepare: Callable[[], object] = lambda: None) -> Any:
+    """Return waits, what the peak is above the start and what is left, of two steps."""
+    batch = torch.randn(16, 40, 64, device="cuda")
+    prepare()
+    found = []
+    for _ in range(2):
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        with pretend_gpu() as gpu:
+            output = layer(batch)[0]
+            output.sum().backward()
+            del output
+            layer.zero_grad()
+            waits = gpu.end_step().totals.syncs
+        peak = torch.cuda.max_memory_allocated() - before
+        found.append((waits, peak, torch.cuda.memory_allocated() - before))
+    return found
+
+
+STATE = 4 * 2**20
+
+DROPPING: dict[str, tuple[type, dict[str, Any]]] = {
+    "LSTM": (nn.LSTM, {"num_layers": 2}),
+    "GRU both ways": (nn.GRU, {"num_layers": 2, "bidirectional": True}),
+    "RNN of one layer, which drops nothing": (nn.RNN, {}),
+}
+
+
+@pytest.mark.filterwarnings("ignore:dropout option adds dropout")
+@pytest.mark.parametrize("case", DROPPING)
+def test_the_first_training_step_with_dropout_makes_its_states(case: str) -> None:
+    kind, options = DROPPING[case]
+    with pretend_gpu(), watching_memory(from_now=True):
+        plain = kind(64, 128, batch_first=True, **options).cuda()
+        (_, _, nothing), (_, peak, _) = steps_of(plain)
+        layer = kind(64, 128, batch_first=True, dropout=0.1, **options).cuda()
+        layer.eval()
+        with torch.no_grad():
+            layer(torch.randn(16, 40, 64, device="cuda"))
+
+        first, second = steps_of(layer.train())
+
+    assert nothing == 0
+    assert first == (1, peak + STATE, STATE)
+    assert second == (0, peak, 0)
+
+
+SEEDS: dict[str, Callable[[], object]] = {
+    "torch.manual_seed": lambda: torch.manual_seed(0),
+    "torch.cuda.manual_seed": lambda: torch.cuda.manual_seed(0),
+    "torch.cuda.manual_seed_all": lambda: torch.cuda.manual_seed_all(0),
+    "set_rng_state": lambda: torch.cuda.set_rng_state(torch.cuda.get_rng_state()),
+    "set_rng_state_all": lambda: torch.cuda.set_rng_state_all(
+        torch.cuda.get_rng_state_all()
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SEEDS)
+def test_a_seed_makes_them_anew_and_waits(case: str) -> None:
+    with pretend_gpu(), watching_memory(from_now=True):
+        layer = nn.LSTM(64, 128, 2, dropout=0.1).cuda()
+        steps_of(layer)
+
+        first, second = steps_of(layer, SEEDS[case])
+
+    assert (first[0], second[0]) == (1, 0)
+    assert (first[2], second[2]) == (0, 0)
+
+
+def test_another_simulated_gpu_has_states_of_its_own() -> None:
+    for _ in range(2):
+        with pretend_gpu(), watching_memory(from_now=True):
+            first, _ = steps_of(nn.LSTM(64, 128, 2, dropout=0.1).cuda())
+            assert first[2] == STATE
