@@ -37,8 +37,8 @@ from .interleave import compare_steps
 from .isolation import Pair
 from .isolation import addresses_of
 from .isolation import begin
-from .seen_again import refuse_other_training
-from .seen_again import starts_of
+from .same_training import refuse_other_training
+from .same_training import starts_of
 
 
 # The first steps of both sides: are these two that can be compared?
@@ -176,7 +176,10 @@ def _counted(
 
 
 def _compared(
-    time: AbResult | None, before: Measurement, after: Measurement, trained: str
+    time: AbResult | None,
+    before: Measurement,
+    after: Measurement,
+    trained: Training | None,
 ) -> ComparedCall:
     unmeasured = _unmeasured(before, after)
     sides = Comparison(
@@ -184,7 +187,7 @@ def _compared(
         before=before.exact,
         after=after.exact,
         unmeasured=unmeasured,
-        training=Training.agreed(trained),
+        training=trained,
     )
     return ComparedCall(sides=sides, after=after)
 

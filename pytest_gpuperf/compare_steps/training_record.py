@@ -1,4 +1,4 @@
-"""Records what the first steps of a process train, for a judge in another one."""
+"""Records what steps train, in few numbers, for a judge who may be in another process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import gc
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import ExitStack
 from contextlib import contextmanager
 from functools import cache
 from functools import wraps
+from itertools import chain
 from typing import Any
 from typing import Final
 
@@ -19,11 +21,51 @@ from ..model.training import Sketch
 from ..model.training import TrainedStep
 from ..model.training import TrainedTensor
 from ..model.training import TrainingRecord
-from .same_training import TRAINED_STEPS
-from .same_training import flat
-from .same_training import numbers_of
-from .same_training import updates_in
-from .same_training import watched
+from .isolation import tensors_of
+
+
+TRAINED_STEPS: Final = 3
+"""The second shows what the first did to the parameters, the third what remained."""
+
+
+def numbers_of(tensor: Any) -> Any:
+    """Copy *tensor* to the host as a dense vector of real numbers, of 4 or 8 bytes."""
+    import torch
+
+    copied = tensor.detach().to("cpu", copy=True)
+    if copied.layout is not torch.strided:
+        copied = copied.to_dense()
+    if copied.is_complex():
+        copied = torch.view_as_real(copied)
+    wide = copied.dtype is torch.float64
+    return copied.reshape(-1) if wide else copied.reshape(-1).float()
+
+
+def flat(value: object) -> Any:
+    """Return the numbers in a step's result as one vector; ``None`` without any."""
+    import torch
+
+    vectors = [
+        numbers_of(item)
+        if isinstance(item, torch.Tensor)
+        else torch.tensor([float(item)])
+        for item in numbers_in(value)
+    ]
+    return torch.cat([vector.double() for vector in vectors]) if vectors else None
+
+
+def numbers_in(value: object) -> Iterator[Any]:
+    """Yield the tensors and numbers in a step's result, in order."""
+    import torch
+
+    if isinstance(value, (torch.Tensor, float, int)):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from numbers_in(item)
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from numbers_in(item)
 
 
 SUMS: Final = 16
@@ -93,10 +135,7 @@ def record_steps(
     recorder = Recorder(simulated=simulated)
     result: object = None
     for _ in range(TRAINED_STEPS):
-        with recorder.watching():
-            step = watched(subject, recorder.keep)
-        result = step.result
-        recorder.end_step(result, step.updates, step.trained)
+        result = recorder.run(subject)
     return recorder.record(), result
 
 
@@ -120,8 +159,7 @@ def recording_program() -> Iterator[Callable[[], TrainingRecord]]:
             raise SystemExit(0)
 
     def end() -> None:
-        trained = tuple(one for update in updates for one in update)
-        recorder.end_step(None, len(updates), trained)
+        recorder.end_step(None, updates)
         updates.clear()
 
     def found() -> TrainingRecord:
@@ -140,7 +178,7 @@ def recording_program() -> Iterator[Callable[[], TrainingRecord]]:
 class Recorder:
     """Keeps steps as they end, in few numbers."""
 
-    def __init__(self, *, simulated: bool) -> None:
+    def __init__(self, *, simulated: bool = False) -> None:
         self._simulated = simulated
         self._steps: list[TrainedStep] = []
         self._losses: list[Sketch] = []
@@ -160,14 +198,40 @@ class Recorder:
         """How many steps have ended."""
         return len(self._steps)
 
-    def end_step(self, result: object, updates: int, trained: tuple[Any, ...]) -> None:
-        """Keep the step that has ended, and what it returned."""
+    def run(self, subject: Subject) -> object:
+        """Run one step of *subject*, keep what it trains, and return its result.
+
+        These are the parameters with a gradient of each optimizer of torch.optim that
+        makes a step. Where none does, they are the tensors with a gradient that the step
+        reaches.
+        """
+        reached = tensors_of(subject.step)
+        names = {id(tensor): name for name, tensor in reached.items()}
+        leaves = {n: t for n, t in reached.items() if t.requires_grad and t.is_leaf}
+        values = {name: numbers_of(tensor) for name, tensor in leaves.items()}
+        with self.watching(), updates_in(names, self.keep) as updates:
+            result = subject.run_once()
+        by_hand = (
+            [] if any(updates) else [n for n in leaves if leaves[n].grad is not None]
+        )
+        kept = [self.keep(name, leaves[name], values[name]) for name in by_hand]
+        self.end_step(result, updates, kept)
+        return result
+
+    def end_step(
+        self,
+        result: object,
+        updates: Sequence[Sequence[_Moving]],
+        by_hand: Sequence[_Moving] = (),
+    ) -> None:
+        """Keep the step that has ended: what it returned, updated, and trained by hand."""
         returned = flat(result)
+        trained = [*chain(*updates), *by_hand]
         self._steps.append(
             TrainedStep(
                 returned=None if returned is None else of_numbers(returned),
                 losses=tuple(self._losses),
-                updates=updates,
+                updates=len(updates),
                 tensors=tuple(each.ended(first=not self._steps) for each in trained),
             )
         )
@@ -176,7 +240,9 @@ class Recorder:
     def keep(
         self, name: str, tensor: Any, value: Any = None, *, scale: Any = None
     ) -> _Moving:
-        """Keep *tensor* before it moves; see ``same_training.Keep``."""
+        """Keep *tensor* before it moves: its *value*, if it had another one, and its
+        gradient, which an optimizer divides by *scale*.
+        """
         self._see(tensor)
         moving = _Moving(self._named(name, tensor), tensor, value, scale)
         self._moving.append(moving)
@@ -257,6 +323,36 @@ class _Moving:
             rounding=self._rounding,
             options=self._options,
         )
+
+
+@contextmanager
+def updates_in(
+    names: Mapping[int, str], keep: Callable[..., _Moving]
+) -> Iterator[list[list[_Moving]]]:
+    """Record what each optimizer sees that makes a step inside the context."""
+    from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+    updates: list[list[_Moving]] = []
+
+    def kept(optimizer: Any, *_: object) -> None:
+        groups = optimizer.param_groups
+        tensors = [tensor for group in groups for tensor in group["params"]]
+        # A fused optimizer under a GradScaler divides by the scale itself, so the
+        # gradients are still scaled here.
+        scale = getattr(optimizer, "grad_scale", None)
+        updates.append(
+            [
+                keep(names.get(id(tensor), f"parameter {number}"), tensor, scale=scale)
+                for number, tensor in enumerate(tensors, start=1)
+                if tensor.grad is not None
+            ]
+        )
+
+    handle = register_optimizer_step_pre_hook(kept)
+    try:
+        yield updates
+    finally:
+        handle.remove()
 
 
 def _written(group: Mapping[str, Any]) -> dict[str, str]:

@@ -107,10 +107,16 @@ class Apart(NamedTuple):
         )
 
 
+Runs = Sequence[TrainingRecord]
+"""The same first steps of a side, recorded at least once."""
+
+
 def judge_training(
-    before: Sequence[TrainingRecord], after: Sequence[TrainingRecord]
+    before: Runs, after: Runs, *, tolerated: float | None = None
 ) -> Training:
-    """Judge the runs of both sides, at least one of each, of the same first steps.
+    """Judge the runs of both sides.
+
+    A ratio that is *tolerated* replaces those of ``EQUAL_WITHIN``.
 
     That the training differs takes two of each: one does not show what varies by itself.
     """
@@ -120,7 +126,7 @@ def judge_training(
     if all(step.is_empty for run in (before[0], after[0]) for step in run.steps):
         nothing = "the step returns no number, and nothing that it trains was found"
         return Training(answer=TrainingAnswer.NOTHING, text=nothing)
-    found = list(_differences(before[0], after[0]))
+    found = list(_differences(before[0], after[0], tolerated))
     first = next((each for each in found if each.is_beyond), None)
     if first is None:
         return _agreed(before[0], after[0], found)
@@ -155,10 +161,7 @@ def _agreed(
 
 
 def _confirmed(
-    first: Apart,
-    found: Sequence[Apart],
-    before: Sequence[TrainingRecord],
-    after: Sequence[TrainingRecord],
+    first: Apart, found: Sequence[Apart], before: Runs, after: Runs
 ) -> Training:
     until = {each.what for each in found[: found.index(first) + 1]}
     if len(before) > 1 and any(run.unseeded for run in before):
@@ -176,7 +179,7 @@ def _confirmed(
     return _differ(f"{first.in_words()}{_precisions(before[0], after[0])}")
 
 
-def _varies(runs: Sequence[TrainingRecord], first: Apart, until: set[str]) -> bool:
+def _varies(runs: Runs, first: Apart, until: set[str]) -> bool:
     """Whether runs of one side are apart in what came *until* the *first* difference.
 
     By more than is tolerated, or in that by no less than the sides are.
@@ -205,9 +208,13 @@ def _precisions(before: TrainingRecord, after: TrainingRecord) -> str:
 # Everything of two runs that can be compared, in the order of the training.
 
 
-def _differences(one: TrainingRecord, two: TrainingRecord) -> Iterator[Apart]:
+def _differences(
+    one: TrainingRecord, two: TrainingRecord, tolerated: float | None = None
+) -> Iterator[Apart]:
     # Coarser numbers on one side alone are a difference, and no reason to tolerate it.
-    tolerated = min(EQUAL_WITHIN.get(run.precision, COARSEST) for run in (one, two))
+    tolerated = tolerated or min(
+        EQUAL_WITHIN.get(run.precision, COARSEST) for run in (one, two)
+    )
     for number, steps in enumerate(zip(one.steps, two.steps, strict=False), start=1):
         # What is apart by rounding makes the next step begin apart.
         yield from _Steps(number, *steps, number * tolerated).differences()
@@ -241,7 +248,7 @@ class _Steps(NamedTuple):
         pairs = list(zip(self.one.tensors, theirs, strict=True))
         for our, their in pairs:
             if our.value and their.value:
-                yield self._apart(f"{our.name} before", our.value, their.value)
+                yield self._apart(f"{our.name} at the start of", our.value, their.value)
         returned = [*self._returned()]
         share = max(NEGLIGIBLE, self.tolerated)
         floor = share * max(map(_norm_of, (self.one, self.two)))

@@ -25,11 +25,6 @@ class Training:
     answer: TrainingAnswer
     text: str
 
-    @classmethod
-    def agreed(cls, text: str) -> Training | None:
-        """Return that it is the same, if a *text* says what agreed."""
-        return cls(answer=TrainingAnswer.SAME, text=text) if text else None
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sketch:

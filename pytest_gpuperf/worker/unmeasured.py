@@ -18,7 +18,6 @@ from ..measure.step import Subject
 from ..model.ab import Comparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
-from ..model.training import Training
 from .call_result import Compared
 from .fixture import FixtureCall
 from .fixture import Measurer
@@ -66,7 +65,7 @@ class PlainRun:
         return subject.run_once()
 
     def compare(self, call: FixtureCall, pair: Pair) -> Compared:  # noqa: ARG002
-        training = Training.agreed(begin(pair))
+        training = begin(pair)
         reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
         return Compared(Comparison(unmeasured=reasons, training=training))
 

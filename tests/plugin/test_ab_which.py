@@ -87,7 +87,11 @@ def test_the_package_that_changes_the_training_alone_is_named(
 ) -> None:
     def trained(both: tuple[Side, Side], *_: object) -> AbRun:
         found = compared(both)
-        training = OTHER if found.is_worse else Training.agreed("all agree")
+        training = (
+            OTHER
+            if found.is_worse
+            else Training(answer=TrainingAnswer.SAME, text="all agree")
+        )
         call = Comparison(test="train.py", training=training)
         return replace(found, calls=(call,))
 

@@ -30,8 +30,8 @@ from scripted_project import ScriptedProject
 from pytest_gpuperf.compare_steps.isolation import Pair
 from pytest_gpuperf.compare_steps.measure import Question
 from pytest_gpuperf.compare_steps.measure import compare_sides
-from pytest_gpuperf.compare_steps.seen_again import refuse_other_training
-from pytest_gpuperf.compare_steps.seen_again import starts_of
+from pytest_gpuperf.compare_steps.same_training import refuse_other_training
+from pytest_gpuperf.compare_steps.same_training import starts_of
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.devices.pretend.device import PretendDevice
@@ -379,7 +379,7 @@ def test_equal_training_is_equal_at_the_end_as_well(lr: float) -> None:
     for side in (before, after):
         side.optimizer.param_groups[0]["lr"] = lr
 
-    assert "agree within 1 % over 3 steps" in compared(before, after)
+    assert "agree in every digit over 3 steps" in compared(before, after)
 
 
 @pytest.mark.parametrize("diverged", [(True, True), (True, False)])
@@ -409,7 +409,7 @@ def test_steps_that_update_every_third_call_may_be_at_another_one() -> None:
                 self.optimizer.zero_grad()
             return loss.detach()
 
-    assert "agree within 1 %" in compared(Accumulating(), Accumulating())
+    assert "agree in every digit" in compared(Accumulating(), Accumulating())
 
 
 # What a test puts in place of what measures it.

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.training import Training
+from pytest_gpuperf.model.training import TrainingAnswer
 from pytest_gpuperf.model.verdict import DecidedBy
 from pytest_gpuperf.model.verdict import DetectableChange
 from pytest_gpuperf.model.verdict import Outcome
@@ -39,8 +40,9 @@ SIDES: Final = Comparison(
     before={"peak_allocated_bytes": 90 * MIB, "syncs": 2, "ops": 7},
     after={"peak_allocated_bytes": 80 * MIB, "syncs": 0, "ops": 7},
     unmeasured={"pageable_copies": "nothing is copied"},
-    training=Training.agreed(
-        "the gradients of 4 tensors agree within 1 % over 3 steps"
+    training=Training(
+        answer=TrainingAnswer.SAME,
+        text="the gradients of 4 tensors agree within 1 % over 3 steps",
     ),
 )
 

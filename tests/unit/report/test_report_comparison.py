@@ -13,6 +13,7 @@ from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.training import Training
+from pytest_gpuperf.model.training import TrainingAnswer
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.model.verdict import Verdict
@@ -42,8 +43,9 @@ SIDES = Comparison(
     before={"peak_allocated_bytes": 90 * 2**20, "syncs": 2, "ops": 7},
     after={"peak_allocated_bytes": 80 * 2**20, "syncs": 0, "ops": 7},
     unmeasured={"pageable_copies": "nothing is copied"},
-    training=Training.agreed(
-        "the gradients of 4 tensors agree within 1 % over 3 steps"
+    training=Training(
+        answer=TrainingAnswer.SAME,
+        text="the gradients of 4 tensors agree within 1 % over 3 steps",
     ),
 )
 UNTIMED = Comparison(

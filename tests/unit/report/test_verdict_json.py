@@ -13,6 +13,7 @@ from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.training import Training
+from pytest_gpuperf.model.training import TrainingAnswer
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import TestVerdict
 from pytest_gpuperf.report.json.results import from_json
@@ -50,7 +51,7 @@ def test_a_comparison_comes_back_as_it_went() -> None:
         time=time,
         before={"syncs": 2},
         after={"syncs": 0},
-        training=Training.agreed("same"),
+        training=Training(answer=TrainingAnswer.SAME, text="same"),
     )
     verdict = TestVerdict(test="t", verdicts=(), sides=sides)
 
