@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import importlib
 import math
 import os
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import ExitStack
 from contextlib import contextmanager
@@ -17,7 +20,11 @@ from typing import Any
 from typing import Final
 
 import torch
+from torch._C import DispatchKey
+from torch._ops import HigherOrderOperator
 from torch.utils import _device
+from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_map
 
 from ..audit_record import StepAudit
 from ..dispatch import eager
@@ -28,6 +35,7 @@ from .autocast import autocast_kernels
 from .autocast import autocast_patches
 from .autocast import clear_cache
 from .cuda_api import query_patches
+from .device_names import LAZY
 from .device_names import device_patches
 from .errors import traceback_patches
 from .errors import without_own_frames
@@ -55,6 +63,7 @@ from .recurrent_weights import flattening_patches
 from .tensor import Ghost
 from .tensor import dispatch_patches
 from .tensor import exchange_patches
+from .tensor import is_ghost
 from .tensor_api import UNPATCHED_NAMES as MATHEMATICS
 from .tensor_api import loading_patches
 from .tensor_api import mathematics_patches
@@ -68,9 +77,34 @@ from .tensor_values import inside_values
 def unjudged_patches() -> Iterator[Patch]:
     """Compilers, scripts and replicas."""
     yield Patch(torch, "compile", compile_)
-    yield Patch(torch.jit, "script", script)
-    yield Patch(torch.jit, "trace", trace)
+    for name in ("script", "trace", "trace_module"):
+        yield Patch(torch.jit, name, _unjudged(getattr(torch.jit, name), name))
+    for name in ("export", "draft_export"):
+        yield Patch(torch.export, name, _of_host(getattr(torch.export, name)))
     yield Patch(torch.nn.DataParallel, "forward", _on_one_device)
+
+
+def higher_order_patches() -> Iterator[Patch]:
+    """Operators that take functions, such as ``torch.cond`` and ``flex_attention``."""
+    dispatch = HigherOrderOperator.dispatch
+    yield Patch(HigherOrderOperator, "dispatch", _by_operations(dispatch))
+
+
+def _by_operations(dispatch: Callable[..., Any]) -> Callable[..., Any]:
+    """Run an operator on ghosts as the operations that it consists of, in eager code."""
+
+    def dispatched(operator: Any, key: Any, /, *args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        kernel = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
+        if kernel is None or not any(map(is_ghost, tree_leaves((args, options)))):
+            return dispatch(operator, key, *args, **options)
+        if torch.is_grad_enabled():
+            WATCH.take_as_eager(
+                operator.name(), "its backward is that of its operations"
+            )
+        return kernel(*args, **options)
+
+    return dispatched
 
 
 UNFUSED: Final = frozenset({"eager", "aot_eager"})
@@ -78,38 +112,69 @@ UNFUSED: Final = frozenset({"eager", "aot_eager"})
 
 
 def compile_(model: Any = None, **options: Any) -> Any:
-    """``torch.compile``: the model as it is."""
+    """``torch.compile``: the function as it is, or a module around the module."""
     if model is None:
         return lambda later: compile_(later, **options)
     WATCH.take_as_eager("torch.compile", "judged as eager code")
     if options.get("backend", "inductor") not in UNFUSED:
         PRETEND_MEMORY.is_compiled = True
-    return model
+    if not isinstance(model, torch.nn.Module):
+        return model
+    # At the first compiled module: the import of dynamo takes seconds.
+    compiler = importlib.import_module("torch._dynamo.eval_frame")
+    return compiler.OptimizedModule(model, _as_it_is)
 
 
-_script = torch.jit.script
-_trace = torch.jit.trace
+def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
+    return call
 
 
-def script(obj: Any = None, *args: Any, **options: Any) -> Any:
-    """``torch.jit.script``: returns *obj*, unjudged; torch's own code is scripted."""
-    # Scripts of torch itself, such as those of the optimizers, stay scripts: only the
-    # caller's file tells them apart.
-    if torch_path(sys._getframe(1)) is not None:  # noqa: SLF001
+def _unjudged(compile_script: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Wrap ``torch.jit.name``, which stays; what fuses a script's operations is not known."""
+
+    @functools.wraps(compile_script)
+    def compiled(*args: Any, **options: Any) -> Any:
+        # Scripts of torch itself, such as those of the optimizers, are known: only the
+        # caller's file tells them apart.
+        if torch_path(sys._getframe(1)) is None:  # noqa: SLF001
+            WATCH.leave_unjudged(
+                f"torch.jit.{name}", "judged without what a script fuses"
+            )
         # Names in a class are looked up in the frame of the caller: this one is between.
-        if not args:
+        if name == "script" and len(args) < 2:  # noqa: PLR2004
             options["_frames_up"] = options.get("_frames_up", 0) + 1
-        return _script(obj, *args, **options)
-    WATCH.leave_unjudged("torch.jit.script", "scripted code runs as plain Python here")
-    return obj
+        return compile_script(*args, **options)
+
+    return compiled
 
 
-def trace(func: Any = None, *args: Any, **options: Any) -> Any:
-    """``torch.jit.trace``: the same."""
-    if torch_path(sys._getframe(1)) is not None:  # noqa: SLF001, as in ``script``
-        return _trace(func, *args, **options)
-    WATCH.leave_unjudged("torch.jit.trace", "traced code runs as plain Python here")
-    return func
+def _of_host(export: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap *export*: torch makes fake tensors of what is on the host, and of no ghost."""
+
+    @functools.wraps(export)
+    def exported(module: Any, args: Any, kwargs: Any = None, **options: Any) -> Any:
+        WATCH.leave_unjudged("torch.export", "it is traced on the host")
+        own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+        of_host = copy.deepcopy(module, {id(t): _host_twin(t) for t in own.values()})
+        args, kwargs = tree_map(_host_twin, (args, kwargs))
+        program = export(of_host, args, kwargs, **options)
+        program.state_dict.update({n: own[n] for n in program.state_dict if n in own})
+        for node in program.graph.nodes:
+            if "device" in node.kwargs:
+                node.update_kwarg("device", LAZY)
+        program.graph_module.recompile()
+        return program
+
+    return exported
+
+
+def _host_twin(value: Any) -> Any:
+    """Return *value*, of a ghost what is inside."""
+    if not is_ghost(value):
+        return value
+    if isinstance(value, torch.nn.Parameter):
+        return torch.nn.Parameter(value.inside, value.requires_grad)
+    return value.inside.detach().requires_grad_(value.requires_grad)
 
 
 def _on_one_device(parallel: Any, *args: Any, **options: Any) -> Any:
@@ -247,6 +312,7 @@ def _patches() -> Iterator[Patch]:
     yield from uninitialized_patches()
     yield from flattening_patches()
     yield from unjudged_patches()
+    yield from higher_order_patches()
     yield from traceback_patches()
 
 
@@ -255,6 +321,8 @@ def _kernels() -> Iterator[None]:
     """Register kernels for the ghosts' device, for every thread of the process."""
     libraries = {
         "Lazy": (*FACTORY_KERNELS, *fused_kernels()),
+        # What scripts and torch's core make by a device's name.
+        "CUDA": tuple(FACTORY_KERNELS),
         "AutocastCUDA": tuple(autocast_kernels()),
         "AutogradLazy": (
             ("scaled_dot_product_attention", attention),
