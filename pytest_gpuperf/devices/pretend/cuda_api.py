@@ -135,6 +135,11 @@ NOTHINGS: Final = (
     "set_stream",
     "set_sync_debug_mode",
 )
+UNCOUNTED: Final = (
+    "host_memory_stats",
+    "host_memory_stats_as_nested_dict",
+    "memory_stats_as_nested_dict",
+)
 MODULES: Final = ("memory", "random", "streams", "graphs", "_utils")
 """Modules below ``torch.cuda`` with functions that ``torch.cuda`` re-exports."""
 
@@ -157,27 +162,18 @@ def lazy_init() -> None:
     raise StepError(msg, ErrorId.GP306)
 
 
-def _nothing(*_: object) -> int:
-    return 0
+class NoProfiler:
+    """A library with marks and calls for a profiler that is not there."""
+
+    cudaError = SimpleNamespace(success=0)  # noqa: N815, the library's
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        """Return a call that succeeds."""
+        return _always(0)
 
 
-NVTX: Final = SimpleNamespace(
-    rangePushA=_nothing,
-    rangePop=_nothing,
-    rangeStartA=_nothing,
-    rangeEnd=_nothing,
-    markA=_nothing,
-    deviceRangeStart=_nothing,
-    deviceRangeEnd=_nothing,
-)
-"""Marks for a profiler that is not there."""
-
-CUDART: Final = SimpleNamespace(
-    cudaError=SimpleNamespace(success=0),
-    cudaProfilerStart=_nothing,
-    cudaProfilerStop=_nothing,
-)
-"""What ``torch.cuda.cudart()`` returns, for such a profiler as well."""
+NO_PROFILER: Final = NoProfiler()
+"""``torch.cuda.nvtx`` calls it, and ``torch.cuda.cudart()`` returns it."""
 
 # Profilers: they record the host alone, as there is no GPU to record.
 
@@ -277,7 +273,7 @@ def answers() -> dict[str, Any]:
         "device_count": _always(1),
         "_initialized": True,
         "_lazy_init": lazy_init,
-        "_cudart": CUDART,
+        "_cudart": NO_PROFILER,
         "synchronize": _synchronize("cuda"),
         "current_stream": current_stream,
         "default_stream": current_stream,
@@ -291,7 +287,7 @@ def answers() -> dict[str, Any]:
         "get_rng_state_all": lambda: [rng_state()],
         "set_rng_state": set_rng_state,
         "set_rng_state_all": set_rng_states,
-        "memory_stats_as_nested_dict": lambda *_, **__: defaultdict(int),
+        **{name: _always(defaultdict(int)) for name in UNCOUNTED},
         "memory_snapshot": _always([]),
         "_snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
         "list_gpu_processes": _always("the simulated GPU runs no processes"),
@@ -301,8 +297,9 @@ def answers() -> dict[str, Any]:
         "StreamContext": streams.StreamContext,
         "stream": streams.StreamContext,
         "device": streams.DeviceContext,
-        "device_of": streams.DeviceOfContext,
+        "device_of": streams.DeviceContext,
         "CUDAGraph": streams.CUDAGraph,
+        "MemPool": streams.MemPool,
         "graph": streams.GraphContext,
         "make_graphed_callables": streams.make_graphed_callables,
         "graph_pool_handle": _always((0, 0)),
@@ -326,16 +323,53 @@ def query_patches() -> Iterator[Patch]:
             if name in vars(module) and not inspect.ismodule(vars(module)[name]):
                 yield Patch(module, name, value)
     yield from _accelerator(mine)
+    core = torch._C  # noqa: SLF001
+    yield Patch(core, "__getattr__", missing_in_core)
+    for name, value in list(vars(core).items()):
+        if name.startswith(OF_CUDA) and isinstance(value, type):
+            # torch puts a class that cannot be called in the place of some.
+            yield Patch(core, name, missing_in_core(name))
     yield Patch(torch.backends.cuda, "is_built", _always(True))  # noqa: FBT003
     cudnn = torch.backends.cudnn
     yield Patch(cudnn, "is_available", _always(True))  # noqa: FBT003
     yield Patch(cudnn, "version", _always(CUDNN_VERSION))
-    yield Patch(torch.cuda.nvtx, "_nvtx", NVTX)
+    yield Patch(torch.cuda.nvtx, "_nvtx", NO_PROFILER)
     yield Patch(torch, "Stream", streams.Stream)
     yield Patch(torch, "Event", streams.Event)
     # A build with CUDA keeps its own version.
     if torch.version.cuda is None:
         yield Patch(torch.version, "cuda", CUDA_VERSION)
+
+
+NCCL_VERSION: Final = (2 << 32) + (28 << 16) + 9
+
+OF_CUDA: Final = ("_cuda_", "_nccl_", "_set_cached_tensors_enabled")
+"""Starts of the names in torch's core that only a build with CUDA has."""
+
+IN_CORE: Final[dict[str, Callable[..., Any]]] = {
+    "_broadcast": lambda tensor, devices: [tensor for _ in devices],
+    "_broadcast_coalesced": lambda tensors, devices, _: [tensors for _ in devices],
+    "_cuda_getAllocatorBackend": lambda: "native",
+    "_gather": lambda tensors, dim, _: torch.cat(tensors, dim or 0),
+    "_nccl_version": lambda: NCCL_VERSION,
+    "_nccl_version_suffix": bytes,
+    "_scatter": lambda tensor, devices, _sizes, dim, _: tensor.chunk(len(devices), dim),
+}
+"""Those that are answered."""
+
+
+def missing_in_core(name: str) -> Callable[..., Any]:
+    """``torch._C.name`` in a build without CUDA: an answer, or a call left unjudged."""
+    if name in IN_CORE:
+        return IN_CORE[name]
+    if not name.startswith(OF_CUDA):
+        msg = f"module 'torch._C' has no attribute {name!r}"
+        raise AttributeError(msg)
+
+    def unanswered(*_: object, **__: object) -> None:
+        WATCH.leave_unjudged(f"torch._C.{name}", "only a GPU can answer it")
+
+    return unanswered
 
 
 def _accelerator(mine: dict[str, Any]) -> Iterator[Patch]:

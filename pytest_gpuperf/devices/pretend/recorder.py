@@ -89,7 +89,7 @@ class AuditRecorder:
             for depth, line in enumerate(lines_of_step(self.root)):
                 self._work[line, depth > 0] += 1
 
-    def ran(self, op: str, result: object, *, computes: bool) -> None:
+    def ran(self, op: str, result: object, *, computes: bool = True) -> None:
         """Count what *op* gave, if ``locates_work``."""
         if self.locates_work:
             self.log.saw(op, result, computes=computes)
@@ -237,6 +237,16 @@ def _totals(
     )
 
 
+def _by_all(name: str) -> Callable[..., None]:
+    """Make a method that passes a call of *name* on to every recorder."""
+
+    def passed(self: ActiveRecorders, *args: Any, **options: Any) -> None:
+        for recorder in self.recorders:
+            getattr(recorder, name)(*args, **options)
+
+    return passed
+
+
 class ActiveRecorders:
     """The recorders at work, innermost last, none while nobody audits.
 
@@ -256,21 +266,6 @@ class ActiveRecorders:
         """Pass a certain wait on to every recorder."""
         self.wait(FindingKind.SYNC, op, reason, count)
 
-    def copy(
-        self,
-        op: str,
-        direction: CopyDirection,
-        *,
-        pinned: bool,
-        blocking: bool,
-        nbytes: int,
-    ) -> None:
-        """Pass a copy on to every recorder."""
-        for recorder in self.recorders:
-            recorder.copy(
-                op, direction, pinned=pinned, blocking=blocking, nbytes=nbytes
-            )
-
     def leave_unjudged(self, op: str, reason: str) -> None:
         """Pass on that *op* cannot be judged."""
         for recorder in self.recorders:
@@ -278,25 +273,11 @@ class ActiveRecorders:
         for notify in self.unjudged_listeners:
             notify(op, reason)
 
-    def take_as_eager(self, op: str, reason: str) -> None:
-        """Pass on that *op* is judged as eager code."""
-        for recorder in self.recorders:
-            recorder.take_as_eager(op, reason)
-
-    def remember_forward(self) -> None:
-        """Let every recorder keep the line at work."""
-        for recorder in self.recorders:
-            recorder.remember_forward()
-
-    def launch(self) -> None:
-        """Count one operation."""
-        for recorder in self.recorders:
-            recorder.launch()
-
-    def ran(self, op: str, result: object, *, computes: bool = True) -> None:
-        """Pass on that an operation gave *result*."""
-        for recorder in self.recorders:
-            recorder.ran(op, result, computes=computes)
+    copy = _by_all("copy")
+    launch = _by_all("launch")
+    ran = _by_all("ran")
+    remember_forward = _by_all("remember_forward")
+    take_as_eager = _by_all("take_as_eager")
 
     def count_flops(self, flops: int) -> None:
         """Count floating point operations."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from .device_names import CUDA
 from .memory import PRETEND_MEMORY
 from .recorder import WATCH
@@ -141,21 +143,13 @@ class StreamContext(_Aside):
 
 
 class DeviceContext(StreamContext):
-    """``torch.cuda.device`` as a context."""
+    """``torch.cuda.device``, or ``torch.cuda.device_of``, as a context."""
 
     def __init__(self, device: Any) -> None:
-        """Take the device: there is one."""
+        """Take the device, or what is on it: there is one."""
         super().__init__(device)
         self.idx = 0
         self.prev_idx = 0
-
-
-class DeviceOfContext(DeviceContext):
-    """``torch.cuda.device_of`` as a context."""
-
-    def __init__(self, obj: Any) -> None:
-        """Take a tensor or a storage."""
-        super().__init__(obj)
 
 
 GRAPH_REASON = "a CUDA graph replays work that no operation shows"
@@ -194,7 +188,9 @@ class GraphContext(StreamContext):
         super().__init__(cuda_graph)
 
     def __enter__(self) -> None:
-        """Begin the capture, as torch does."""
+        """Begin the capture, as torch does: on a device that is done and has no cache."""
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
         super().__enter__()
         self.stream.capture_begin()
 
@@ -202,6 +198,25 @@ class GraphContext(StreamContext):
         """End it."""
         self.stream.capture_end()
         super().__exit__(*error)
+
+
+class MemPool:
+    """``torch.cuda.MemPool``: its memory is taken from the one pool there is."""
+
+    id = (0, 1)
+    allocator = None
+
+    def __init__(self, *_: object, **__: object) -> None:
+        """Take whatever torch's takes."""
+        WATCH.leave_unjudged("torch.cuda.MemPool", "there is one pool of memory")
+
+    def use_count(self) -> int:
+        """Only the program uses it."""
+        return 1
+
+    def snapshot(self) -> list[object]:
+        """Nothing is in it."""
+        return []
 
 
 def make_graphed_callables(callables: Any, *_: object, **__: object) -> Any:
