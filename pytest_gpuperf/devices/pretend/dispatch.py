@@ -350,8 +350,11 @@ def _temporaries(
 ) -> Temporaries:
     """What its kernel takes; a rule that fails leaves the memory unjudged."""
     assert plan.temporaries is not None  # noqa: S101, the caller looked
+    call = OpCall(schema_of(func), inner, kwargs, is_ghost)
+    if SHOWN.any and any(t.layout is not torch.strided for t in call.tensors()):
+        return NO_TEMPORARIES
     try:
-        return plan.temporaries(OpCall(schema_of(func), inner, kwargs, is_ghost))
+        return plan.temporaries(call)
     except Exception as error:  # noqa: BLE001, it ends nothing
         WATCH.leave_unjudged(plan.op, own_failure(error))
         return NO_TEMPORARIES

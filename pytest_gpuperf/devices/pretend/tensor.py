@@ -14,6 +14,8 @@ from typing import ClassVar
 from typing import Final
 
 import torch
+from torch import _tensor_str
+from torch._C import DispatchKey
 from torch._library.simple_registry import GenericTorchDispatchRuleHolder
 from torch.utils import dlpack
 
@@ -93,7 +95,8 @@ def shown_as(inner: Any) -> tuple[Any, Any]:
     SHOWN.any = True
     leave_unknown_layouts([inner])
     if inner.is_nested:
-        return inner.to_padded_tensor(0.0).shape, torch.strided
+        sizes = inner._nested_tensor_size()  # noqa: SLF001, there is no public one
+        return (len(sizes), *sizes.amax(0).tolist()), torch.strided
     is_known = inner.layout in KNOWN
     return inner.shape, inner.layout if is_known else torch.strided
 
@@ -106,6 +109,11 @@ def leave_unknown_layouts(tensors: Iterable[Any]) -> None:
         elif tensor.layout not in KNOWN:
             WATCH.leave_unjudged(str(tensor.layout), NO_RULES)
 
+
+NESTED_KEYS: Final = AUTOCAST_KEY.add(DispatchKey.NestedTensor).add(
+    DispatchKey.AutogradNestedTensor
+)
+"""Without them torch's core takes composite operations apart as those of dense tensors."""
 
 _make_wrapper = torch.Tensor._make_wrapper_subclass  # noqa: SLF001, the documented way
 _set_data = torch._C.TensorBase.data.__set__  # noqa: SLF001
@@ -162,7 +170,12 @@ def _wrap_unusual(inner: Any) -> Ghost:
     """Wrap what is not strided or nested."""
     shape, layout = shown_as(inner)
     ghost: Ghost = _make_wrapper(
-        Ghost, shape, dtype=inner.dtype, layout=layout, device=LAZY
+        Ghost,
+        shape,
+        dtype=inner.dtype,
+        layout=layout,
+        device=LAZY,
+        _extra_dispatch_keys=NESTED_KEYS if inner.is_nested else AUTOCAST_KEY,
     )
     ghost.inside = inner
     return ghost
@@ -211,6 +224,10 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         if any(not issubclass(Ghost, kind) for kind in types):
             return NotImplemented
         return execution.execute(func, args, kwargs or {})
+
+    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002, torch's
+        """Make a parameter: users call ``type(net.weight)``, and no tensor's class."""
+        return torch.nn.Parameter(data, requires_grad)
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         """Tell ``nn.Module`` to swap parameters in place, as it does for wrappers."""
@@ -321,9 +338,13 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         return object.__format__(self, spec)
 
     def __repr__(self, **_: object) -> str:
-        """Show the values, each of which is read."""
-        WATCH.sync("Tensor.__repr__", "printing reads every element that is shown")
+        """Show the values, each of which is read as torch does it to format them."""
         shown = repr(self.inside)
+        if BACKING.has_values and self.layout is torch.strided and not self.is_nested:
+            with torch.no_grad():
+                _tensor_str._tensor_str(self.detach(), 0)  # noqa: SLF001
+        else:
+            WATCH.sync("Tensor.__repr__", "printing reads every element that is shown")
         grad = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn is not None else ""
         grad = grad or (", requires_grad=True" if self.requires_grad else "")
         return f"{shown[:-1]}, device='{CUDA}'{grad})"

@@ -122,10 +122,37 @@ def method_patches() -> Iterator[Patch]:
     yield Patch(tensor, "is_cuda", property(_is_on_cuda))
     for name in UNBOUND:
         yield Patch(tensor, name, _with_own(name))
+    # ``swap_tensors`` refuses what a graph keeps, of which on CUDA the data is set.
+    yield Patch(tensor, "_use_count", lambda _: 1)
+    make = tensor._make_wrapper_subclass  # noqa: SLF001
+    yield Patch(tensor, "_make_wrapper_subclass", staticmethod(_in_core(make)))
+    yield Patch(tensor, "__new__", _of_subclass(tensor.__new__))
     yield Patch(torch.nn.Module, "to", _to_named_gpu(torch.nn.Module.to))
     yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
     yield Patch(torch.UntypedStorage, "cuda", storage_to_cuda)
     yield Patch(torch._C, "_group_tensors_by_device_and_dtype", group_tensors)  # noqa: SLF001
+
+
+def _of_subclass(new: Callable[..., Any]) -> Callable[..., Any]:
+    """``Tensor.__new__`` of another tensor, which torch's core refuses of one in Python."""
+
+    def made(cls: Any, *args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        if len(args) == 1 and isinstance(args[0], torch.Tensor) and not options:
+            return args[0].detach().as_subclass(cls)
+        return new(cls, *args, **options)
+
+    return made
+
+
+def _in_core(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap *make*: tensors that are made of ghosts are where torch's core has these."""
+
+    def made(*args: Any, **options: Any) -> Any:
+        options = {name: in_core(value) for name, value in options.items()}
+        return make(*map(in_core, args), **options)
+
+    return made
 
 
 def device(tensor: Any) -> Any:

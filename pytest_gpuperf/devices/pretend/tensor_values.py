@@ -105,18 +105,23 @@ class GhostStorage:
 
     def cpu(self) -> Any:
         """Copy to the host, which waits."""
-        self._read("UntypedStorage.cpu")
+        self._move("UntypedStorage.cpu", CopyDirection.D2H)
         return self.real.clone()
 
     def _write_file(self, *place: Any) -> None:
         """Write to a file, as pickling does, by way of the host."""
-        self._read("UntypedStorage._write_file")
+        self._move("UntypedStorage._write_file", CopyDirection.D2H)
         self.real._write_file(*place)  # noqa: SLF001, its only name
 
-    def _read(self, op: str) -> None:
+    def _set_from_file(self, *place: Any) -> Any:
+        """Read a file, as unpickling does, by way of the host."""
+        self._move("UntypedStorage._set_from_file", CopyDirection.H2D)
+        return self.real._set_from_file(*place)  # noqa: SLF001, its only name
+
+    def _move(self, op: str, direction: CopyDirection) -> None:
         record_copy(
             op,
-            CopyDirection.D2H,
+            direction,
             pinned=False,
             non_blocking=False,
             nbytes=self.real.nbytes(),
@@ -212,7 +217,8 @@ class Backing:
         It may be far larger than both, unlike all else that a model makes of its
         tensors.
         """
-        matrices = [t for t in args if isinstance(t, torch.Tensor) and t.dim() > 1]
+        tensors = [t for t in args if isinstance(t, torch.Tensor) and not t.is_nested]
+        matrices = [t for t in tensors if t.dim() > 1]
         if self.has_values and len(matrices) > 1:
             left, right = matrices[-2:]
             rows = left.numel() // max(1, left.shape[-1])

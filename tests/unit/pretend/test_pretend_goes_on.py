@@ -1,0 +1,361 @@
+"""What torch runs on a GPU ends no program on the simulated one."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+
+import torch.nn.functional as F  # noqa: E402, N812, after the skip
+from torch import nn  # noqa: E402
+
+from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+Run = Callable[[], Any]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def gpu() -> Iterator[PretendGpu]:
+    with pretend_gpu() as entered:
+        yield entered
+
+
+def waits(gpu: PretendGpu, run: Run) -> int:
+    """How often *run* waits."""
+    gpu.begin_step()
+    run()
+    return gpu.end_step().totals.syncs
+
+
+def unjudged(gpu: PretendGpu, run: Run) -> set[str]:
+    """What of *run* is not judged."""
+    gpu.begin_step()
+    run()
+    return {found.op for found in gpu.end_step().not_judged}
+
+
+def on_gpu(*size: int, **options: Any) -> Any:
+    return torch.ones(*size, device="cuda", **options)
+
+
+# Operators that take functions.
+
+
+def conditional(x: Any) -> Any:
+    return torch.cond(x.sum() > 0, lambda t: t + 1, lambda t: t - 1, (x,))
+
+
+def loop(x: Any) -> Any:
+    from torch._higher_order_ops.while_loop import while_loop
+
+    count = torch.zeros((), dtype=torch.long, device=x.device)
+    return while_loop(lambda i, _: i < 3, lambda i, t: (i + 1, t * 2), (count, x))[1]
+
+
+def scanned(x: Any) -> Any:
+    from torch._higher_order_ops.scan import scan
+
+    return scan(lambda c, t: (c + t, c + t), x[0], x)[1]
+
+
+def mapped(x: Any) -> Any:
+    from torch._higher_order_ops.map import map as each
+
+    return each(lambda row, other: row + other, x, x[0])
+
+
+def combined(x: Any) -> Any:
+    from torch._higher_order_ops.associative_scan import associative_scan
+
+    return associative_scan(torch.add, x, 0, combine_mode="generic")
+
+
+def attended(x: Any) -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = x.view(1, 1, *x.shape).repeat(1, 1, 1, 8)
+    return flex_attention(q, q, q, score_mod=lambda s, _b, _h, i, j: s + (i - j))
+
+
+OPERATORS: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "cond": (conditional, 1),
+    # Once before the loop and once before each turn that may follow.
+    "while_loop": (loop, 5),
+    "scan": (scanned, 0),
+    "map": (mapped, 0),
+    "associative_scan": (combined, 0),
+    # The number that masks.
+    "flex_attention": (attended, 1),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("operator", "expected"), OPERATORS.values(), ids=OPERATORS)
+def test_an_operator_of_functions_runs_as_its_operations(
+    gpu: PretendGpu, operator: Callable[[Any], Any], expected: int
+) -> None:
+    host = torch.arange(12.0).view(4, 3)
+    device = host.cuda()
+    found = []
+
+    waited = waits(gpu, lambda: found.append(operator(device)))
+
+    torch.testing.assert_close(found[0].cpu(), operator(host))
+    assert waited == expected
+
+
+@pytest.mark.slow
+def test_an_operator_of_functions_has_gradients() -> None:
+    x = on_gpu(4, 3).requires_grad_()
+
+    torch.compile(attended)(x).sum().backward()
+    conditional(x).sum().backward()
+
+    assert x.grad.shape == (4, 3)
+
+
+# Names of a build with CUDA.
+
+
+def in_a_pool() -> Any:
+    with torch.cuda.use_mem_pool(torch.cuda.MemPool()):
+        return on_gpu(2)
+
+
+NAMES: dict[str, Run] = {
+    "allocator": torch.cuda.get_allocator_backend,
+    "block": lambda: torch.cuda.caching_allocator_delete(
+        torch.cuda.caching_allocator_alloc(1024)
+    ),
+    "host memory": lambda: torch.cuda.host_memory_stats()["num_host_alloc"],
+    "nccl": lambda: torch.cuda.nccl.version() >= (2, 10),
+    "pool": in_a_pool,
+    "replicas": lambda: nn.parallel.replicate(nn.Linear(2, 2).cuda(), [0]),
+    "sleep": lambda: torch.cuda._sleep(10),
+}
+
+
+@pytest.mark.parametrize("call", NAMES.values(), ids=NAMES)
+def test_names_of_a_build_with_cuda_are_there(call: Run) -> None:
+    call()
+
+
+def test_a_name_without_an_answer_is_not_judged(gpu: PretendGpu) -> None:
+    assert unjudged(gpu, lambda: torch.cuda._sleep(1)) == {"torch._C._cuda_sleep"}
+
+
+def test_other_names_of_the_core_are_missing_as_ever() -> None:
+    assert not hasattr(torch._C, "no_such_name")
+
+
+@pytest.mark.slow
+def test_a_compiler_is_reset() -> None:
+    torch._dynamo.reset()
+    torch.compiler.reset()
+    torch.compiler.cudagraph_mark_step_begin()
+
+
+# Scripts.
+
+
+def scripted() -> Any:
+    return torch.jit.script(nn.Linear(3, 2).cuda())
+
+
+def traced() -> Any:
+    return torch.jit.trace(nn.Linear(3, 2).cuda(), (on_gpu(4, 3),))
+
+
+@pytest.mark.parametrize("make", [scripted, traced])
+def test_a_script_is_one_and_trains(gpu: PretendGpu, make: Callable[[], Any]) -> None:
+    assert "torch.jit" in str(unjudged(gpu, make))
+    module = make()
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+
+    for _ in range(3):
+        module(on_gpu(4, 3)).sum().backward()
+        optimizer.step()
+    module.to("cpu")
+
+    assert isinstance(module, torch.jit.ScriptModule)
+    assert module(torch.ones(4, 3)).device.type == "cpu"
+
+
+def read(x: torch.Tensor) -> float:
+    made = torch.zeros(2, device="cuda") + x
+    if bool((made > 0).any()):
+        made = made * 2
+    return float(made.sum().item())
+
+
+def test_waits_of_a_script_are_seen(gpu: PretendGpu) -> None:
+    script = torch.jit.script(read)
+
+    assert script(on_gpu(2)) == 4.0
+    assert waits(gpu, lambda: script(on_gpu(2))) == 2
+
+
+# Classes.
+
+
+class Edge(torch.Tensor):
+    def __new__(cls, data: Any) -> Any:
+        return super().__new__(cls, data)
+
+
+def test_a_subclass_is_made_of_a_tensor() -> None:
+    assert type(Edge(torch.arange(4))) is Edge
+    assert Edge(on_gpu(4)).as_subclass(torch.Tensor).is_cuda
+
+
+def test_a_tensor_of_numbers_is_made_as_ever() -> None:
+    assert torch.Tensor(2, 3).shape == (2, 3)
+    assert torch.Tensor([1.0, 2.0]).tolist() == [1.0, 2.0]
+    assert torch.Tensor(torch.ones(2)).tolist() == [1.0, 1.0]
+
+
+def test_the_class_of_a_parameter_makes_another() -> None:
+    weight = nn.Linear(2, 2).cuda().weight
+
+    made = type(weight)(weight.data.clone(), requires_grad=False)
+
+    assert isinstance(made, nn.Parameter)
+    assert made.is_cuda
+    assert not made.requires_grad
+    assert type(weight)(torch.ones(2)).requires_grad
+
+
+@pytest.mark.slow
+def test_a_compiled_module_is_one_around_the_module() -> None:
+    net = nn.Linear(2, 2).cuda()
+
+    compiled = torch.compile(net)
+
+    assert type(compiled).__name__ == "OptimizedModule"
+    assert compiled._orig_mod is net
+    assert list(compiled.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
+    assert copy.deepcopy(compiled)(on_gpu(1, 2)).is_cuda
+    assert torch.compile(compiled.forward) is not None
+
+
+def stacked() -> Any:
+    return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 5))
+
+
+@pytest.mark.parametrize("graphs", [1, 2])
+def test_a_network_moves_while_graphs_keep_its_weights(graphs: int) -> None:
+    net = stacked()
+    kept = [net(torch.ones(2, 3)) for _ in range(graphs)]
+    weight = net[0].weight
+
+    net.cuda()
+    kept += [net(on_gpu(2, 3)) for _ in range(graphs)]
+    assert net[0].weight is weight
+    net.to("cpu")
+
+    assert net[0].weight is weight
+    assert net(torch.ones(2, 3)).device.type == "cpu"
+
+
+# Layouts.
+
+
+def rows(*width: int, **options: Any) -> Any:
+    return torch.nested.nested_tensor(
+        [torch.randn(3, *width), torch.randn(5, *width)], device="cuda", **options
+    )
+
+
+def attend(nested: Any) -> Any:
+    q = nested.transpose(1, 2)
+    return F.scaled_dot_product_attention(q, q, q)
+
+
+NESTED: dict[str, Run] = {
+    "attention": lambda: attend(rows(2, 8)),
+    "attention, jagged": lambda: attend(rows(2, 8, layout=torch.jagged)),
+    "attention, jagged, with a gradient": lambda: (
+        attend(rows(2, 8, layout=torch.jagged, requires_grad=True))
+        .values()
+        .sum()
+        .backward()
+    ),
+    "layer": lambda: nn.Linear(8, 4).cuda()(rows(8)),
+    "backward": lambda: (
+        nn.Linear(8, 4).cuda()(rows(8)).to_padded_tensor(0.0).sum().backward()
+    ),
+    "product": lambda: torch.matmul(rows(8), rows(8).transpose(-1, -2)),
+    "transposed": lambda: rows(8).transpose(1, 2).contiguous(),
+    "normalized": lambda: nn.LayerNorm(8).cuda()(rows(8)),
+    "shown": lambda: repr(rows(8)),
+}
+
+
+@pytest.mark.parametrize("run", NESTED.values(), ids=NESTED)
+def test_nested_tensors_run(gpu: PretendGpu, run: Run) -> None:
+    assert "bug of its own" not in str(_reasons(gpu, run))
+
+
+COMPRESSED: dict[str, Run] = {
+    "matrix": lambda: on_gpu(4, 4).to_sparse_csr() @ on_gpu(4, 2),
+    "vector": lambda: on_gpu(4, 4).to_sparse_csr() @ on_gpu(4),
+    "sum": lambda: on_gpu(4, 4).to_sparse_csr().sum(),
+    "columns": lambda: on_gpu(4, 4).to_sparse_csc() @ on_gpu(4, 2),
+    "blocks": lambda: on_gpu(4, 4).to_sparse_bsr((2, 2)) @ on_gpu(4, 2),
+    "added": lambda: torch.addmm(
+        on_gpu(4, 4), on_gpu(4, 4).to_sparse_csr(), on_gpu(4, 4)
+    ),
+}
+
+
+@pytest.mark.parametrize("run", COMPRESSED.values(), ids=COMPRESSED)
+def test_compressed_matrices_run(gpu: PretendGpu, run: Run) -> None:
+    found = _reasons(gpu, run)
+
+    assert found
+    assert "bug of its own" not in str(found)
+
+
+def _reasons(gpu: PretendGpu, run: Run) -> set[str]:
+    gpu.begin_step()
+    run()
+    return {found.reason for found in gpu.end_step().not_judged}
+
+
+# Counts.
+
+
+def test_each_element_that_is_printed_is_read(gpu: PretendGpu) -> None:
+    six = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5, 0.6]).cuda()
+
+    waited = waits(gpu, lambda: print(six, file=io.StringIO()))
+
+    assert waited == 18 if torch.__version__ >= (2, 9) else waited > 6
+    assert waits(gpu, lambda: repr(torch.empty(0, device="cuda"))) == 0
+    assert str(six).startswith("tensor([0.1000, ")
+
+
+def test_unpickling_copies_the_storage_and_then_its_bytes(gpu: PretendGpu) -> None:
+    stored = pickle.dumps(on_gpu(8))
+
+    assert waits(gpu, lambda: pickle.loads(stored)) == 2  # noqa: S301
+
+
+def test_a_capture_begins_when_the_device_is_done(gpu: PretendGpu) -> None:
+    def capture() -> None:
+        with torch.cuda.graph(torch.cuda.CUDAGraph()):
+            on_gpu(2)
+
+    assert waits(gpu, capture) == 1
