@@ -26,7 +26,7 @@ from ..model.codec import decode
 from ..model.codec import encode
 from ..model.training import Recorded
 from ..plugin.options import environment
-from ..plugin.options import settings_from
+from ..plugin.parse_settings import settings_from
 from ..plugin.session import project_of
 from ..runner.relocation import Relocation
 from ..runner.relocation import stranger

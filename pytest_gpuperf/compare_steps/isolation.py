@@ -19,7 +19,6 @@ from typing import Final
 from ..errors import ErrorId
 from ..errors import StepError
 from ..measure.step import Subject
-from ..model.training import Training
 
 
 # Tensors that a step can reach through its closure, arguments and globals.
@@ -255,21 +254,3 @@ class Pair:
     before: Subject
     after: Subject
     training: float | None = None
-
-
-def begin(pair: Pair) -> Training | None:
-    """Run each side once, or as often as it takes to see whether both train the same.
-
-    Returns what agreed, if it was asked for. Raises ``StepError`` if a side changes what the other uses
-    or trains something else, and whatever a step raises.
-    """
-    shared = SharedState(pair.before, pair.after)
-    if pair.training is not None:
-        from .same_training import check_training
-
-        return check_training(pair, pair.training, shared)
-    pair.before.run_once()
-    shared.refuse_change_by("before")
-    pair.after.run_once()
-    shared.refuse_change_by("after")
-    return None

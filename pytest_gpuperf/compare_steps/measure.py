@@ -36,7 +36,7 @@ from ..model.training import Training
 from .interleave import compare_steps
 from .isolation import Pair
 from .isolation import addresses_of
-from .isolation import begin
+from .same_training import begin
 from .same_training import refuse_other_training
 from .same_training import starts_of
 

@@ -39,6 +39,22 @@ from .training_record import flat
 from .training_record import numbers_in
 
 
+def begin(pair: Pair) -> Training | None:
+    """Run each side once, or as often as it takes to see whether both train the same.
+
+    Returns what agreed, if it was asked for. Raises ``StepError`` if a side changes what the other uses
+    or trains something else, and whatever a step raises.
+    """
+    shared = SharedState(pair.before, pair.after)
+    if pair.training is not None:
+        return check_training(pair, pair.training, shared)
+    pair.before.run_once()
+    shared.refuse_change_by("before")
+    pair.after.run_once()
+    shared.refuse_change_by("after")
+    return None
+
+
 def check_training(pair: Pair, tolerance: float, shared: SharedState) -> Training:
     """Run both sides ``TRAINED_STEPS`` times and return what agreed within *tolerance*.
 

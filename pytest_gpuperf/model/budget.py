@@ -18,6 +18,7 @@ from .metric import Metric
 from .metric import Unit
 from .metrics import BUDGET_KEYWORDS
 from .metrics import FLOPS
+from .metrics import STEP_MS
 from .metrics import limited_by
 from .retired import refuse_retired
 
@@ -299,3 +300,22 @@ def _number(text: str) -> float | None:
         return None
     # Also refuses NaN, with which every comparison is false.
     return number if 0 <= number < math.inf else None
+
+
+def refuse_blind(layers: Sequence[Tolerance], source: str) -> None:
+    """Raise ``UsageError`` if a slowdown is ignored that must be noticed.
+
+    The first of *layers* that names a bound decides it. *source* names their place.
+    """
+    detect = next((la.detect for la in layers if la.detect is not None), None)
+    ms = next((la.ratios["ms"] for la in layers if "ms" in la.ratios), None)
+    ignored = STEP_MS.tolerance if ms is None else ms
+    if detect is None or detect >= ignored:
+        return
+    default = " by default" if ms is None else ""
+    msg = (
+        f"{source}: detect={100 * detect:.6g}% is less than the ms={100 * ignored:.6g}% that "
+        f"is tolerated{default}, and a slowdown between them would pass in silence; make "
+        "detect as large, or ms smaller"
+    )
+    raise UsageError(msg, ErrorId.GP206)

@@ -114,6 +114,7 @@ def _watch(config: pytest.Config) -> None:
 
 def _enable(config: pytest.Config) -> None:
     from ..worker.fixture import measurer_key
+    from .parse_settings import settings_from
     from .reported_items import PaintsFailures
     from .reported_items import WarnsOfFailures
 
@@ -124,7 +125,7 @@ def _enable(config: pytest.Config) -> None:
     # Before the settings are read: a wrong option must not leave an older green result.
     _forget_older_run(config)
     try:
-        settings = options.settings_from(config, options.environment())
+        settings = settings_from(config, options.environment())
         plugin = _enabled_plugin(config, settings)
         # Registered before the file of results: the later one of two outermost wrappers
         # is the outer one, so the file has the exit status that the run has set.

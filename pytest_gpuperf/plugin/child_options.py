@@ -19,7 +19,7 @@ from ..errors import GpuperfError
 from ..model.codec import encode
 from ..model.results import ProjectSettings
 from .options import environment
-from .options import settings_from
+from .parse_settings import settings_from
 
 
 CHILD_DECIDES: Final = frozenset(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Generator
 from collections.abc import Iterator
-from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 from typing import Any
@@ -14,9 +13,7 @@ from typing import Final
 import pytest
 
 from .. import marks
-from ..errors import ErrorId
 from ..errors import GpuperfError
-from ..errors import UsageError
 from . import options
 
 
@@ -24,27 +21,6 @@ if TYPE_CHECKING:
     from ..model.budget import Tolerance
 
 # Every pytest run imports this module, so what only a mark needs is imported in functions.
-
-
-def refuse_blind(layers: Sequence[Tolerance], source: str) -> None:
-    """Raise ``UsageError`` if a slowdown is ignored that must be noticed.
-
-    The first of *layers* that names a bound decides it. *source* names their place.
-    """
-    from ..model.metrics import STEP_MS
-
-    detect = next((la.detect for la in layers if la.detect is not None), None)
-    ms = next((la.ratios["ms"] for la in layers if "ms" in la.ratios), None)
-    ignored = STEP_MS.tolerance if ms is None else ms
-    if detect is None or detect >= ignored:
-        return
-    default = " by default" if ms is None else ""
-    msg = (
-        f"{source}: detect={100 * detect:.6g}% is less than the ms={100 * ignored:.6g}% that "
-        f"is tolerated{default}, and a slowdown between them would pass in silence; make "
-        "detect as large, or ms smaller"
-    )
-    raise UsageError(msg, ErrorId.GP206)
 
 
 def unknown_kind(pattern: str) -> str:
@@ -126,6 +102,8 @@ def _check(item: pytest.Item) -> None:
 def _refuse_contradictions(item: pytest.Item) -> None:
     """Check all marks of *item* together, and against the project's settings."""
     if item.get_closest_marker(marks.TOLERANCE_MARK):
+        from ..model.budget import refuse_blind
+
         layers = (*marks.tolerances_of(item), *_of_project(item.config))
         refuse_blind(layers, "gpuperf.tolerance()")
     if item.get_closest_marker(marks.BUDGET_MARK):

@@ -19,7 +19,7 @@ from ..model.retired import refuse_retired
 
 
 if TYPE_CHECKING:
-    from ..settings import Settings
+    pass
 
 
 def ini_value(config: pytest.Config, name: str) -> object:
@@ -369,28 +369,6 @@ def will_follow(config: pytest.Config) -> bool:
         return False
     collects = getattr(config.known_args_namespace, "collectonly", False)
     return os.environ.get("RANK", "0") != "0" and not collects
-
-
-def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
-    """Resolve option, then ini key, then default.
-
-    Raises ``UsageError`` for a value that cannot be parsed and for a refresh in CI.
-    """
-    from dataclasses import replace
-
-    from .parse_settings import resolve
-
-    return replace(
-        resolve(config, environ), repeated=repeated_in_commands(config), today=today()
-    )
-
-
-def today() -> str:
-    """Return the day in UTC, as 2027-01-15."""
-    from datetime import datetime
-    from datetime import timezone
-
-    return datetime.now(timezone.utc).date().isoformat()
 
 
 def environment() -> Mapping[str, str]:

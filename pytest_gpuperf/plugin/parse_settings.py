@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from dataclasses import replace
 from datetime import date
+from datetime import datetime
+from datetime import timezone
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -29,6 +31,7 @@ from ..model.baseline import Refresh
 from ..model.budget import Tolerance
 from ..model.budget import parse_project_tolerance
 from ..model.budget import parse_tolerance
+from ..model.budget import refuse_blind
 from ..model.environment import DeviceKind
 from ..settings import FOREVER
 from ..settings import Isolation
@@ -37,10 +40,10 @@ from ..settings import Settings
 from ..settings import SharedUse
 from ..settings import UnjudgedBudget
 from ..settings import refuse_in_ci
-from .mark_checks import refuse_blind
 from .options import OPTIONS
 from .options import ini_value
 from .options import refuse_retired_settings
+from .options import repeated_in_commands
 
 
 # Options by which a command line selects tests.
@@ -201,8 +204,11 @@ def missing_baseline(
     return MissingBaseline(value("gpuperf_missing_baseline", usual))
 
 
-def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
-    """Resolve option, ini key, default; raise ``UsageError`` for one that cannot be."""
+def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
+    """Resolve option, then ini key, then default.
+
+    Raises ``UsageError`` for a value that cannot be parsed and for a refresh in CI.
+    """
     refuse_retired_settings(config)
     value = resolver(config)
     ci = bool(environ.get("CI"))
@@ -221,11 +227,18 @@ def resolve(config: pytest.Config, environ: Mapping[str, str]) -> Settings:
         tolerance=project_tolerance(config),
         script=environ.get("GPUPERF_SCRIPT"),
         launch=launch_of(environ, settings.lock_seconds),
+        repeated=repeated_in_commands(config),
+        today=today(),
     )
     settings = with_stored_device(config, settings)
     if settings.launch is not None:
         _refuse_workers(config, settings.launch.count)
     return settings
+
+
+def today() -> str:
+    """Return the day in UTC, as 2027-01-15."""
+    return datetime.now(timezone.utc).date().isoformat()
 
 
 def project_tolerance(config: pytest.Config) -> Tolerance:

@@ -61,12 +61,12 @@ from ..visible import visible_line
 from .options import early_value
 from .options import environment
 from .options import is_device_typed
-from .options import today
 from .outputs import RunPlace
 from .parse_settings import missing_baseline
 from .parse_settings import narrowed_by
 from .parse_settings import positive_gib
 from .parse_settings import resolver
+from .parse_settings import today
 from .plain_server import PlainRunner
 
 

@@ -10,7 +10,6 @@ from typing import NoReturn
 import pytest
 
 from ..compare_steps.isolation import Pair
-from ..compare_steps.isolation import begin
 from ..devices import torch_device_for_plain_runs
 from ..errors import ErrorId
 from ..errors import StepError
@@ -65,6 +64,9 @@ class PlainRun:
         return subject.run_once()
 
     def compare(self, call: FixtureCall, pair: Pair) -> Compared:  # noqa: ARG002
+        # Not at the top: most plain runs compare nothing.
+        from ..compare_steps.same_training import begin
+
         training = begin(pair)
         reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
         return Compared(Comparison(unmeasured=reasons, training=training))

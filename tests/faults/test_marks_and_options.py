@@ -15,7 +15,7 @@ from scripted_project import ScriptedProject
 import pytest_gpuperf as gpuperf
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.plugin.mark_checks import refuse_blind
+from pytest_gpuperf.model.budget import refuse_blind
 from pytest_gpuperf.plugin.mark_checks import unknown_kind
 from pytest_gpuperf.plugin.parse_settings import PARSERS
 

@@ -14,7 +14,7 @@ from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.options import Option
-from pytest_gpuperf.plugin.options import settings_from
+from pytest_gpuperf.plugin.parse_settings import settings_from
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
 from pytest_gpuperf.settings import Settings
@@ -125,7 +125,9 @@ def on_command_line(name: str, value: str | None = None) -> str:
 
 
 def test_defaults(project: ScriptedProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gpuperf.plugin.options.today", lambda: "2027-01-15")
+    monkeypatch.setattr(
+        "pytest_gpuperf.plugin.parse_settings.today", lambda: "2027-01-15"
+    )
 
     assert settings(project.pytester) == Settings(
         device=None,

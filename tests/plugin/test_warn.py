@@ -27,12 +27,16 @@ TEST: Final = "test_it.py::test_step"
 
 @pytest.fixture(autouse=True)
 def _day(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gpuperf.plugin.options.today", lambda: "2027-01-15")
+    monkeypatch.setattr(
+        "pytest_gpuperf.plugin.parse_settings.today", lambda: "2027-01-15"
+    )
 
 
 @pytest.fixture
 def next_day(_day: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pytest_gpuperf.plugin.options.today", lambda: "2027-01-16")
+    monkeypatch.setattr(
+        "pytest_gpuperf.plugin.parse_settings.today", lambda: "2027-01-16"
+    )
 
 
 def test_until_the_last_day_a_failure_is_a_warning_with_its_whole_text(

@@ -12,6 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 from builders import H200
+from builders import a_measurement
 from builders import a_run
 from builders import an_entry
 from hypothesis import example
@@ -23,16 +24,20 @@ from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.format import rounded
 from pytest_gpuperf.errors import BaselineError
+from pytest_gpuperf.judge.budget import ResolvedBudget
+from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.measurement import Board
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.verdict import Outcome
 
 
 pytestmark = pytest.mark.slow
@@ -571,3 +576,45 @@ def test_nothing_is_written_that_cannot_be_read(ms: float) -> None:
         "the new baseline is not stored, tests.t.runs[0].times.step_ms.q10: "
         f"expected a time above 0, found {ms} [GP505]"
     )
+
+
+RETIRED = (
+    "alloc_retries",
+    "compile_cold_s",
+    "compile_warm_s",
+    "device_allocs",
+    "device_syncs",
+    "driver_bytes",
+    "energy_mj",
+    "enqueue_ms",
+    "fragmented_bytes",
+    "gpu_span_ms",
+    "kernels",
+    "live_peak_bytes",
+    "mfu_pct",
+    "non_torch_bytes",
+    "predicted_alloc_retries",
+    "predicted_peak_requested_bytes",
+    "process_ms",
+    "slope",
+)
+"""Metrics that earlier versions stored."""
+
+
+@pytest.mark.parametrize("name", RETIRED)
+def test_a_stored_number_of_a_retired_metric_is_kept_and_not_judged(name: str) -> None:
+    assert name not in METRICS
+    entry = an_entry(
+        a_run(1.0, exact={"syncs": 0, name: 7}),
+        anchor={"syncs": 0.0, name: 7.0},
+    )
+    text = dumps(Baselines(hardware=H200, entries={"t": entry}))
+
+    stored = loads(text, "x.json")
+
+    assert dumps(stored) == text
+    fresh = [a_measurement(1.0, exact={"syncs": 0})] * 2
+    found = judge("t", fresh, ResolvedBudget(), Tolerance(), stored.entries["t"])
+    outcomes = {verdict.metric: verdict.outcome for verdict in found.verdicts}
+    assert outcomes["syncs"] is Outcome.PASS
+    assert name not in outcomes

@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpuperf.compare_steps import isolation as shared
 from pytest_gpuperf.compare_steps.isolation import Pair
-from pytest_gpuperf.compare_steps.isolation import begin
+from pytest_gpuperf.compare_steps.same_training import begin
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.step import Subject
 
@@ -16,7 +16,7 @@ from pytest_gpuperf.measure.step import Subject
 torch = pytest.importorskip("torch")
 
 
-def start(before: Callable[[], object], after: Callable[[], object]) -> str:
+def start(before: Callable[[], object], after: Callable[[], object]) -> object:
     return begin(Pair(before=Subject(step=before), after=Subject(step=after)))
 
 
@@ -31,7 +31,7 @@ def test_each_side_runs_once() -> None:
 def test_a_batch_that_both_read_is_theirs_to_share() -> None:
     batch = torch.tensor([1.0, float("nan")])
 
-    assert start(lambda: batch * 2, lambda: batch + batch) == ""
+    assert start(lambda: batch * 2, lambda: batch + batch) is None
 
 
 @pytest.mark.parametrize("changes", ["before", "after"])
@@ -87,7 +87,7 @@ def test_a_large_tensor_is_watched_by_the_counter_of_its_writes(
     monkeypatch.setattr(shared, "MOST_STATE_BYTES", 4)
     weights = torch.ones(2)
 
-    assert start(lambda: weights * 2, lambda: weights * 3) == ""
+    assert start(lambda: weights * 2, lambda: weights * 3) is None
     with pytest.raises(StepError, match="after changes weights, which before uses"):
         start(lambda: weights * 2, lambda: weights.mul_(1))
 
@@ -99,4 +99,4 @@ def test_tensors_without_memory_of_their_own_are_left_out() -> None:
     def step() -> object:
         return empty, meta, sparse
 
-    assert start(step, step) == ""
+    assert start(step, step) is None

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.compare_steps.isolation import Pair
-from pytest_gpuperf.compare_steps.isolation import begin
+from pytest_gpuperf.compare_steps.same_training import begin
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.training import TrainingAnswer
