@@ -9,7 +9,6 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 from typing import Final
 
@@ -165,7 +164,7 @@ def lazy_init() -> None:
 class NoProfiler:
     """A library with marks and calls for a profiler that is not there."""
 
-    cudaError = SimpleNamespace(success=0)  # noqa: N815, the library's
+    cudaError = type("cudaError", (int,), {"success": 0})  # noqa: N815, the library's
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         """Return a call that succeeds."""
@@ -293,11 +292,12 @@ def answers() -> dict[str, Any]:
         "list_gpu_processes": _always("the simulated GPU runs no processes"),
         "Stream": streams.Stream,
         "ExternalStream": streams.Stream,
+        "get_stream_from_external": streams.Stream,
         "Event": streams.Event,
         "StreamContext": streams.StreamContext,
         "stream": streams.StreamContext,
         "device": streams.DeviceContext,
-        "device_of": streams.DeviceContext,
+        "device_of": streams.DeviceOfContext,
         "CUDAGraph": streams.CUDAGraph,
         "MemPool": streams.MemPool,
         "graph": streams.GraphContext,
@@ -380,6 +380,8 @@ def _accelerator(mine: dict[str, Any]) -> Iterator[Patch]:
         "current_accelerator": _always(torch.device(CUDA.type)),
         "current_device_idx": _always(0),
         "current_device_index": _always(0),
+        "empty_host_cache": _always(None),
+        "Graph": streams.CUDAGraph,
         "current_stream": current_stream,
         "get_device_capability": capability,
         "get_memory_info": mine["mem_get_info"],

@@ -143,13 +143,21 @@ class StreamContext(_Aside):
 
 
 class DeviceContext(StreamContext):
-    """``torch.cuda.device``, or ``torch.cuda.device_of``, as a context."""
+    """``torch.cuda.device`` as a context."""
 
     def __init__(self, device: Any) -> None:
-        """Take the device, or what is on it: there is one."""
+        """Take the device: there is one."""
         super().__init__(device)
         self.idx = 0
         self.prev_idx = 0
+
+
+class DeviceOfContext(DeviceContext):
+    """``torch.cuda.device_of`` as a context."""
+
+    def __init__(self, obj: Any) -> None:
+        """Take a tensor or a storage."""
+        super().__init__(obj)
 
 
 GRAPH_REASON = "a CUDA graph replays work that no operation shows"
