@@ -382,7 +382,12 @@ def test_a_newer_schema_asks_for_an_upgrade() -> None:
 
 
 A = "tests.tests/test_a.py::test_a[x]"
-FIRST = '"q25": 1.235'
+KIND = "hardware.kind: expected one of cuda, pretend, cpu, scripted, found"
+TIME = f"{A}.runs[0].times.step_ms.q25: expected a time"
+SAMPLES = f"{A}.runs[0].times.step_ms.samples: expected a whole number above 0"
+COUNT = f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found"
+ANCHORED_COUNT = f"{A}.anchor.syncs: expected a number from 0 up, found"
+ANCHORED_TIME = f"{A}.anchor.step_ms: expected a time above 0, found"
 
 
 @pytest.mark.parametrize(
@@ -391,116 +396,32 @@ FIRST = '"q25": 1.235'
         ('"schema": 1', '"schema": 0', "schema: expected 1, found 0"),
         ('"schema": 1', '"schema": true', "schema: expected 1, found True"),
         ('  "schema": 1,\n', "", 'the file has no field "schema"'),
-        (
-            '"schema": 1',
-            '"date": 5, "schema": 1',
-            'the file has an unknown field "date"',
-        ),
-        (
-            '"cuda"',
-            '"tpu"',
-            "hardware.kind: expected one of cuda, pretend, cpu, scripted, found 'tpu'",
-        ),
-        (
-            '"cuda"',
-            "[]",
-            "hardware.kind: expected one of cuda, pretend, cpu, scripted, found []",
-        ),
+        ('"schema": 1', '"a": 5, "schema": 1', 'the file has an unknown field "a"'),
+        ('"cuda"', '"tpu"', f"{KIND} 'tpu'"),
+        ('"cuda"', "[]", f"{KIND} []"),
         ('"NVIDIA H200"', "5", "hardware.name: expected a text, found 5"),
+        ('"570.1"', "570.1", f"{A}.software.driver: expected a text, found 570.1"),
+        ('"q25": 1.235', '"q25": NaN', f"{TIME} above 0, found nan"),
+        ('"q25": 1.235', '"q25": Infinity', f"{TIME} above 0, found inf"),
+        ('"q25": 1.235', '"q25": 1e999', f"{TIME} above 0, found inf"),
+        ('"q25": 1.235', '"q25": 0', f"{TIME} above 0, found 0"),
+        ('"q25": 1.235', '"q25": -1.5', f"{TIME} above 0, found -1.5"),
         (
-            '"570.1"',
-            "570.1",
-            f"{A}.software.driver: expected a text, found 570.1",
-        ),
-        (
-            FIRST,
-            '"q25": NaN',
-            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found nan",
-        ),
-        (
-            FIRST,
-            '"q25": Infinity',
-            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found inf",
-        ),
-        (
-            FIRST,
-            '"q25": 1e999',
-            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found inf",
-        ),
-        (
-            FIRST,
-            '"q25": 0',
-            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found 0",
-        ),
-        (
-            FIRST,
-            '"q25": -1.5',
-            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found -1.5",
-        ),
-        (
-            FIRST,
+            '"q25": 1.235',
             f'"q25": 1{"0" * 400}',
-            (
-                f"{A}.runs[0].times.step_ms.q25: expected a time from 1e-09 to 1e+12 ms, "
-                f"found 1{'0' * 39}..."
-            ),
+            f"{TIME} from 1e-09 to 1e+12 ms, found 1{'0' * 39}...",
         ),
-        (
-            FIRST,
-            '"q25": "fast"',
-            f"{A}.runs[0].times.step_ms.q25: expected a time above 0, found 'fast'",
-        ),
-        (
-            '"samples": 20',
-            '"samples": 0',
-            (
-                f"{A}.runs[0].times.step_ms.samples: expected a whole number above 0, "
-                "found 0"
-            ),
-        ),
-        (
-            '{"syncs": 0}',
-            '{"syncs": -1}',
-            f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found -1",
-        ),
-        (
-            '{"syncs": 0}',
-            '{"syncs": 1.5}',
-            f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found 1.5",
-        ),
-        (
-            '{"syncs": 0}',
-            '{"syncs": NaN}',
-            f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found nan",
-        ),
-        (
-            '{"syncs": 0}',
-            '{"syncs": false}',
-            f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found False",
-        ),
-        (
-            '"syncs": 1\n',
-            '"syncs": -1\n',
-            f"{A}.anchor.syncs: expected a number from 0 up, found -1",
-        ),
-        *(
-            (
-                '"step_ms": 1.235',
-                f'"step_ms": {value}',
-                f"{A}.anchor.step_ms: expected a time above 0, found {value}",
-            )
-            for value in ("0", "-1.235")
-        ),
-        (
-            '"syncs": 1\n',
-            '"syncs": null\n',
-            f"{A}.anchor.syncs: expected a number from 0 up, found None",
-        ),
-        (
-            '{"exact": {"syncs": 0}, ',
-            "{",
-            f'{A}.runs[0] has no field "exact"',
-        ),
+        ('"q25": 1.235', '"q25": "fast"', f"{TIME} above 0, found 'fast'"),
+        ('"samples": 20', '"samples": 0', f"{SAMPLES}, found 0"),
+        ('{"syncs": 0}', '{"syncs": -1}', f"{COUNT} -1"),
+        ('{"syncs": 0}', '{"syncs": 1.5}', f"{COUNT} 1.5"),
+        ('{"syncs": 0}', '{"syncs": NaN}', f"{COUNT} nan"),
+        ('{"syncs": 0}', '{"syncs": false}', f"{COUNT} False"),
+        ('"syncs": 1\n', '"syncs": -1\n', f"{ANCHORED_COUNT} -1"),
+        ('"syncs": 1\n', '"syncs": null\n', f"{ANCHORED_COUNT} None"),
+        ('"step_ms": 1.235', '"step_ms": 0', f"{ANCHORED_TIME} 0"),
+        ('"step_ms": 1.235', '"step_ms": -1.235', f"{ANCHORED_TIME} -1.235"),
+        ('{"exact": {"syncs": 0}, ', "{", f'{A}.runs[0] has no field "exact"'),
         (
             '{"exact": {"syncs": 0}, ',
             '{"exact": [], ',

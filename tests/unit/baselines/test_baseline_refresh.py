@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from builders import H200
-from builders import a_distribution
 from builders import a_finding
 from builders import a_measurement
 from builders import a_run
@@ -102,29 +101,6 @@ def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> s
             {"improved", "all"},
             id="improved",
         ),
-        pytest.param(PASSED, ENTRY, measured(10.3, 0), {"all"}, id="a slower time"),
-        pytest.param(PASSED, ENTRY, measured(9.7, 0), {"all"}, id="a faster time"),
-        pytest.param(
-            PASSED, ENTRY, measured(10.2, 0), {"all"}, id="at the edge of the interval"
-        ),
-        pytest.param(
-            PASSED, ENTRY, measured(10.2004, 0), {"all"}, id="the same when stored"
-        ),
-        pytest.param(PASSED, ENTRY, measured(10.0, 1), {"all"}, id="another count"),
-        pytest.param(
-            judged(step_ms=Outcome.NOT_JUDGED, syncs=Outcome.PASS),
-            ENTRY,
-            measured(12.0, 0),
-            {"all"},
-            id="a time that was not judged",
-        ),
-        pytest.param(
-            judged(step_ms=Outcome.INCONCLUSIVE, syncs=Outcome.PASS),
-            ENTRY,
-            measured(12.0, 0),
-            {"all"},
-            id="inconclusive",
-        ),
         pytest.param(
             judged(syncs=Outcome.PASS),
             an_entry(measured(10.0)),
@@ -145,32 +121,6 @@ def test_each_kind_of_refresh_takes_its_own_tests(
     verdict: TestVerdict, entry: Entry | None, fresh: Measurement, kinds: set[str]
 ) -> None:
     assert selected(verdict, entry, fresh) == kinds
-
-
-def test_an_unbound_budget_beside_a_pass_hides_no_drift() -> None:
-    verdict = a_test(
-        a_verdict("step_ms", Outcome.NOT_JUDGED, None, None),
-        a_verdict("step_ms", Outcome.PASS, None, None),
-    )
-
-    assert selected(verdict, ENTRY, measured(10.3, 0)) == {"all"}
-
-
-def test_a_time_drifts_where_most_runs_do_and_a_count_by_any_run() -> None:
-    slow_once = [measured(11.0, 0)] + [measured(10.0, 0)] * 4
-    sync_once = [measured(10.0, 1), measured(10.0, 0), measured(10.0, 0)]
-
-    assert selected(PASSED, ENTRY, *slow_once) == {"all"}
-    assert selected(PASSED, ENTRY, *sync_once) == {"all"}
-
-
-def test_on_cpu_the_first_decile_drifts() -> None:
-    entry = an_entry(a_run(times={"step_ms": replace(a_distribution(10.0), q10=9.0)}))
-    fresh = a_measurement(
-        on=DeviceKind.CPU, times={"step_ms": replace(a_distribution(11.0), q10=9.0)}
-    )
-
-    assert selected(judged(step_ms=Outcome.PASS), entry, fresh) == {"all"}
 
 
 def test_an_entry_sums_up_what_a_step_was_spent_on_and_its_memory() -> None:

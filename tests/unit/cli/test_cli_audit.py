@@ -536,140 +536,86 @@ def test_the_root_is_the_working_directory_or_the_folder_of_a_script_outside(
     assert asked == [str((here / root).resolve())]
 
 
+EITHER = "expected either a script or -m MODULE; see `gpuperf audit --help` [GP102]"
+NO_FILE = (
+    "none.py: cannot be read (No such file or directory); expected a Python script "
+    "[GP110]"
+)
+NO_PYTHON = (
+    "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script [GP110]"
+)
+
+
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("typed", "message"),
     [
+        ("", EITHER),
+        ("train.py -m train", EITHER),
+        ("-m train train.py again.py", EITHER),
+        ("none.py", NO_FILE),
+        ("train.py none.py", NO_FILE),
+        ("wrong.py", NO_PYTHON),
+        ("train.py wrong.py --json", NO_PYTHON),
+        ("folder", "folder: is a folder; expected a Python script [GP110]"),
         (
-            [],
-            "expected either a script or -m MODULE; see `gpuperf audit --help` [GP102]",
-        ),
-        (
-            ["train.py", "-m", "train"],
-            "expected either a script or -m MODULE; see `gpuperf audit --help` [GP102]",
-        ),
-        (
-            ["none.py"],
-            (
-                "none.py: cannot be read (No such file or directory); expected a Python "
-                "script [GP110]"
-            ),
-        ),
-        (["folder"], "folder: is a folder; expected a Python script [GP110]"),
-        (
-            ["train.ipynb"],
+            "train.ipynb",
             (
                 "train.ipynb: is a notebook; `jupyter nbconvert --to script train.ipynb` "
                 "makes a script [GP110]"
             ),
         ),
         (
-            ["wrong.py"],
-            "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script [GP110]",
-        ),
-        (
-            ["train.py", "--epochs=3"],
+            "train.py --epochs=3",
             (
                 "unexpected --epochs=3: arguments of the script go after `--`; see "
                 "`gpuperf audit --help` [GP102]"
             ),
         ),
-        (
-            ["train.py", "--max-syncs=-1"],
+        *(
             (
-                "argument --max-syncs: expected a whole number from 0 on, found '-1'; see "
-                "`gpuperf audit --help` [GP102]"
-            ),
+                f"train.py --max-syncs={most}",
+                (
+                    f"argument --max-syncs: expected a whole number from 0 on, found {most!r}; "
+                    "see `gpuperf audit --help` [GP102]"
+                ),
+            )
+            for most in ("-1", "few")
         ),
         (
-            ["train.py", "--max-syncs=few"],
-            (
-                "argument --max-syncs: expected a whole number from 0 on, found 'few'; see "
-                "`gpuperf audit --help` [GP102]"
-            ),
-        ),
-        (
-            ["train.py", "--max-syncs-per-step=nan"],
+            "train.py --max-syncs-per-step=nan",
             (
                 "argument --max-syncs-per-step: expected a number from 0 on, found 'nan'; "
                 "see `gpuperf audit --help` [GP102]"
             ),
         ),
         (
-            ["train.py", "none.py"],
-            (
-                "none.py: cannot be read (No such file or directory); expected a Python "
-                "script [GP110]"
-            ),
-        ),
-        (
-            ["train.py", "wrong.py", "--json"],
-            "wrong.py:2: cannot be compiled (invalid syntax); expected a Python script [GP110]",
-        ),
-        (
-            ["train.py", "again.py", "--json"],
+            "train.py again.py --json",
             (
                 "--json describes one script, found 2 scripts; expected one; "
                 "see `gpuperf audit --help` [GP102]"
             ),
         ),
         (
-            ["-m", "train", "train.py", "again.py"],
-            "expected either a script or -m MODULE; see `gpuperf audit --help` [GP102]",
-        ),
-        (
-            ["train.py", "--root=nowhere"],
+            "train.py --root=nowhere",
             "--root=nowhere: there is no such folder; expected that of your code [GP112]",
         ),
     ],
 )
 def test_a_wrong_command_line_is_one_sentence(
-    arguments: list[str], message: str, capfd: pytest.CaptureFixture[str]
+    typed: str, message: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write("train.py", "")
     write("again.py", "")
     write("wrong.py", "import torch\nfor in range(3):\n")
     write("folder/__main__.py", "")
 
-    assert main(["audit", *arguments]) == 4
+    assert main(["audit", *typed.split()]) == 4
     assert capfd.readouterr() == ("", f"gpuperf: {message}\n")
 
 
-@pytest.mark.parametrize(
-    ("module", "message"),
-    [
-        (
-            "none",
-            "-m none: found no such module; expected one that `python -m none` runs",
-        ),
-        (
-            "package",
-            (
-                "-m package: found no such module; expected one that `python -m package` "
-                "runs"
-            ),
-        ),
-        (
-            "package.none.inner",
-            (
-                "-m package.none.inner: found no such module; expected one that "
-                "`python -m package.none.inner` runs"
-            ),
-        ),
-        (
-            "sys",
-            "-m sys: found no such module; expected one that `python -m sys` runs",
-        ),
-        (
-            "wrong",
-            (
-                "{folder}/wrong.py:1: cannot be compiled ('(' was never closed); expected a "
-                "Python script"
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("module", ["none", "package", "package.none.inner", "sys", ""])
 def test_a_module_that_cannot_be_run_is_one_sentence(
-    module: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "argv", sys.argv)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -678,9 +624,14 @@ def test_a_module_that_cannot_be_run_is_one_sentence(
     write("wrong.py", "print(\n")
 
     with pytest.raises(UsageError) as raised:
-        load(Program(name=module, is_module=True, arguments=()))
+        load(Program(name=module or "wrong", is_module=True, arguments=()))
 
-    assert raised.value.text == message.format(folder=tmp_path)
+    assert raised.value.text == (
+        f"-m {module}: found no such module; expected one that `python -m {module}` runs"
+        if module
+        else f"{tmp_path}/wrong.py:1: cannot be compiled ('(' was never closed); "
+        "expected a Python script"
+    )
 
 
 def test_a_package_that_fails_to_import_says_so_itself(

@@ -25,7 +25,6 @@ from pytest_gpuperf.cli import main
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
@@ -196,37 +195,6 @@ def test_a_machine_that_sees_badly_and_its_baselines(
     ]
 
 
-def test_a_gpu_whose_clocks_move(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    found = examined(unmeasured={"ops": "counted on the simulated GPU only"})
-    clocks = [1980, 1410, 1500, 1980, 1980, 1980, 1980, 1980]
-    runs = [tried(ms, mhz) for ms, mhz in zip(QUIET, clocks, strict=True)]
-    other = "other processes computed on the GPU (pid 7)"
-    runs[1] = tried(1.004, 1410, other)
-    server = Server({"examine": [found], "try_step": runs})
-    serve(monkeypatch, server)
-
-    code = main(["doctor"])
-
-    assert code == 0
-    assert server.preloaded is not None
-    assert "torch" in server.preloaded
-    assert capsys.readouterr().out == (
-        """\
-On NVIDIA H200: waits, copies, memory and time - yes. (-v lists all metrics)
-baselines  none in baselines/cuda-nvidia-h200.json, record with: pytest
-           --gpuperf --gpuperf-update=missing
-disturbed  1 of 8 runs: other processes computed on the GPU (pid 7)
-clocks     1410 to 1980 MHz after 8 runs, of at most 1980 MHz: they move; hold
-           them with nvidia-smi --lock-gpu-clocks=1410
-noise      a fixed step of 1.0 ms in 8 fresh processes: runs vary by 0.2 %; this
-           machine can detect slowdowns of 17 % or more
-gpuperf: can measure on NVIDIA H200
-"""
-    )
-
-
 def test_a_gpu_whose_clocks_are_held(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,15 +271,6 @@ def test_where_only_a_pretend_device_is_left_there_is_no_noise_to_measure(
     found = Examination(
         environment=pretend,
         unmeasured={"step_ms": "the simulated GPU has no clock"},
-        circumstances=(
-            Circumstance(
-                subject="GPU",
-                found="absent, torch 2.13.0+cpu was built without CUDA",
-                means="no times of a GPU",
-                advice="install another build of torch",
-            ),
-            Circumstance(subject="load", found="0.1 on 2 cores"),
-        ),
     )
     server = Server({"examine": [{"examination": encode(found)}]})
     serve(monkeypatch, server)
@@ -319,19 +278,9 @@ def test_where_only_a_pretend_device_is_left_there_is_no_noise_to_measure(
     code = main(["doctor"])
 
     assert code == 0
-    assert capsys.readouterr().out == (
-        """\
-Without a GPU: waits, copies and predicted memory - yes. Time - no. (-v lists
-  all metrics)
-GPU        absent, torch 2.13.0+cpu was built without CUDA: no times of a GPU;
-           install another build of torch
-baselines  none in baselines/pretend-cuda.json, record with: pytest --gpuperf
-           --gpuperf-update=missing
-noise      none: counts and predicted sizes are exact; --device=cpu looks at the
-           times of this CPU
-gpuperf: can measure on simulated GPU
-"""
-    )
+    out = capsys.readouterr().out
+    assert "noise      none: counts and predicted sizes are exact" in out
+    assert out.endswith("gpuperf: can measure on simulated GPU\n")
 
 
 def test_the_project_s_settings_hold(
@@ -431,31 +380,25 @@ def test_runs_end_with_their_time_but_there_are_two(
 
 
 @pytest.mark.parametrize(
-    ("argument", "sentence"),
+    ("option", "wrong", "expected"),
     [
-        (
-            "--device=tpu",
-            "argument --device/--gpuperf-device: expected one of cuda, pretend, cpu, found 'tpu'",
-        ),
-        ("--runs=1", "argument --runs: expected a number from 2 to 20, found '1'"),
-        ("--runs=-3", "argument --runs: expected a number from 2 to 20, found '-3'"),
-        ("--runs=21", "argument --runs: expected a number from 2 to 20, found '21'"),
-        (
-            "--seconds=soon",
-            "argument --seconds: expected a positive number of seconds, found 'soon'",
-        ),
-        (
-            "--seconds=0",
-            "argument --seconds: expected a positive number of seconds, found '0'",
-        ),
+        ("--device", "tpu", "one of cuda, pretend, cpu"),
+        ("--runs", "1", "a number from 2 to 20"),
+        ("--runs", "-3", "a number from 2 to 20"),
+        ("--runs", "21", "a number from 2 to 20"),
+        ("--seconds", "soon", "a positive number of seconds"),
+        ("--seconds", "0", "a positive number of seconds"),
     ],
 )
 def test_a_wrong_argument_is_a_usage_error(
-    capsys: pytest.CaptureFixture[str], argument: str, sentence: str
+    capsys: pytest.CaptureFixture[str], option: str, wrong: str, expected: str
 ) -> None:
-    assert main(["doctor", argument]) == 4
+    name = "--device/--gpuperf-device" if option == "--device" else option
+
+    assert main(["doctor", f"{option}={wrong}"]) == 4
     assert capsys.readouterr().err == (
-        f"gpuperf: {sentence}; see `gpuperf doctor --help` [GP102]\n"
+        f"gpuperf: argument {name}: expected {expected}, found {wrong!r}; "
+        "see `gpuperf doctor --help` [GP102]\n"
     )
 
 

@@ -363,48 +363,42 @@ def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_told_without_val
     assert "at its peak; only a GPU can tell if 80 GiB is enough" in out
 
 
+HELP = "see `gpuperf memory --help` [GP102]"
+
+
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("typed", "sentence"),
     [
         (
-            ["--gb=many"],
-            (
-                "argument --gb: expected a number of GiB above 0, found 'many'; see `gpuperf "
-                "memory --help` [GP102]"
-            ),
+            "--gb=many",
+            f"argument --gb: expected a number of GiB above 0, found 'many'; {HELP}",
         ),
         (
-            ["--steps=0"],
-            (
-                "argument --steps: expected a whole number from 1 on, found '0'; see "
-                "`gpuperf memory --help` [GP102]"
-            ),
+            "--steps=0",
+            f"argument --steps: expected a whole number from 1 on, found '0'; {HELP}",
         ),
         (
-            ["--batch-option=--batch", "--", "--lr", "1"],
+            "--batch-option=--batch -- --lr 1",
             (
                 "--batch-option=--batch: found no --batch among the script's arguments; "
                 "expected its batch size after `--`, as in `-- --batch 32` [GP113]"
             ),
         ),
-        (
-            ["--batch-option=--batch", "--", "--batch=1"],
-            "--batch 1: expected a batch size of 2 or more, to be halved [GP113]",
-        ),
-        (
-            ["--batch-option=--batch", "--", "--batch", "all"],
-            "--batch all: expected a batch size of 2 or more, to be halved [GP113]",
+        *(
+            (
+                f"--batch-option=--batch -- --batch {size}",
+                f"--batch {size}: expected a batch size of 2 or more, to be halved [GP113]",
+            )
+            for size in ("1", "all")
         ),
     ],
 )
 def test_a_question_that_cannot_be_meant_is_one_sentence(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], sentence: str
+    capsys: pytest.CaptureFixture[str], typed: str, sentence: str
 ) -> None:
     write("")
 
-    code = main(["memory", "train.py", *arguments])
-
-    assert code == 4
+    assert main(["memory", "train.py", *typed.split()]) == 4
     assert capsys.readouterr().err == f"gpuperf: {sentence}\n"
 
 

@@ -121,17 +121,6 @@ def test_without_a_run_there_is_no_page(capsys: pytest.CaptureFixture[str]) -> N
     )
 
 
-def test_results_with_nan_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    leave(BAD)
-    path = Path(".gpuperf/results.json")
-    path.write_text(path.read_text("utf-8").replace('"now": 12', '"now": NaN'), "utf-8")
-
-    assert refusal(capsys) == (
-        "gpuperf: .gpuperf/results.json: the file cannot be read (it has NaN, which is "
-        f"not a measured value); {EXPECTED} [GP512]\n"
-    )
-
-
 def test_results_with_an_infinite_number_are_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

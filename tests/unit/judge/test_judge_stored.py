@@ -95,193 +95,116 @@ PASS, IMPROVED = Outcome.PASS, Outcome.IMPROVED
 INCONCLUSIVE, REGRESSED = Outcome.INCONCLUSIVE, Outcome.REGRESSED
 
 
+def hot(ms: float, runs: int = 1) -> list[Measurement]:
+    """Runs that were disturbed."""
+    return [timed(ms, "hot")] * runs
+
+
+AGAINST_STEADY_RUNS = {
+    "one run passes": (clean(10.0), PASS, True),
+    "inside the bound": (clean(10.24), PASS, True),
+    "outside the bound, open": (clean(10.25), INCONCLUSIVE, False),
+    "a second run narrows the bound": (clean(10.25, 10.25), PASS, True),
+    "four slow runs": (clean(*[10.3] * 4), INCONCLUSIVE, False),
+    "five blame": (clean(*[10.3] * 5), REGRESSED, True),
+    "eight blame": (clean(*[10.3] * 8), REGRESSED, True),
+    "one run among the stored ones saves": (
+        clean(10.3, 10.4, 10.1, 10.5, 10.3),
+        INCONCLUSIVE,
+        True,
+    ),
+    "the mean passes before five runs": (clean(10.3, 10.1), PASS, True),
+    "no blame any more, perhaps a pass": (clean(10.45, 10.1), INCONCLUSIVE, False),
+    "neither any more": (clean(10.4, 10.1, 10.4, 10.6), INCONCLUSIVE, True),
+    "a fast run passes, and is chased": (clean(9.7), PASS, False),
+    "four are chased": (clean(*[9.7] * 4), PASS, False),
+    "five improve": (clean(*[9.7] * 5), IMPROVED, True),
+    "no longer all fast: passed": (clean(9.7, 9.95), PASS, True),
+    "faster by the tolerance: passed": (clean(*[9.89] * 5), PASS, True),
+    "disturbed and slow": (hot(12.0), INCONCLUSIVE, False),
+    "disturbed and fast exonerates": (hot(10.0), PASS, True),
+    "a disturbed slow run spoils no pass": (hot(12.0) + clean(10.0), PASS, True),
+    "four clean slow runs do not blame, a fifth may": (
+        hot(12.0) + clean(*[11.0] * 4),
+        INCONCLUSIVE,
+        False,
+    ),
+    "three disturbed runs are made up for": (
+        hot(12.0, 3) + clean(*[11.0] * 5),
+        REGRESSED,
+        True,
+    ),
+    "four are not": (hot(12.0, 4) + clean(*[11.0] * 4), INCONCLUSIVE, True),
+    "a disturbed fast run saves": (
+        hot(10.0) + clean(*[11.0] * 5),
+        INCONCLUSIVE,
+        True,
+    ),
+    "eight disturbed runs settle": (hot(12.0, 8), INCONCLUSIVE, True),
+    "disturbed fast runs are chased": (hot(9.7, 2), PASS, False),
+    "more of them than are made up for are not": (hot(9.7, 4), PASS, True),
+    "disturbed runs take no part in an improvement": (
+        clean(*[9.7] * 5) + hot(10.0),
+        IMPROVED,
+        True,
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("fresh", "outcome", "settled"),
+    AGAINST_STEADY_RUNS.values(),
+    ids=AGAINST_STEADY_RUNS,
+)
+def test_the_rules_against_eight_steady_runs(
+    *, fresh: list[Measurement], outcome: Outcome, settled: bool
+) -> None:
+    verdict = judged(STEADY, fresh)
+
+    assert (verdict.outcome, verdict.settled) == (outcome, settled)
+
+
+AGAINST_OTHER_RUNS = {
+    "five stored runs do": (STEADY[:5], clean(*[10.4] * 5), REGRESSED, True),
+    "few stored runs may pass": (STEADY[:4], clean(10.0), PASS, True),
+    "few never blame: settled where nothing can pass": (
+        STEADY[:4],
+        clean(11.0),
+        INCONCLUSIVE,
+        True,
+    ),
+    "few: nothing improves": (STEADY[:4], clean(5.0), PASS, True),
+    "one stored run": ([10.0], clean(10.01), PASS, True),
+    "one says little, and more of today say no more": (
+        [10.0],
+        [timed(10.1, on=DeviceKind.CUDA)],
+        INCONCLUSIVE,
+        True,
+    ),
+    "one on a cpu says nothing": (
+        [10.0],
+        [timed(10.0, on=DeviceKind.CPU)] * 5,
+        INCONCLUSIVE,
+        True,
+    ),
+    "a wild baseline passes nothing": (WILD, clean(10.0), INCONCLUSIVE, True),
+    "but may blame what is far outside": (WILD, clean(16.0), INCONCLUSIVE, False),
+    "inside the wild spread": (WILD, clean(*[11.0] * 5), INCONCLUSIVE, True),
+    "far outside of it": (WILD, clean(*[20.0] * 5), REGRESSED, True),
+    "two runs 30 % apart": ([10.0, 13.0], clean(10.0), INCONCLUSIVE, True),
+    "bimodal then and now": (TORN, clean(10, 13, 10, 13, 10), INCONCLUSIVE, True),
+    "constants, slower": ([10.0] * 8, clean(*[10.2] * 5), REGRESSED, True),
+    "constants, the same": ([10.0] * 8, clean(10.0), PASS, True),
+}
+
+
 @pytest.mark.parametrize(
     ("stored", "fresh", "outcome", "settled"),
-    [
-        pytest.param(STEADY, clean(10.0), PASS, True, id="one run passes"),
-        pytest.param(STEADY, clean(10.24), PASS, True, id="inside the bound"),
-        pytest.param(
-            STEADY, clean(10.25), INCONCLUSIVE, False, id="outside the bound, open"
-        ),
-        pytest.param(
-            STEADY, clean(10.25, 10.25), PASS, True, id="a second run narrows the bound"
-        ),
-        pytest.param(
-            STEADY, clean(*[10.3] * 4), INCONCLUSIVE, False, id="four slow runs"
-        ),
-        pytest.param(STEADY, clean(*[10.3] * 5), REGRESSED, True, id="five blame"),
-        pytest.param(STEADY, clean(*[10.3] * 8), REGRESSED, True, id="eight blame"),
-        pytest.param(
-            STEADY,
-            clean(10.3, 10.4, 10.1, 10.5, 10.3),
-            INCONCLUSIVE,
-            True,
-            id="one run among the stored ones saves",
-        ),
-        pytest.param(
-            STEADY, clean(10.3, 10.1), PASS, True, id="the mean passes before five runs"
-        ),
-        pytest.param(
-            STEADY,
-            clean(10.45, 10.1),
-            INCONCLUSIVE,
-            False,
-            id="cannot be blamed any more, may pass",
-        ),
-        pytest.param(
-            STEADY,
-            clean(10.4, 10.1, 10.4, 10.6),
-            INCONCLUSIVE,
-            True,
-            id="neither can be blamed nor pass any more",
-        ),
-        pytest.param(
-            STEADY, clean(9.7), PASS, False, id="a fast run passes, and is chased"
-        ),
-        pytest.param(STEADY, clean(*[9.7] * 4), PASS, False, id="four are chased"),
-        pytest.param(STEADY, clean(*[9.7] * 5), IMPROVED, True, id="five improve"),
-        pytest.param(
-            STEADY, clean(9.7, 9.95), PASS, True, id="no longer all fast: passed"
-        ),
-        pytest.param(
-            STEADY, clean(*[9.89] * 5), PASS, True, id="faster by the tolerance: passed"
-        ),
-        pytest.param(
-            STEADY[:5], clean(*[10.4] * 5), REGRESSED, True, id="five stored runs do"
-        ),
-        pytest.param(
-            STEADY[:4], clean(10.0), PASS, True, id="few stored runs may pass"
-        ),
-        pytest.param(
-            STEADY[:4],
-            clean(11.0),
-            INCONCLUSIVE,
-            True,
-            id="few stored runs never blame: settled where nothing can pass",
-        ),
-        pytest.param(
-            STEADY[:4], clean(5.0), PASS, True, id="few stored runs: nothing improves"
-        ),
-        pytest.param([10.0], clean(10.01), PASS, True, id="one stored run"),
-        pytest.param(
-            [10.0],
-            [timed(10.1, on=DeviceKind.CUDA)],
-            INCONCLUSIVE,
-            True,
-            id="one stored run says little, and more of today say no more",
-        ),
-        pytest.param(
-            [10.0],
-            [timed(10.0, on=DeviceKind.CPU)] * 5,
-            INCONCLUSIVE,
-            True,
-            id="one stored run on a cpu says nothing",
-        ),
-        pytest.param(
-            WILD, clean(10.0), INCONCLUSIVE, True, id="a wild baseline passes nothing"
-        ),
-        pytest.param(
-            WILD,
-            clean(16.0),
-            INCONCLUSIVE,
-            False,
-            id="but may blame what is far outside",
-        ),
-        pytest.param(
-            WILD, clean(*[11.0] * 5), INCONCLUSIVE, True, id="inside the wild spread"
-        ),
-        pytest.param(WILD, clean(*[20.0] * 5), REGRESSED, True, id="far outside of it"),
-        pytest.param(
-            [10.0, 13.0], clean(10.0), INCONCLUSIVE, True, id="two runs 30 % apart"
-        ),
-        pytest.param(
-            TORN,
-            clean(10.0, 13.0, 10.0, 13.0, 10.0),
-            INCONCLUSIVE,
-            True,
-            id="bimodal then and now",
-        ),
-        pytest.param(
-            [10.0] * 8, clean(*[10.2] * 5), REGRESSED, True, id="constants, slower"
-        ),
-        pytest.param([10.0] * 8, clean(10.0), PASS, True, id="constants, the same"),
-        pytest.param(
-            STEADY, [timed(12.0, "hot")], INCONCLUSIVE, False, id="dirty and slow"
-        ),
-        pytest.param(
-            STEADY, [timed(10.0, "hot")], PASS, True, id="dirty and fast exonerates"
-        ),
-        pytest.param(
-            STEADY,
-            [timed(12.0, "hot"), timed(10.0)],
-            PASS,
-            True,
-            id="a dirty slow run does not spoil a pass",
-        ),
-        pytest.param(
-            STEADY,
-            [timed(12.0, "hot"), *clean(11, 11, 11, 11)],
-            INCONCLUSIVE,
-            False,
-            id="four clean slow runs do not blame, a fifth may",
-        ),
-        pytest.param(
-            STEADY,
-            [timed(12.0, "hot")] * 3 + clean(11, 11, 11, 11, 11),
-            REGRESSED,
-            True,
-            id="three dirty runs are made up for",
-        ),
-        pytest.param(
-            STEADY,
-            [timed(12.0, "hot")] * 4 + clean(11, 11, 11, 11),
-            INCONCLUSIVE,
-            True,
-            id="four are not",
-        ),
-        pytest.param(
-            STEADY,
-            [timed(10.0, "hot"), *clean(11, 11, 11, 11, 11)],
-            INCONCLUSIVE,
-            True,
-            id="a dirty fast run saves",
-        ),
-        pytest.param(
-            STEADY,
-            [timed(12.0, "hot")] * 8,
-            INCONCLUSIVE,
-            True,
-            id="eight dirty runs settle",
-        ),
-        pytest.param(
-            STEADY,
-            [timed(9.7, "hot")] * 2,
-            PASS,
-            False,
-            id="dirty fast runs are chased",
-        ),
-        pytest.param(
-            STEADY,
-            [timed(9.7, "hot")] * 4,
-            PASS,
-            True,
-            id="more of them than are made up for are not",
-        ),
-        pytest.param(
-            STEADY,
-            [*clean(*[9.7] * 5), timed(10.0, "hot")],
-            IMPROVED,
-            True,
-            id="dirty runs do not take part in an improvement",
-        ),
-    ],
+    AGAINST_OTHER_RUNS.values(),
+    ids=AGAINST_OTHER_RUNS,
 )
-def test_the_rules(
-    *,
-    stored: list[float],
-    fresh: list[Measurement],
-    outcome: Outcome,
-    settled: bool,
+def test_the_rules_against_other_runs(
+    *, stored: list[float], fresh: list[Measurement], outcome: Outcome, settled: bool
 ) -> None:
     verdict = judged(stored, fresh)
 

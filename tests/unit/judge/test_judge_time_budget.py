@@ -41,152 +41,81 @@ def judged(runs: list[Measurement], stored: Sequence[float] = ()) -> Verdict:
     )
 
 
+def hot(ms: float, runs: int = 1) -> list[Measurement]:
+    """Runs that were disturbed."""
+    return [a_measurement(ms, "hot")] * runs
+
+
+def under(ms: float) -> tuple[Outcome, str]:
+    return PASS, f"{ms:g} ms against 12 ms"
+
+
+def over(ms: float, runs: int) -> tuple[Outcome, str]:
+    return OVER, (
+        f"{ms:g} ms against 12 ms, over in each of {runs} runs, and more than their "
+        "scatter explains"
+    )
+
+
+def unclear(ms: float, margin: float, runs: int | None = None) -> tuple[Outcome, str]:
+    """What more than *runs* may still decide, or nothing if there is no number."""
+    so_far, after = (
+        (" so far", f" after {runs} of at most 5 runs") if runs else ("", "")
+    )
+    text = f"{ms:g} ms against 12 ms{so_far}, cannot tell +-{margin:g} %{after}"
+    return INCONCLUSIVE, text
+
+
+def disturbed(ms: float, why: str) -> tuple[Outcome, str]:
+    return INCONCLUSIVE, f"{ms:g} ms against 12 ms{why}"
+
+
 @pytest.mark.parametrize(
-    ("runs", "outcome", "settled", "because"),
+    ("runs", "said"),
     [
-        (clean(11.78), PASS, True, "11.78 ms against 12 ms"),
+        (clean(11.78), under(11.78)),
+        (clean(11.79), unclear(11.79, 1.8, 1)),
+        (clean(12.0), unclear(12.0, 1.8, 1)),
+        (clean(11.79, 11.79), under(11.79)),
+        (clean(13), unclear(13, 1.8, 1)),
+        (clean(13, 13), over(13, 2)),
+        (clean(12.35, 12.35), unclear(12.35, 1.6, 2)),
+        (clean(12.35, 12.35, 12.35), over(12.35, 3)),
+        (clean(*[12.33] * 4), unclear(12.33, 1.4, 4)),
+        (clean(*[12.33] * 5), over(12.33, 5)),
+        (clean(*[12.05] * 5), unclear(12.05, 1.4)),
+        (clean(13, 13, 11, 11, 11), over(13, 2)),
+        (clean(11, 14, 14), under(11)),
+        (clean(13, 11.9, 13), unclear(12.62, 1.5)),
+        (clean(12.05, 11.97), unclear(12.01, 1.6, 2)),
+        (hot(11), under(11)),
+        (hot(15) + clean(11), under(11)),
         (
-            clean(11.79),
-            INCONCLUSIVE,
-            False,
-            "11.79 ms against 12 ms so far, cannot tell +-1.8 % after 1 of at most 5 runs",
+            hot(15),
+            disturbed(15, " so far, but disturbed: hot, after 1 of at most 6 runs"),
         ),
+        (hot(15) + clean(13, 13), over(13, 2)),
+        (hot(11.9) + clean(13, 13), over(13, 2)),
+        (clean(12.1) + hot(11) + clean(12.4, 12.4), under(11.54)),
         (
-            clean(12.0),
-            INCONCLUSIVE,
-            False,
-            "12 ms against 12 ms so far, cannot tell +-1.8 % after 1 of at most 5 runs",
+            [*hot(15, 7), a_measurement(13, "shared")],
+            disturbed(14.73, ", but disturbed: hot, shared"),
         ),
-        (
-            clean(11.79, 11.79),
-            PASS,
-            True,
-            "11.79 ms against 12 ms",
-        ),
-        (
-            clean(13),
-            INCONCLUSIVE,
-            False,
-            "13 ms against 12 ms so far, cannot tell +-1.8 % after 1 of at most 5 runs",
-        ),
-        (
-            clean(13, 13),
-            OVER,
-            True,
-            "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
-        ),
-        (
-            clean(12.35, 12.35),
-            INCONCLUSIVE,
-            False,
-            "12.35 ms against 12 ms so far, cannot tell +-1.6 % after 2 of at most 5 runs",
-        ),
-        (
-            clean(12.35, 12.35, 12.35),
-            OVER,
-            True,
-            "12.35 ms against 12 ms, over in each of 3 runs, and more than their scatter explains",
-        ),
-        (
-            clean(*[12.33] * 4),
-            INCONCLUSIVE,
-            False,
-            "12.33 ms against 12 ms so far, cannot tell +-1.4 % after 4 of at most 5 runs",
-        ),
-        (
-            clean(*[12.33] * 5),
-            OVER,
-            True,
-            "12.33 ms against 12 ms, over in each of 5 runs, and more than their scatter explains",
-        ),
-        (
-            clean(*[12.05] * 5),
-            INCONCLUSIVE,
-            True,
-            "12.05 ms against 12 ms, cannot tell +-1.4 %",
-        ),
-        (
-            clean(13, 13, 11, 11, 11),
-            OVER,
-            True,
-            "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
-        ),
-        (clean(11, 14, 14), PASS, True, "11 ms against 12 ms"),
-        (
-            clean(13, 11.9, 13),
-            INCONCLUSIVE,
-            True,
-            "12.62 ms against 12 ms, cannot tell +-1.5 %",
-        ),
-        (
-            clean(12.05, 11.97),
-            INCONCLUSIVE,
-            False,
-            "12.01 ms against 12 ms so far, cannot tell +-1.6 % after 2 of at most 5 runs",
-        ),
-        ([a_measurement(11, "hot")], PASS, True, "11 ms against 12 ms"),
-        (
-            [a_measurement(15, "hot"), a_measurement(11)],
-            PASS,
-            True,
-            "11 ms against 12 ms",
-        ),
-        (
-            [a_measurement(15, "hot")],
-            INCONCLUSIVE,
-            False,
-            "15 ms against 12 ms so far, but disturbed: hot, after 1 of at most 6 runs",
-        ),
-        (
-            [a_measurement(15, "hot"), *clean(13, 13)],
-            OVER,
-            True,
-            "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
-        ),
-        (
-            [a_measurement(11.9, "hot"), *clean(13, 13)],
-            OVER,
-            True,
-            "13 ms against 12 ms, over in each of 2 runs, and more than their scatter explains",
-        ),
-        (
-            [*clean(12.1), a_measurement(11, "hot"), *clean(12.4, 12.4)],
-            PASS,
-            True,
-            "11.54 ms against 12 ms",
-        ),
-        (
-            [a_measurement(15, "hot")] * 7 + [a_measurement(13, "shared")],
-            INCONCLUSIVE,
-            True,
-            "14.73 ms against 12 ms, but disturbed: hot, shared",
-        ),
-        (
-            [a_measurement(15, "hot")] * 7 + clean(13),
-            INCONCLUSIVE,
-            True,
-            "13 ms against 12 ms, but disturbed: hot",
-        ),
-        (
-            clean(12.0, nan),
-            INCONCLUSIVE,
-            True,
-            "not a time: nan",
-        ),
-        (clean(0.0), INCONCLUSIVE, True, "not a time: 0.0"),
-        (clean(-1.0), INCONCLUSIVE, True, "not a time: -1.0"),
-        (clean(inf), INCONCLUSIVE, True, "not a time: inf"),
+        (hot(15, 7) + clean(13), disturbed(13, ", but disturbed: hot")),
+        (clean(12.0, nan), (INCONCLUSIVE, "not a time: nan")),
+        (clean(0.0), (INCONCLUSIVE, "not a time: 0.0")),
+        (clean(-1.0), (INCONCLUSIVE, "not a time: -1.0")),
+        (clean(inf), (INCONCLUSIVE, "not a time: inf")),
     ],
 )
 def test_a_budget_is_broken_or_kept_only_where_that_is_proven(
-    *, runs: list[Measurement], outcome: Outcome, settled: bool, because: str
+    runs: list[Measurement], said: tuple[Outcome, str]
 ) -> None:
     verdict = judged(runs)
 
-    assert (verdict.outcome, verdict.settled) == (outcome, settled)
-    assert verdict.because == because
-    assert verdict.limit == 12.0
-    assert verdict.baseline is None
+    assert (verdict.outcome, verdict.because) == said
+    assert verdict.settled is (" so far" not in verdict.because)
+    assert (verdict.limit, verdict.baseline) == (12.0, None)
 
 
 @pytest.mark.parametrize(
