@@ -135,9 +135,7 @@ def test_an_entry_sums_up_what_a_step_was_spent_on_and_its_memory() -> None:
     entry = new_entry([measured(10.0), told])
     text = dumps(baselines(H200, t=entry))
 
-    assert entry.step == StepSummary(
-        peak_bytes={"activations": 60, "parameters": 30},
-    )
+    assert entry.step == StepSummary(peak_bytes={"activations": 60, "parameters": 30})
     assert loads(text, "it").entries["t"].step == entry.step
     assert new_entry([measured(10.0)]).step is None
 
@@ -239,10 +237,7 @@ def test_a_change_knows_the_anchor_that_its_drift_is_counted_from() -> None:
     silent = an_entry(measured(9.5, 0))
 
     found = [
-        changes(
-            baselines(H200, **before),
-            baselines(H200, t=after),
-        )[0].anchor
+        changes(baselines(H200, **before), baselines(H200, t=after))[0].anchor
         for before, after in [({"t": old}, moved), ({"t": old}, silent), ({}, moved)]
     ]
 

@@ -150,10 +150,7 @@ class TestKept:
         ],
     )
     def test_a_count_has_no_noise_but_the_range_of_its_runs(
-        self,
-        stored: int | Sequence[int],
-        fresh: int | Sequence[int],
-        found: int,
+        self, stored: int | Sequence[int], fresh: int | Sequence[int], found: int
     ) -> None:
         alike = kept("t", entry(syncs=stored), entry(syncs=fresh), USUAL)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -51,59 +52,34 @@ class TestRefresh:
     @pytest.mark.parametrize(
         ("given", "passed"),
         [
-            (["t.py::a"], ["--gpuperf-update=all", "t.py::a"]),
-            (["-x", "t.py::a"], ["--gpuperf-update=all", "-x", "t.py::a"]),
-            (["t.py", "-v"], ["--gpuperf-update=missing", "t.py", "-v"]),
+            ("t.py::a", "all t.py::a"),
+            ("-x t.py::a", "all -x t.py::a"),
+            ("t.py -v", "missing t.py -v"),
+            ("--deselect t.py::a t.py", "missing --deselect t.py::a t.py"),
+            ("--deselect=t.py::a", "missing --deselect=t.py::a"),
+            ("--accept-drift t.py::a", "all --gpuperf-accept-drift t.py::a"),
+            ("--accept-drift t.py", "all --gpuperf-accept-drift t.py"),
+            ("--accept-drift", "all --gpuperf-accept-drift"),
             (
-                ["--deselect", "t.py::a", "t.py"],
-                ["--gpuperf-update=missing", "--deselect", "t.py::a", "t.py"],
+                "--accept-drift --deselect=t.py::a",
+                "all --gpuperf-accept-drift --deselect=t.py::a",
             ),
+            ("--accept-drift --kind=missing", "missing --gpuperf-accept-drift"),
+            ("t.py::a --kind improved", "improved t.py::a"),
+            ("--kind=improved -n2", "improved -n2"),
             (
-                ["--deselect=t.py::a"],
-                ["--gpuperf-update=missing", "--deselect=t.py::a"],
-            ),
-            (
-                ["--accept-drift", "t.py::a"],
-                ["--gpuperf-update=all", "--gpuperf-accept-drift", "t.py::a"],
-            ),
-            (
-                ["--accept-drift", "t.py"],
-                ["--gpuperf-update=all", "--gpuperf-accept-drift", "t.py"],
-            ),
-            (["--accept-drift"], ["--gpuperf-update=all", "--gpuperf-accept-drift"]),
-            (
-                ["--accept-drift", "--deselect=t.py::a"],
-                [
-                    "--gpuperf-update=all",
-                    "--gpuperf-accept-drift",
-                    "--deselect=t.py::a",
-                ],
-            ),
-            (
-                ["--accept-drift", "--kind=missing"],
-                ["--gpuperf-update=missing", "--gpuperf-accept-drift"],
-            ),
-            (
-                ["t.py::a", "--kind", "improved"],
-                ["--gpuperf-update=improved", "t.py::a"],
-            ),
-            (["--kind=improved", "-n2"], ["--gpuperf-update=improved", "-n2"]),
-            (
-                ["-k", "a or b", "--device", "cpu", "t.py"],
-                [
-                    "--gpuperf-update=missing",
-                    "--gpuperf-device=cpu",
-                    *("-k", "a or b", "t.py"),
-                ],
+                "-k 'a or b' --device cpu t.py",
+                "missing --gpuperf-device=cpu -k 'a or b' t.py",
             ),
         ],
     )
     def test_takes_what_regressed_only_where_that_is_meant(
-        self, started: list[list[str]], given: list[str], passed: list[str]
+        self, started: list[list[str]], given: str, passed: str
     ) -> None:
-        main(["refresh", *given])
+        main(["refresh", *shlex.split(given)])
 
-        assert started == [[sys.executable, "-m", "pytest", "--gpuperf", *passed]]
+        command = shlex.split(f"-m pytest --gpuperf --gpuperf-update={passed}")
+        assert started == [[sys.executable, *command]]
 
     def test_measures_once_an_occasion_with_a_gap_between_them(
         self,

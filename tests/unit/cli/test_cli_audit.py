@@ -265,11 +265,7 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
     ],
 )
 def test_a_script_fails_over_the_limit_or_where_nothing_was_judged(
-    device: str,
-    most: int,
-    code: int,
-    errors: str,
-    capfd: pytest.CaptureFixture[str],
+    device: str, most: int, code: int, errors: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     write("train.py", f"import torch\ntorch.ones(2, device={device!r}).tolist()\n" * 2)
 
@@ -474,9 +470,7 @@ read(torch.ones((), device="cuda"))
 
 @with_torch
 def test_lines_below_the_root_are_named_beside_the_innermost(
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"), prepend=os.pathsep)
     write("lib/elsewhere.py", READING)

@@ -54,11 +54,7 @@ QUIET = (1.0, 1.004, 0.998, 1.002, 0.996, 1.001, 0.999, 1.003)
 LOUD = (1.0, 1.09, 1.02, 0.99, 1.1, 1.04, 1.01, 1.05)
 
 
-PROJECT = ProjectSettings(
-    device=None,
-    baselines="baselines",
-    lock_seconds=0.0,
-)
+PROJECT = ProjectSettings(device=None, baselines="baselines", lock_seconds=0.0)
 
 
 class Server:
@@ -264,13 +260,9 @@ def test_a_server_that_cannot_start_is_a_code_of_1(
 def test_where_only_a_pretend_device_is_left_there_is_no_noise_to_measure(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pretend = Environment(
-        hardware=PRETEND,
-        software={"torch": "2.13.0+cpu"},
-    )
+    pretend = Environment(hardware=PRETEND, software={"torch": "2.13.0+cpu"})
     found = Examination(
-        environment=pretend,
-        unmeasured={"step_ms": "the simulated GPU has no clock"},
+        environment=pretend, unmeasured={"step_ms": "the simulated GPU has no clock"}
     )
     server = Server({"examine": [{"examination": encode(found)}]})
     serve(monkeypatch, server)

@@ -138,10 +138,7 @@ for _ in range(9):
     ids=["audit", "memory"],
 )
 def test_a_command_knows_where_its_program_is(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    command: list[str],
-    said: str,
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str], said: str
 ) -> None:
     pytest.importorskip("torch")
     monkeypatch.chdir(tmp_path)

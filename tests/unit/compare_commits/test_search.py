@@ -63,9 +63,7 @@ def test_whatever_is_named_is_bad_and_none_of_it_can_be_left_out() -> None:
         broken = {frozenset(draw.sample(names, draw.randint(1, len(names))))}
 
         def judge(
-            part: Changes,
-            broken: set[Changes] = broken,
-            culprits: list[str] = culprits,
+            part: Changes, broken: set[Changes] = broken, culprits: list[str] = culprits
         ) -> Mark:
             return Mark.SKIP if part in broken else in_all(*culprits)(part)
 

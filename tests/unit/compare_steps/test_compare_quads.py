@@ -252,10 +252,7 @@ def test_a_machine_that_stays_disturbed_says_why_nothing_can_be_told() -> None:
 
     compared = stage.compare()
 
-    assert compared == AbResult(
-        answer=Answer.INCONCLUSIVE,
-        why="the GPU is throttling",
-    )
+    assert compared == AbResult(answer=Answer.INCONCLUSIVE, why="the GPU is throttling")
     assert len(stage.quads) == 7 * (MOST_REPEATS + 1)
 
 

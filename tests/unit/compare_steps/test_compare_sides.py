@@ -57,11 +57,7 @@ class Lending(ScriptedDevice):
             for address, nbytes in self._lent.items()
         }
 
-    def measure_memory(
-        self,
-        step: Step,
-        arguments: Sequence[object],
-    ) -> MemoryReading:
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         reading = super().measure_memory(step, arguments)
         (peak_bytes,) = reading.exact.values()
         more = {"peak_requested_bytes": peak_bytes, "peak_reserved_bytes": peak_bytes}

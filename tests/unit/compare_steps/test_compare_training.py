@@ -117,8 +117,7 @@ def test_micro_batches_that_are_added_up_train_the_same(kind: Any) -> None:
 def test_gradients_that_are_zeroed_between_micro_batches_are_caught(kind: Any) -> None:
     """The loss of the first step is right: only the gradients tell."""
     said = refusal(
-        whole(kind=kind),
-        accumulated(kind=kind, zero_grad_inside=True, micro_scale=1.0),
+        whole(kind=kind), accumulated(kind=kind, zero_grad_inside=True, micro_scale=1.0)
     )
 
     name, percent = said.removeprefix("the training differs: gradient of ").split(

@@ -12,125 +12,26 @@ from pytest_gpuperf.devices.source_lines import location_of
 
 
 CONDITIONS: dict[str, tuple[str, int]] = {
-    "call in an if": (
-        """
-if (
-    yes
-    and waits.all()
-    and yes
-):
-    pass
-""",
-        3,
-    ),
-    "comparison in an if": (
-        """
-if (
-    yes
-    and waits > 3
-):
-    pass
-""",
-        3,
-    ),
-    "name in an if": (
-        """
-if (
-    no
-    or
-    waits
-):
-    pass
-""",
-        4,
-    ),
-    "negated call in an if": (
-        """
-if (
-    yes
-    and not
-    waits.all()
-):
-    pass
-""",
-        4,
-    ),
-    "call over several lines": (
-        """
-if (
-    yes
-    and waits
-    .all()
-):
-    pass
-""",
-        4,
-    ),
-    "first operand of a while": (
-        """
-while (
-    waits.all()
-    and no
-):
-    pass
-""",
-        2,
-    ),
-    "assertion": (
-        """
-assert (
-    yes
-    and waits.all()
-)
-""",
-        3,
-    ),
-    "value of an assignment": (
-        """
-found = (
-    yes and
-    waits.all()
-    or no
-)
-""",
-        3,
-    ),
+    "call in an if": ("if ( / yes / and waits.all() / and yes / ): pass", 3),
+    "comparison in an if": ("if ( / yes / and waits > 3 / ): pass", 3),
+    "name in an if": ("if ( / no / or / waits / ): pass", 4),
+    "negated call in an if": ("if ( / yes / and not / waits.all() / ): pass", 4),
+    "call over several lines": ("if ( / yes / and waits / .all() / ): pass", 4),
+    "first operand of a while": ("while ( / waits.all() / and no / ): pass", 2),
+    "assertion": ("assert ( / yes / and waits.all() / )", 3),
+    "value of an assignment": ("found = ( / yes and / waits.all() / or no / )", 3),
     "condition of a value": (
-        """
-found = (
-    1
-    if yes and
-    waits.all()
-    else 2
-)
-""",
+        "found = ( / 1 / if yes and / waits.all() / else 2 / )",
         4,
     ),
     "condition of a comprehension": (
-        """
-found = [
-    1
-    for _ in range(1)
-    if yes and
-    waits.all()
-]
-""",
+        "found = [ / 1 / for _ in range(1) / if yes and / waits.all() / ]",
         5,
     ),
-    "one line": ("\nif waits.all(): pass\n", 1),
-    "call of bool": (
-        """
-if (
-    yes
-    and bool(
-        waits
-    )
-):
-    pass
-""",
-        3,
-    ),
+    "one line": ("if waits.all(): pass", 1),
+    "call of bool": ("if ( / yes / and bool( / waits / ) / ): pass", 3),
 }
+"""Code, with a stroke for the end of a line, and the line that waits."""
 
 
 class Waits:
@@ -155,7 +56,7 @@ def test_the_line_is_that_of_the_operand(source: str, line: int) -> None:
     waits = Waits()
     names: dict[str, Any] = {"waits": waits, "yes": True, "no": False}
 
-    exec(compile(source.lstrip("\n"), "train.py", "exec"), names)  # noqa: S102
+    exec(compile(source.replace(" / ", "\n"), "train.py", "exec"), names)  # noqa: S102
 
     assert waits.lines == [line]
 

@@ -100,9 +100,7 @@ def test_bytes_waits_copies_and_launches_are_for_the_simulated_gpu_to_judge(
         "predicted_workspace_bytes",
         "syncs",
     ]
-    assert device.unmeasurable.keys() - judged_elsewhere == {
-        "busy_pct",
-    }
+    assert device.unmeasurable.keys() - judged_elsewhere == {"busy_pct"}
 
 
 def test_a_state_in_which_nothing_can_be_read_is_refused(

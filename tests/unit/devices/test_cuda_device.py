@@ -616,11 +616,7 @@ ALL_COUNTED = dict.fromkeys(COUNTERS.values(), 0)
 
 @pytest.mark.parametrize(
     ("throttled_ms", "said"),
-    [
-        (0, None),
-        (9, None),
-        (11, "the GPU was throttled by hardware thermal slowdown"),
-    ],
+    [(0, None), (9, None), (11, "the GPU was throttled by hardware thermal slowdown")],
 )
 def test_throttling_is_what_was_counted_since_the_last_look(
     throttled_ms: int, said: str | None
@@ -756,13 +752,7 @@ def test_memory_is_read_around_one_step() -> None:
 
     reading = device(cuda).measure_memory(step, (500,))
 
-    assert cuda.calls == [
-        "synchronize",
-        "reset peak",
-        "step",
-        "synchronize",
-        "stats",
-    ]
+    assert cuda.calls == ["synchronize", "reset peak", "step", "synchronize", "stats"]
     assert reading == MemoryReading(
         exact={
             "peak_allocated_bytes": 1500,

@@ -69,11 +69,7 @@ def test_no_device_leaves_out_a_method_of_its_protocol(kind: type) -> None:
 
 @pytest.mark.parametrize(
     ("device", "able"),
-    [
-        (SCRIPTED, {"measuring"}),
-        (RANKED, {"measuring"}),
-        (PRETENDING, {"emulating"}),
-    ],
+    [(SCRIPTED, {"measuring"}), (RANKED, {"measuring"}), (PRETENDING, {"emulating"})],
 )
 def test_a_device_says_which_more_it_is(device: Device, able: set[str]) -> None:
     found = {n: getattr(device, n) for n in ("measuring", "emulating")}

@@ -205,10 +205,7 @@ def test_tensors_that_refuse_to_be_asked_are_passed_by() -> None:
 
     picture = looked_at(lambda: torch.ones(1000))
 
-    assert picture.by_role == {
-        StorageRole.INPUTS: 4000,
-        StorageRole.ACTIVATIONS: 4000,
-    }
+    assert picture.by_role == {StorageRole.INPUTS: 4000, StorageRole.ACTIVATIONS: 4000}
     del guarded
 
 

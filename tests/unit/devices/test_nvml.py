@@ -73,9 +73,7 @@ def install(monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], None]:
     return lambda library: monkeypatch.setitem(sys.modules, "pynvml", library)
 
 
-def test_without_nvidia_ml_py_there_is_no_nvml(
-    install: Callable[[Any], None],
-) -> None:
+def test_without_nvidia_ml_py_there_is_no_nvml(install: Callable[[Any], None]) -> None:
     install(None)
 
     assert Nvml.open(GPU) is None

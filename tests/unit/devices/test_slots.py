@@ -36,9 +36,7 @@ class Cuda:
 
 def gpu(index: int, visible: str | None) -> DeviceSlot:
     return DeviceSlot(
-        visible=visible,
-        lock=f"GPU-uuid-{index}",
-        board=fingerprint_of(f"uuid-{index}"),
+        visible=visible, lock=f"GPU-uuid-{index}", board=fingerprint_of(f"uuid-{index}")
     )
 
 

@@ -253,9 +253,7 @@ def test_a_line_that_cannot_be_told_is_a_marker_without_one(
     assert marked(FAKE.cuda.synchronize, FAKE) == [None]
 
 
-def test_a_marker_that_fails_ends_no_step(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_marker_that_fails_ends_no_step(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_: object) -> None:
         raise ZeroDivisionError
 

@@ -41,9 +41,7 @@ def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
     found = joined(shares(MEASURED, MEASURED), ROUNDS, (2**20, 2**21))
 
     assert found.by_rank == ByRank(
-        step_ms=(4.0, 6.0),
-        peak_bytes=(2**20, 2**21),
-        collectives=(GATHER, SCATTER),
+        step_ms=(4.0, 6.0), peak_bytes=(2**20, 2**21), collectives=(GATHER, SCATTER)
     )
     assert found.by_rank.slowest == 1
     assert found.times["rank_skew"].q50 == pytest.approx(1.5)

@@ -152,10 +152,7 @@ def test_ends_are_handed_in_with_their_times_since_all_began(launch: Launch) -> 
     ids=["time is up", "rank 0 was killed", "rank 0 failed"],
 )
 def test_a_rank_of_which_no_word_comes_is_not_waited_for(
-    launch: Launch,
-    monkeypatch: pytest.MonkeyPatch,
-    code: int | None,
-    timeout_s: float,
+    launch: Launch, monkeypatch: pytest.MonkeyPatch, code: int | None, timeout_s: float
 ) -> None:
     monkeypatch.setattr(torchrun, "LATE_SECONDS", 0.1)
     own = replace(end_of(), code=code)
@@ -169,9 +166,7 @@ def test_a_rank_of_which_no_word_comes_is_not_waited_for(
     assert led.result() == [None]
 
 
-def test_who_waits_for_several_texts_hears_the_first_that_comes(
-    launch: Launch,
-) -> None:
+def test_who_waits_for_several_texts_hears_the_first_that_comes(launch: Launch) -> None:
     listener = LaunchStore(launch)
     LaunchStore(launch).post("over", "1")
 

@@ -89,11 +89,7 @@ def test_requirements_pin_what_is_for_this_interpreter(tmp_path: Path) -> None:
     file = tmp_path / "requirements.txt"
     file.write_text(REQUIREMENTS)
 
-    assert pins_of(file) == {
-        "torch-metrics": "1.4.0",
-        "numpy": "2.1.0",
-        "idna": "3.7",
-    }
+    assert pins_of(file) == {"torch-metrics": "1.4.0", "numpy": "2.1.0", "idna": "3.7"}
 
 
 def test_a_lock_of_uv_pins_what_this_interpreter_needs_from_an_index(

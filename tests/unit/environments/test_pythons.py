@@ -110,10 +110,7 @@ def test_other_packages_replace_those_that_are_installed(
     local, *others = (Path(found.path[0]) / "asked.txt").read_text().splitlines()
     assert local.startswith("local @ file://")
     assert others == ["new==1", "rich @ file:///home/me/rich.whl"]
-    assert found.changes[1:] == (
-        "new none -> 1",
-        "rich 15.0.0 -> /home/me/rich.whl",
-    )
+    assert found.changes[1:] == ("new none -> 1", "rich 15.0.0 -> /home/me/rich.whl")
 
 
 @pytest.mark.usefixtures("uv")

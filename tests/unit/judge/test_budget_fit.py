@@ -42,8 +42,7 @@ def test_a_gpu_of_eleven_gib_is_judged_with_room_for_the_error_and_the_context(
 
 
 @pytest.mark.parametrize(
-    ("reserved", "fit"),
-    [(8.0, Fit.FITS), (8.3, Fit.TOO_CLOSE), (20.0, Fit.TOO_CLOSE)],
+    ("reserved", "fit"), [(8.0, Fit.FITS), (8.3, Fit.TOO_CLOSE), (20.0, Fit.TOO_CLOSE)]
 )
 def test_what_compiled_code_needs_is_known_to_a_quarter_and_may_be_much_less(
     reserved: float, fit: Fit

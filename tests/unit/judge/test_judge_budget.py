@@ -104,10 +104,7 @@ def test_on_takes_the_whole_mark_away_from_other_hardware() -> None:
 
 
 def test_a_layer_that_does_not_bind_gives_way_to_one_that_does() -> None:
-    layers = [
-        Budget(limits={"ms": 12.0}),
-        Budget(limits={"ms": 300.0}, on=("cpu",)),
-    ]
+    layers = [Budget(limits={"ms": 12.0}), Budget(limits={"ms": 300.0}, on=("cpu",))]
 
     assert resolve(layers, CPU) == ResolvedBudget(limits={"ms": 300.0})
     assert resolve(layers, H200) == ResolvedBudget(limits={"ms": 12.0})
@@ -139,14 +136,7 @@ def test_memory_ceilings_are_mib_against_bytes() -> None:
         ([1, 2], 2, Outcome.PASS, True, 2, "2 against 2"),
         ([3], 2, Outcome.OVER_BUDGET, False, 3, "3 against 2 in 1 run"),
         ([3, 3], 2, Outcome.OVER_BUDGET, True, 3, "3 against 2 in each of 2 runs"),
-        (
-            [1, 0],
-            0,
-            Outcome.INCONCLUSIVE,
-            True,
-            0,
-            "1 in one run, 0 in another",
-        ),
+        ([1, 0], 0, Outcome.INCONCLUSIVE, True, 0, "1 in one run, 0 in another"),
     ],
 )
 def test_one_more_run_confirms_a_count_over_budget(

@@ -88,12 +88,7 @@ def test_pairs_that_end_early_are_judged_as_they_are() -> None:
 
 def test_the_numbers_are_ratios_and_the_middle_times() -> None:
     change = judge_call(
-        [
-            (run(10.0), run(11.0)),
-            (run(20.0), run(22.2)),
-            (run(12.0), run(13.2)),
-        ],
-        WHOLE,
+        [(run(10.0), run(11.0)), (run(20.0), run(22.2)), (run(12.0), run(13.2))], WHOLE
     )
 
     time = change.time
@@ -109,10 +104,7 @@ def test_a_process_is_read_as_its_device_is() -> None:
     """The first decile on a cpu, which other work disturbs, the lower quartile else."""
     slow = Distribution(q10=2.0, q25=1.0, q50=3.0, mean=3.0, samples=9)
     runs = [
-        a_measurement(
-            on=kind,
-            times={"step_ms": slow},
-        )
+        a_measurement(on=kind, times={"step_ms": slow})
         for kind in (DeviceKind.CPU, DeviceKind.CUDA)
     ]
 

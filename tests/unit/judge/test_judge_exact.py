@@ -20,15 +20,12 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.verdict import Verdict
 
 
-GOOD_TO_BAD = [
-    Outcome.IMPROVED,
-    Outcome.PASS,
-    Outcome.INCONCLUSIVE,
-    Outcome.REGRESSED,
-]
-
-
-RANGE = "it varies from run to run: 2 to 4 stored, "
+PASS, IMPROVED = Outcome.PASS, Outcome.IMPROVED
+INCONCLUSIVE, REGRESSED = Outcome.INCONCLUSIVE, Outcome.REGRESSED
+GOOD_TO_BAD = [IMPROVED, PASS, INCONCLUSIVE, REGRESSED]
+VARIES = "it varies from run to run: "
+TOO_FEW = "now; 2 stored runs do not tell, a refresh takes 8"
+RANGE = f"{VARIES}2 to 4 stored, "
 
 
 def counted(metric: Metric, *values: int) -> list[Measurement]:
@@ -38,64 +35,15 @@ def counted(metric: Metric, *values: int) -> list[Measurement]:
 @pytest.mark.parametrize(
     ("stored", "fresh", "outcome", "settled", "now", "because"),
     [
-        ([2, 2], [2], Outcome.PASS, True, 2, "2 against 2 stored"),
-        (
-            [1, 3],
-            [3],
-            Outcome.PASS,
-            True,
-            3,
-            "it varies from run to run: 1 to 3 stored, 3 now",
-        ),
-        (
-            [1, 3],
-            [1, 2],
-            Outcome.PASS,
-            True,
-            2,
-            "it varies from run to run: 1 to 3 stored, 1 to 2 now",
-        ),
-        (
-            [2, 2],
-            [3],
-            Outcome.REGRESSED,
-            False,
-            3,
-            "3 against 2 stored, in 1 run",
-        ),
-        (
-            [0, 0],
-            [1, 1],
-            Outcome.REGRESSED,
-            True,
-            1,
-            "1 against 0 stored, in each of 2 runs",
-        ),
-        ([0, 0], [1, 0], Outcome.INCONCLUSIVE, True, 0, "1 in one run, 0 in another"),
-        (
-            [2, 2],
-            [1],
-            Outcome.IMPROVED,
-            False,
-            1,
-            "1 against 2 stored, in 1 run",
-        ),
-        (
-            [2, 4],
-            [0, 1],
-            Outcome.PASS,
-            True,
-            1,
-            f"{RANGE}0 to 1 now; 2 stored runs do not tell, a refresh takes 8",
-        ),
-        (
-            [2, 4],
-            [5, 6],
-            Outcome.INCONCLUSIVE,
-            True,
-            5,
-            f"{RANGE}5 to 6 now; 2 stored runs do not tell, a refresh takes 8",
-        ),
+        ([2, 2], [2], PASS, True, 2, "2 against 2 stored"),
+        ([1, 3], [3], PASS, True, 3, f"{VARIES}1 to 3 stored, 3 now"),
+        ([1, 3], [1, 2], PASS, True, 2, f"{VARIES}1 to 3 stored, 1 to 2 now"),
+        ([2, 2], [3], REGRESSED, False, 3, "3 against 2 stored, in 1 run"),
+        ([0, 0], [1, 1], REGRESSED, True, 1, "1 against 0 stored, in each of 2 runs"),
+        ([0, 0], [1, 0], INCONCLUSIVE, True, 0, "1 in one run, 0 in another"),
+        ([2, 2], [1], IMPROVED, False, 1, "1 against 2 stored, in 1 run"),
+        ([2, 4], [0, 1], PASS, True, 1, f"{RANGE}0 to 1 {TOO_FEW}"),
+        ([2, 4], [5, 6], INCONCLUSIVE, True, 5, f"{RANGE}5 to 6 {TOO_FEW}"),
     ],
 )
 def test_any_change_of_a_count_is_a_verdict(
@@ -130,13 +78,12 @@ def test_what_begins_to_vary_is_blamed_after_eight_runs_as_well(
         f"it varies from run to run: 0 stored, 1 to 2 now, in each of {len(fresh)} "
         f"runs{OWN}"
     )
-    assert (verdict.outcome, verdict.settled) == (Outcome.REGRESSED, settled)
+    assert (verdict.outcome, verdict.settled) == (REGRESSED, settled)
     assert verdict.proving is not settled
 
 
 @pytest.mark.parametrize(
-    ("stored_mib", "outcome"),
-    [((100, 100.5), Outcome.REGRESSED), ((100, 102), Outcome.INCONCLUSIVE)],
+    ("stored_mib", "outcome"), [((100, 100.5), REGRESSED), ((100, 102), INCONCLUSIVE)]
 )
 def test_two_stored_runs_tell_where_they_vary_by_less_than_is_ignored(
     stored_mib: tuple[float, float], outcome: Outcome
@@ -160,19 +107,13 @@ OWN = ", each with random numbers of its own"
 @pytest.mark.parametrize(
     ("fresh", "outcome", "settled", "now", "because"),
     [
-        ([5], Outcome.REGRESSED, False, 5, "5 now, in 1 run"),
-        ([5] * 7, Outcome.REGRESSED, False, 5, "5 now, in each of 7 runs"),
-        (
-            [6, 5, 9, 5, 5, 5, 5, 5],
-            Outcome.REGRESSED,
-            True,
-            5,
-            "5 to 9 now, in each of 8 runs",
-        ),
-        ([9] * 7 + [4], Outcome.PASS, True, 9, "4 to 9 now"),
-        ([1], Outcome.IMPROVED, False, 1, "1 now, in 1 run"),
-        ([0, 1] * 4, Outcome.IMPROVED, True, 1, "0 to 1 now, in each of 8 runs"),
-        ([0] * 7 + [2], Outcome.PASS, True, 2, "0 to 2 now"),
+        ([5], REGRESSED, False, 5, "5 now, in 1 run"),
+        ([5] * 7, REGRESSED, False, 5, "5 now, in each of 7 runs"),
+        ([6, 5, 9, 5, 5, 5, 5, 5], REGRESSED, True, 5, "5 to 9 now, in each of 8 runs"),
+        ([9] * 7 + [4], PASS, True, 9, "4 to 9 now"),
+        ([1], IMPROVED, False, 1, "1 now, in 1 run"),
+        ([0, 1] * 4, IMPROVED, True, 1, "0 to 1 now, in each of 8 runs"),
+        ([0] * 7 + [2], PASS, True, 2, "0 to 2 now"),
     ],
 )
 def test_what_varies_is_judged_by_its_range_and_blamed_if_all_of_eight_runs_lie_beyond(
@@ -180,25 +121,25 @@ def test_what_varies_is_judged_by_its_range_and_blamed_if_all_of_eight_runs_lie_
 ) -> None:
     verdict = judge_exact(SYNCS, counted(SYNCS, *fresh), EIGHT, tolerance=0.0)
 
-    beyond = outcome is not Outcome.PASS
+    beyond = outcome is not PASS
     assert (verdict.outcome, verdict.settled) == (outcome, settled)
     assert (verdict.now, verdict.baseline, verdict.limit) == (now, 4, 4)
     assert verdict.because == f"{RANGE}{because}{OWN if beyond else ''}"
     # A gate makes the other runs; nothing is made to prove what became better.
-    assert verdict.proving is (outcome is Outcome.REGRESSED and not settled)
+    assert verdict.proving is (outcome is REGRESSED and not settled)
 
 
 @pytest.mark.parametrize(
     ("stored_mib", "fresh_mib", "outcome"),
     [
-        (100, 101, Outcome.PASS),  # 1 %, but not more than the floor of 1 MiB
-        (100, 102, Outcome.REGRESSED),
-        (100, 99, Outcome.PASS),
-        (100, 98, Outcome.IMPROVED),
-        (1000, 1005, Outcome.PASS),  # 5 MiB, but not more than 0.5 %
-        (1000, 1006, Outcome.REGRESSED),
-        (1000, 995, Outcome.PASS),
-        (1000, 994, Outcome.IMPROVED),
+        (100, 101, PASS),  # 1 %, but not more than the floor of 1 MiB
+        (100, 102, REGRESSED),
+        (100, 99, PASS),
+        (100, 98, IMPROVED),
+        (1000, 1005, PASS),  # 5 MiB, but not more than 0.5 %
+        (1000, 1006, REGRESSED),
+        (1000, 995, PASS),
+        (1000, 994, IMPROVED),
     ],
 )
 def test_a_change_of_memory_exceeds_tolerance_and_floor(
@@ -223,7 +164,7 @@ def test_memory_is_told_in_mib_with_the_limit_in_bytes() -> None:
 def test_a_tolerance_lets_a_count_grow() -> None:
     runs = counted(SYNCS, 11)
 
-    assert judge_exact(SYNCS, runs, [10], tolerance=0.1).outcome is Outcome.PASS
+    assert judge_exact(SYNCS, runs, [10], tolerance=0.1).outcome is PASS
 
 
 def test_another_torch_is_named_instead_of_the_test() -> None:
@@ -231,7 +172,7 @@ def test_another_torch_is_named_instead_of_the_test() -> None:
         SYNCS, counted(SYNCS, 3), [2], tolerance=0.0, torch=("2.12.0", "2.13.0")
     )
 
-    assert (verdict.outcome, verdict.settled) == (Outcome.INCONCLUSIVE, True)
+    assert (verdict.outcome, verdict.settled) == (INCONCLUSIVE, True)
     assert verdict.because == "environment changed: torch 2.12.0 -> 2.13.0"
 
 
@@ -299,7 +240,7 @@ def test_a_choice_that_the_next_run_may_not_make_is_blamed_after_eight_runs(
 
     verdicts = [judged(*[9] * count) for count in range(1, 9)]
 
-    assert {verdict.outcome for verdict in verdicts} == {Outcome.REGRESSED}
+    assert {verdict.outcome for verdict in verdicts} == {REGRESSED}
     assert [verdict.settled for verdict in verdicts].index(True) == runs - 1
     assert (BY_CHANCE in verdicts[-1].because) is (runs == 8)
-    assert judged(9, 9, 9, 1).outcome is Outcome.INCONCLUSIVE
+    assert judged(9, 9, 9, 1).outcome is INCONCLUSIVE

@@ -48,12 +48,7 @@ def busy(percent: float, *dirty: str) -> Measurement:
             True,
             "61 % against 85 %, below in each of 2 runs, and more than their scatter explains",
         ),
-        (
-            [85.0] * 5,
-            INCONCLUSIVE,
-            True,
-            "85 % against 85 %, cannot tell +-1.4 %",
-        ),
+        ([85.0] * 5, INCONCLUSIVE, True, "85 % against 85 %, cannot tell +-1.4 %"),
         ([0.0], INCONCLUSIVE, True, "not a share: 0.0"),
         ([100.1], INCONCLUSIVE, True, "not a share: 100.1"),
     ],

@@ -108,8 +108,7 @@ def test_a_time_budget_that_does_not_bind_here_says_so() -> None:
 
 def test_a_speedup_is_nothing_that_a_single_step_could_show() -> None:
     call = StepCall(
-        measurement=a_measurement(),
-        budgets=(Budget(limits={"speedup": 1.5}),),
+        measurement=a_measurement(), budgets=(Budget(limits={"speedup": 1.5}),)
     )
 
     verdict = judge_calls([call], None)

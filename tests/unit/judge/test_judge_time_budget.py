@@ -120,11 +120,7 @@ def test_a_budget_is_broken_or_kept_only_where_that_is_proven(
 
 @pytest.mark.parametrize(
     ("kind", "margin"),
-    [
-        (DeviceKind.CUDA, "1.8"),
-        (DeviceKind.SCRIPTED, "0.9"),
-        (DeviceKind.CPU, "5.6"),
-    ],
+    [(DeviceKind.CUDA, "1.8"), (DeviceKind.SCRIPTED, "0.9"), (DeviceKind.CPU, "5.6")],
 )
 def test_the_device_says_how_far_runs_scatter_where_nothing_is_stored(
     kind: DeviceKind, margin: str

@@ -82,11 +82,7 @@ def test_an_entry_without_the_metric_is_no_baseline() -> None:
     run = measured(exact={"syncs": 0})
 
     assert verdicts(run, entry=stored(measured({"step_ms": 10.0}))) == [
-        (
-            "step_ms",
-            Outcome.NOT_JUDGED,
-            "the cuda device does not measure ms",
-        ),
+        ("step_ms", Outcome.NOT_JUDGED, "the cuda device does not measure ms"),
         ("syncs", Outcome.NO_BASELINE, "not in its baseline and no budget"),
     ]
 
@@ -191,9 +187,7 @@ def test_a_memory_budget_is_mib_and_holds_what_the_device_measures() -> None:
 def test_what_the_device_cannot_measure_is_not_judged_with_its_reason() -> None:
     run = measured(
         exact={"graph_breaks": 0},
-        unmeasured={
-            "peak_allocated_bytes": "it is a clock",
-        },
+        unmeasured={"peak_allocated_bytes": "it is a clock"},
         on=DeviceKind.CPU,
     )
     budget = ResolvedBudget(limits={"reserved_mb": 900, "mem_mb": 1})

@@ -19,12 +19,7 @@ several = st.lists(st.floats(min_value=1e-6, max_value=1e6), min_size=1, max_siz
 
 @pytest.mark.parametrize(
     ("times", "typical"),
-    [
-        ([3.0], 3.0),
-        ([2.0, 8.0], 4.0),
-        ([1.0, 2.0, 4.0], 2.0),
-        ([1.0, 1.0, 16.0], 2.0),
-    ],
+    [([3.0], 3.0), ([2.0, 8.0], 4.0), ([1.0, 2.0, 4.0], 2.0), ([1.0, 1.0, 16.0], 2.0)],
 )
 def test_it_is_the_median_of_the_geometric_means_of_pairs(
     times: list[float], typical: float

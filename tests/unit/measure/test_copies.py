@@ -23,12 +23,7 @@ FROM_PINNED = "Memcpy HtoD (Pinned -> Device)"
 TO_PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
 TO_PINNED = "Memcpy DtoH (Device -> Pinned)"
 
-NOTHING = {
-    "h2d_bytes": 0,
-    "d2h_bytes": 0,
-    "pageable_copies": 0,
-    "blocking_copies": 0,
-}
+NOTHING = {"h2d_bytes": 0, "d2h_bytes": 0, "pageable_copies": 0, "blocking_copies": 0}
 
 
 def copy(

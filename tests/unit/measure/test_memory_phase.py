@@ -28,11 +28,7 @@ class Ledger(Clockwork):
         self._ends = ends
         self._counts = counts
 
-    def measure_memory(
-        self,
-        step: Step,
-        arguments: Sequence[object],
-    ) -> MemoryReading:
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         at = self.steps
         step(*arguments)
         return MemoryReading(
@@ -95,11 +91,7 @@ class Replaying(Clockwork):
         super().__init__(lambda _: 1000.0)
         self._graph_bytes = graph_bytes
 
-    def measure_memory(
-        self,
-        step: Step,
-        arguments: Sequence[object],
-    ) -> MemoryReading:
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         step(*arguments)
         return MemoryReading(
             exact={}, end_bytes=None, graph_bytes=self._graph_bytes[self.steps - 1]

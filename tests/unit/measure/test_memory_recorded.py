@@ -74,9 +74,7 @@ class Recording(ScriptedDevice):
         self.batches: list[Sequence[object]] = []
 
     def picture_memory(
-        self,
-        step: Step,
-        batches: Iterator[Sequence[object]],
+        self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Picture | None:
         self.batches += [next(batches), next(batches)]
         return self._look()
@@ -131,10 +129,7 @@ def test_the_peak_is_sorted_by_tensors_and_its_lines_are_the_allocator_s(
 ) -> None:
     found = findings(tmp_path, lambda: PICTURE)
 
-    assert found == (
-        peak("activations 3.0 MiB, parameters 1.0 MiB", 3, 1),
-        LINES,
-    )
+    assert found == (peak("activations 3.0 MiB, parameters 1.0 MiB", 3, 1), LINES)
 
 
 def test_what_was_measured_beyond_tensors_is_a_category_of_its_own(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from scripted_device import ScriptedDevice
 from scripted_steps import Clockwork
 
+from pytest_gpuperf.devices.base import MeasuringDevice
 from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.base import TraceEvent
@@ -19,6 +21,7 @@ from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.compilation import find_compilation
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import Deadline
+from pytest_gpuperf.measure.plan import MeasuredStep
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.step import subject_of
@@ -30,12 +33,16 @@ from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.metrics import METRICS
 
 
+def in_a_minute(device: MeasuringDevice, subject: Subject, **plan: Any) -> MeasuredStep:
+    """What is measured of a step in a minute, or as the *plan* says."""
+    known: dict[str, Any] = {"test": "step", "seconds": 60, **plan}
+    return measure(device, subject, MeasurePlan(**known))
+
+
 def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> None:
     device = ScriptedDevice({"step": {"step_ms": 4.0, "mem_mb": 2, "syncs": 1}}, run=0)
 
-    measured = measure(
-        device, Subject(step=lambda: 7), MeasurePlan(test="a.py::step", seconds=60)
-    )
+    measured = in_a_minute(device, Subject(step=lambda: 7))
 
     measurement = measured.measurement
     assert measured.result == 7
@@ -52,9 +59,7 @@ def test_a_measurement_holds_times_memory_syncs_and_where_they_were_read() -> No
 def test_the_samples_of_a_run_are_those_that_its_times_sum_up() -> None:
     device = Clockwork(lambda step: 200.0 + step % 2)
 
-    measured = measure(
-        device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
-    )
+    measured = in_a_minute(device, Subject(step=device.step))
 
     times, samples = measured.measurement.times, measured.measurement.samples
     assert {name: len(kept) for name, kept in samples.items()} == {
@@ -70,11 +75,7 @@ def test_each_run_plays_its_own_value_and_the_last_one_holds_on() -> None:
     script = {"step": {"step_ms": [4.0, 5.0]}}
 
     times = [
-        measure(
-            ScriptedDevice(script, run),
-            Subject(step=int),
-            MeasurePlan(test="step", seconds=60),
-        )
+        in_a_minute(ScriptedDevice(script, run), Subject(step=int))
         .measurement.times["step_ms"]
         .q50
         for run in range(3)
@@ -87,10 +88,11 @@ def test_where_only_times_are_asked_nothing_runs_after_the_timed_rounds() -> Non
     script = {"step": {"step_ms": 4.0, "mem_mb": 2, "syncs": 1}}
     done: list[str] = []
 
-    measured = measure(
+    measured = in_a_minute(
         ScriptedDevice(script, run=0),
         Subject(step=lambda: 7),
-        MeasurePlan(test="step", seconds=60, only_times=True, follow=done.append),
+        only_times=True,
+        follow=done.append,
     )
 
     times = measured.measurement.times
@@ -104,7 +106,7 @@ def test_where_only_times_are_asked_nothing_runs_after_the_timed_rounds() -> Non
 def test_a_contended_run_is_dirty() -> None:
     device = ScriptedDevice({"step": {"waiting": 0.3}}, run=0)
 
-    measured = measure(device, Subject(step=int), MeasurePlan(test="step", seconds=60))
+    measured = in_a_minute(device, Subject(step=int))
 
     assert measured.measurement.dirty == (
         "the process waited for a core over 5% of the time",
@@ -114,9 +116,7 @@ def test_a_contended_run_is_dirty() -> None:
 def test_the_time_cap_cuts_the_later_phases_and_each_metric_says_so() -> None:
     device = Clockwork(lambda _: 30_000.0)
 
-    measured = measure(
-        device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
-    )
+    measured = in_a_minute(device, Subject(step=device.step))
 
     measurement = measured.measurement
     cut = "the time cap was reached before this phase; raise --gpuperf-seconds"
@@ -138,9 +138,7 @@ class Starved(Clockwork):
 @pytest.mark.parametrize("step_ms", [10.0, 2_500.0, 5_000.0, 25_000.0, 45_000.0])
 def test_what_is_exact_is_the_same_where_others_have_the_cores(step_ms: float) -> None:
     quiet, starved = (
-        measure(
-            device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
-        ).measurement
+        in_a_minute(device, Subject(step=device.step)).measurement
         for device in (Clockwork(lambda _: step_ms), Starved(lambda _: 4 * step_ms))
     )
 
@@ -151,11 +149,7 @@ def test_what_is_exact_is_the_same_where_others_have_the_cores(step_ms: float) -
 def test_times_end_by_the_wall_clock_even_if_others_have_the_cores() -> None:
     device = Starved(lambda _: 10_000.0)
 
-    measured = measure(
-        device,
-        Subject(step=device.step),
-        MeasurePlan(test="step", seconds=60, only_times=True),
-    )
+    measured = in_a_minute(device, Subject(step=device.step), only_times=True)
 
     assert measured.measurement.times
     assert device.now_ns() <= 130e9
@@ -165,7 +159,7 @@ def test_a_step_longer_than_half_the_cap_is_timed_twice_more_and_is_a_bound() ->
     device = Clockwork(lambda n: 50_000.0 if n == 1 else 45_000.0)
     subject = Subject(step=lambda: device.step() or "loss")
 
-    measured = measure(device, subject, MeasurePlan(test="step", seconds=60))
+    measured = in_a_minute(device, subject)
 
     assert measured.result == "loss"
     assert measured.measurement.times["step_ms"].q50 == 45_000.0
@@ -185,9 +179,7 @@ def test_a_first_step_that_eats_all_patience_is_a_bound_where_it_compiled_nothin
     compiling.counters = lambda steps: steps
 
     unwaited = [
-        measure(
-            device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
-        ).measurement
+        in_a_minute(device, Subject(step=device.step)).measurement
         for device in (eager, compiling)
     ]
 
@@ -213,9 +205,7 @@ def test_waiting_for_a_core_in_a_few_rounds_is_enough_to_doubt_all() -> None:
     jostled.waits = lambda steps: 30_000_000 if steps > 25 else 0
 
     dirty = [
-        measure(
-            device, Subject(step=device.step), MeasurePlan(test="step", seconds=60)
-        ).measurement.dirty
+        in_a_minute(device, Subject(step=device.step)).measurement.dirty
         for device in (calm, jostled)
     ]
 
@@ -232,7 +222,7 @@ def test_what_the_step_raises_comes_out(raising_call: int) -> None:
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        measure(device, Subject(step=step), MeasurePlan(test="step", seconds=60))
+        in_a_minute(device, Subject(step=step))
 
     assert device.steps == raising_call
 
@@ -273,12 +263,8 @@ class OnCuda(ScriptedDevice):
 def test_a_step_that_never_touched_the_gpu_is_not_measured_at_all() -> None:
     step = Subject(step=int)
 
-    idle = measure(
-        OnCuda("cpu_op"), step, MeasurePlan(test="step", seconds=60)
-    ).measurement
-    busy = measure(
-        OnCuda("kernel"), step, MeasurePlan(test="step", seconds=60)
-    ).measurement
+    idle = in_a_minute(OnCuda("cpu_op"), step).measurement
+    busy = in_a_minute(OnCuda("kernel"), step).measurement
 
     assert (idle.times, idle.exact, idle.samples) == ({}, {}, {})
     assert set(idle.unmeasured) == set(METRICS)
@@ -291,10 +277,7 @@ def test_a_gpu_s_copies_are_counted_and_a_cpu_has_none_to_count() -> None:
     on_cuda, scripted = OnCuda("kernel"), ScriptedDevice({}, run=0)
 
     counted = [
-        {"h2d_bytes", "pageable_copies"}
-        & measure(
-            d, step, MeasurePlan(test="step", seconds=60)
-        ).measurement.exact.keys()
+        {"h2d_bytes", "pageable_copies"} & in_a_minute(d, step).measurement.exact.keys()
         for d in (on_cuda, scripted)
     ]
 
@@ -305,11 +288,7 @@ def test_it_is_followed_from_warm_up_to_the_phases_without_times() -> None:
     device = Clockwork(lambda _: 200.0)
     told: list[str] = []
 
-    measure(
-        device,
-        Subject(step=device.step),
-        MeasurePlan(test="step", seconds=60, follow=told.append),
-    )
+    in_a_minute(device, Subject(step=device.step), follow=told.append)
 
     assert [doing for doing in told if doing.startswith("warm-up")] == told[:2]
     assert told[2:] == [*(f"round {n}/5" for n in range(1, 6)), "memory and syncs"]
@@ -332,9 +311,7 @@ class Launching(OnCuda):
 
 
 def test_a_gpu_s_launches_are_counted() -> None:
-    measured = measure(
-        Launching("kernel"), Subject(step=int), MeasurePlan(test="step", seconds=60)
-    )
+    measured = in_a_minute(Launching("kernel"), Subject(step=int))
 
     assert measured.measurement.exact["launches"] == 1
 
@@ -346,11 +323,7 @@ class Replaying(Launching):
         super().__init__("kernel")
         self._seen_bytes = seen_bytes
 
-    def measure_memory(
-        self,
-        step: Step,
-        arguments: Sequence[object],
-    ) -> MemoryReading:
+    def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         reading = super().measure_memory(step, arguments)
         return replace(reading, graph_bytes=self._seen_bytes)
 
@@ -368,9 +341,7 @@ def test_a_peak_is_unmeasured_where_graphs_are_replayed_that_torch_has_not_seen(
     None
 ):
     seen, unseen = (
-        measure(
-            Replaying(size), Subject(step=int), MeasurePlan(test="step", seconds=60)
-        ).measurement
+        in_a_minute(Replaying(size), Subject(step=int)).measurement
         for size in (0, None)
     )
 
@@ -406,9 +377,7 @@ class Compiling(ScriptedDevice):
 def test_what_is_known_of_compiled_code_is_measured_and_found() -> None:
     device = Compiling()
 
-    measurement = measure(
-        device, Subject(step=int), MeasurePlan(test="step", seconds=60)
-    ).measurement
+    measurement = in_a_minute(device, Subject(step=int)).measurement
 
     assert (measurement.exact["graph_breaks"], measurement.exact["recompiles"]) == (
         1,
@@ -457,9 +426,7 @@ def test_steps_are_profiled_one_alone_where_three_have_no_room(
 ) -> None:
     device = Profiled(slowed)
 
-    measured = measure(
-        device, Subject(step=device.step), MeasurePlan(test="a", seconds=seconds)
-    )
+    measured = in_a_minute(device, Subject(step=device.step), seconds=seconds)
 
     assert device.profiled == profiled
     assert measured.measurement.exact["syncs"] == 0

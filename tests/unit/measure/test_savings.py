@@ -31,9 +31,7 @@ class Block(torch.nn.Module):  # type: ignore[misc, name-defined]
         return x + self.narrow(self.drop(torch.relu(self.wide(x))))
 
 
-def training(
-    **how: Any,
-) -> tuple[Callable[[], float], Any, Any]:
+def training(**how: Any) -> tuple[Callable[[], float], Any, Any]:
     torch.manual_seed(0)
     model = torch.nn.Sequential(*(Block() for _ in range(4)))
     optimizer = torch.optim.AdamW(model.parameters(), **how)

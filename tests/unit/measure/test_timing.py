@@ -47,10 +47,7 @@ def test_a_long_step_gets_fewer_rounds_of_one_step() -> None:
         pytest.param(lambda _: 10.2, 10.1, ROUNDS, id="slower"),
         pytest.param(lambda _: 10.0, None, ROUNDS, id="nothing to compare with"),
         pytest.param(
-            lambda n: 10.0 if n in {2, 7, 8} else 10.3,
-            10.1,
-            8,
-            id="quick at last",
+            lambda n: 10.0 if n in {2, 7, 8} else 10.3, 10.1, 8, id="quick at last"
         ),
         pytest.param(lambda _: 150.0, 200.0, LEAST_ROUNDS, id="long and quicker"),
     ],

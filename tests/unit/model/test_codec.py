@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import a_finding
-from builders import a_location
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +26,6 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.finding import Phase
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending
@@ -146,46 +143,6 @@ def test_every_value_comes_back_from_json_as_it_went(value: object) -> None:
     through_json = json.loads(json.dumps(encode(value)))
 
     assert decode(type(value), through_json) == value
-
-
-def test_a_value_is_written_field_by_field_with_enums_as_their_values() -> None:
-    finding = a_finding(
-        per_step=2,
-        blocked_ms=0.5,
-        location=a_location(12, "train.py", "step"),
-        phase=Phase.FORWARD,
-    )
-
-    assert encode(finding) == {
-        "kind": "sync",
-        "op": "aten::item",
-        "api": None,
-        "per_step": 2,
-        "blocked_ms": 0.5,
-        "location": {
-            "file": "train.py",
-            "line": 12,
-            "function": "step",
-            "exact": True,
-        },
-        "metrics": ["syncs"],
-        "reason": "",
-        "phase": "forward",
-        "innermost": None,
-        "forward": None,
-        "allowed": None,
-        "moved_bytes": 0,
-        "held_bytes": 0,
-        "held_for": [],
-        "course": None,
-        "in_steps": 0,
-        "of_steps": 0,
-        "every": 0,
-        "percent": 0.0,
-        "source": "",
-        "changed_since": "",
-        "stored": None,
-    }
 
 
 def test_what_a_finding_always_has_is_written_in_brief_as_well() -> None:

@@ -69,11 +69,7 @@ SILENT = row("x.csr()", Seen(waits=(None,), silent="no rule"), Seen(waits=(1,)))
             Standing.OTHER_PLACE,
         ),
         (
-            row(
-                "x",
-                Seen(waits=(1,), pageable={"a.py:1": 1}),
-                Seen(waits=(1,)),
-            ),
+            row("x", Seen(waits=(1,), pageable={"a.py:1": 1}), Seen(waits=(1,))),
             Standing.OTHER_PLACE,
         ),
         (row("x", Seen(waits=(None, 0)), Seen(waits=(5, 0))), Standing.AGREE),
@@ -256,10 +252,7 @@ def test_without_a_gpu_nothing_is_compared() -> None:
         pytest.skip("this torch is built with CUDA")
 
     ended = subprocess.run(
-        [sys.executable, str(SCRIPT)],
-        capture_output=True,
-        text=True,
-        check=False,
+        [sys.executable, str(SCRIPT)], capture_output=True, text=True, check=False
     )
 
     assert (ended.returncode, ended.stdout) == (4, "")

@@ -203,10 +203,7 @@ def test_a_test_gets_runs_until_it_is_settled(
 
 
 def test_a_test_that_runs_out_of_runs_is_undecided() -> None:
-    assert order_of_work.gate_one(EIGHT, fresh(11.0, 11.0)) == (
-        Outcome.INCONCLUSIVE,
-        2,
-    )
+    assert order_of_work.gate_one(EIGHT, fresh(11.0, 11.0)) == (Outcome.INCONCLUSIVE, 2)
 
 
 def test_disturbed_slow_runs_blame_nobody() -> None:
@@ -291,8 +288,7 @@ def test_a_bar_of_none_stays_one_however_few_were_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blamed", "code", "last"),
-    [(0, 0, "pairs: 0 s"), (3, 1, "NOT MET: Blame: blamed")],
+    ("blamed", "code", "last"), [(0, 0, "pairs: 0 s"), (3, 1, "NOT MET: Blame: blamed")]
 )
 def test_the_benchmark_fails_where_a_bar_is_missed(
     blamed: int,

@@ -241,11 +241,7 @@ def test_accepting_what_was_pending_stores_what_it_stored(copied: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "command",
-    [
-        "accept --dry-run --accept-drift .gpuperf",
-        "report",
-    ],
+    "command", ["accept --dry-run --accept-drift .gpuperf", "report"]
 )
 def test_commands_show_them(
     command: str, written: Path, copied: Path, capsys: pytest.CaptureFixture[str]

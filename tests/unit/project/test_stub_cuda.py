@@ -79,9 +79,7 @@ def test_the_evidence_has_the_reason_of_each_example_that_cannot_pass() -> None:
 
 
 def test_a_folder_that_fails_is_shown_and_makes_all_of_them_fail(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "results").mkdir()
 

@@ -87,9 +87,7 @@ def test_events_give_the_gpu_s_time_in_seconds_and_wait_at_the_end(
 
 @pytest.mark.parametrize("timer", [timers.cuda_sync, timers.cuda_event])
 def test_without_cuda_a_timer_says_so_at_its_first_call(
-    cuda: FakeCuda,
-    timer: Callable[[], object],
-    monkeypatch: pytest.MonkeyPatch,
+    cuda: FakeCuda, timer: Callable[[], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cuda, "is_available", lambda: False)
 

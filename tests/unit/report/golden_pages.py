@@ -211,9 +211,7 @@ def page() -> str:
         rates={"samples_per_s": 74_240.4},
     )
     compared = replace(VERDICTS[-1], sides=SIDES)
-    step = StepSummary(
-        peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB},
-    )
+    step = StepSummary(peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB})
     found = contents(
         bad,
         GOOD,
@@ -226,9 +224,7 @@ def page() -> str:
         },
         pending={
             BAD.test: an_entry(
-                *(12.0 + 0.05 * n for n in range(5)),
-                spread=0.01,
-                exact=USUAL,
+                *(12.0 + 0.05 * n for n in range(5)), spread=0.01, exact=USUAL
             )
         },
         lines={

@@ -33,13 +33,7 @@ def test_a_comparison_has_the_shape_of_its_schema() -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"schema": 2},
-        {"before": None},
-        {"more": 1},
-        {"tests": [{"test": "t"}]},
-    ],
+    "change", [{"schema": 2}, {"before": None}, {"more": 1}, {"tests": [{"test": "t"}]}]
 )
 def test_another_shape_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):

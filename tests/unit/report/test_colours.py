@@ -36,8 +36,7 @@ def test_the_place_the_mark_and_the_label_have_colours() -> None:
 
 
 @pytest.mark.parametrize(
-    "line",
-    ["  fixed words of a table", '  "key": 1,', "CPU only, since"],
+    "line", ["  fixed words of a table", '  "key": 1,', "CPU only, since"]
 )
 def test_a_line_of_another_form_has_none(line: str) -> None:
     assert coloured(line) == line

@@ -73,10 +73,7 @@ def test_a_call_has_its_worst_outcome_and_each_number_once() -> None:
 def test_a_call_is_named_without_file_and_class() -> None:
     step, again = calls()
 
-    assert (step.name, again.name) == (
-        "test_step[8-a::b]",
-        "test_step[8-a::b]#again",
-    )
+    assert (step.name, again.name) == ("test_step[8-a::b]", "test_step[8-a::b]#again")
     assert (step.parameters, step.suffix, again.suffix) == ("8-a::b", "", "#again")
 
 
@@ -87,10 +84,7 @@ def test_a_cpu_is_named_as_one() -> None:
     document = json.loads(pytest_benchmark_json.dumps(head, (), AT))
 
     machine = document["machine_info"]
-    assert (machine["cpu"], machine["gpu"]) == (
-        {"brand_raw": "Core i7"},
-        {"name": ""},
-    )
+    assert (machine["cpu"], machine["gpu"]) == ({"brand_raw": "Core i7"}, {"name": ""})
     assert document["commit_info"]["id"] == "unversioned"
 
 

@@ -74,10 +74,7 @@ def test_the_reason_names_the_line_that_is_not_marked_because_it_is_a_librarys()
 
 def test_the_worst_of_several_lines_is_marked_and_explained() -> None:
     later = replace(
-        SYNC,
-        stored=0,
-        location=replace(SYNC.location, line=9),
-        source="loss.item()",
+        SYNC, stored=0, location=replace(SYNC.location, line=9), source="loss.item()"
     )
     waits = record("t", SYNCS, ending=Ending.FAILED, findings=(SYNC, later))
 

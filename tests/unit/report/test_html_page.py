@@ -493,7 +493,7 @@ def test_a_picture_has_words_unless_all_it_shows_is_told_beside_it() -> None:
     labels = [picture.get("aria-label") for picture in pictures]
 
     assert list(filter(None, labels)) == [
-        "baseline from 9.900 ms to 10.04 ms, this run from 11.90 ms to 12.10 ms",
+        "baseline from 9.900 ms to 10.04 ms, this run from 11.90 ms to 12.10 ms"
     ]
     assert [picture.get("aria-hidden") for picture in pictures] == [
         None if label else "true" for label in labels

@@ -69,11 +69,7 @@ def text_of(
 ) -> str:
     verdict = a_test(*verdicts, test=NODEID, **explained)  # type: ignore[arg-type]
     return failure_text(
-        verdict,
-        nodeid=nodeid,
-        source=source,
-        invocation=invocation,
-        strict=strict,
+        verdict, nodeid=nodeid, source=source, invocation=invocation, strict=strict
     )
 
 

@@ -139,10 +139,7 @@ ROW = {"ending": "passed", "outcome": "pass"}
             changed(hardware={"kind": "tpu", "name": ""}),
             "it has another shape, 'tpu' is not a valid DeviceKind",
         ),
-        (
-            changed(tests={"t": {}}),
-            "what it says of t has another shape",
-        ),
+        (changed(tests={"t": {}}), "what it says of t has another shape"),
         (
             changed(tests={"t": {"ending": "lost"}}),
             "what it says of t has another shape",
@@ -153,10 +150,7 @@ ROW = {"ending": "passed", "outcome": "pass"}
             ),
             "what it says of t has another shape",
         ),
-        (
-            changed(tests={"t": 7}),
-            "what it says of t has another shape",
-        ),
+        (changed(tests={"t": 7}), "what it says of t has another shape"),
     ],
 )
 def test_any_other_text_is_refused_in_one_sentence(text: str, found: str) -> None:
@@ -188,14 +182,6 @@ def test_no_path_of_this_machine_leaves_it(file: str, shown: str) -> None:
         None,
     )
     assert (found.snapshot, found.trace) == (shown, shown)
-
-
-def test_a_headline_names_the_project_and_no_user() -> None:
-    text = "no /home/eve/project/a.bin, no /home/eve/b.bin"
-
-    shown = shown_headline(text, Path("/home/eve/project"), Path("/home/eve"))
-
-    assert shown == "no a.bin, no ~/b.bin"
 
 
 def test_the_reason_of_a_failure_masks_what_the_environment_calls_a_secret() -> None:

@@ -130,14 +130,8 @@ def test_a_row_says_of_each_failed_metric_how_it_moved(
 @pytest.mark.parametrize(
     ("verdict", "said"),
     [
-        (
-            time(Outcome.PASS, 2.0000000000000004, 2.0),
-            "passed: step time 2.000 ms",
-        ),
-        (
-            time(Outcome.IMPROVED, 8.0),
-            "improved: step time 10.00 → 8.000 ms (-20.0 %)",
-        ),
+        (time(Outcome.PASS, 2.0000000000000004, 2.0), "passed: step time 2.000 ms"),
+        (time(Outcome.IMPROVED, 8.0), "improved: step time 10.00 → 8.000 ms (-20.0 %)"),
         (
             a_verdict("syncs", Outcome.PASS, 0.1 + 0.2, 0.1 + 0.2),
             "passed: waits 0.3 per step",

@@ -108,10 +108,7 @@ def test_what_marks_tolerate_is_not_moved_by_a_project() -> None:
 
 
 def test_tests_without_a_stored_time_are_left_out() -> None:
-    entries = {
-        "t": scattering(0.01),
-        "u": an_entry(None, exact={"syncs": 0}),
-    }
+    entries = {"t": scattering(0.01), "u": an_entry(None, exact={"syncs": 0})}
 
     found = acuity_of({"t": (), "u": (), "gone": ()}, entries, SCRIPTED)
 

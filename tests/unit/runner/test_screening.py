@@ -63,9 +63,7 @@ def judging(
     def judge(calls: Sequence[StepCall]) -> TestVerdict:
         test = calls[-1].measurement.test
         verdict = a_verdict(
-            metric,
-            because="so it is",
-            settled=len(calls) >= wanted.get(test, 1),
+            metric, because="so it is", settled=len(calls) >= wanted.get(test, 1)
         )
         return a_test(verdict, test=test)
 

@@ -135,9 +135,7 @@ def test_gpus_are_counted_here_where_cuda_has_been_started(
     assert visible_gpus() == 3
 
 
-def test_gpus_that_torch_cannot_count_are_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_gpus_that_torch_cannot_count_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1 / 0)
 
     assert visible_gpus() == 0
@@ -203,11 +201,7 @@ def test_tests_that_ask_for_no_ranks_are_not_judged_where_torchrun_started_some(
     [
         (DeviceKind.CPU, 5, ""),
         (DeviceKind.CUDA, 1, ""),
-        (
-            DeviceKind.CUDA,
-            2,
-            "LOCAL_RANK=2 needs its own GPU, and 2 can be seen there",
-        ),
+        (DeviceKind.CUDA, 2, "LOCAL_RANK=2 needs its own GPU, and 2 can be seen there"),
     ],
 )
 def test_a_rank_of_torchruns_needs_a_gpu_of_its_own(
