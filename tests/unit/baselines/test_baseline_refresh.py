@@ -68,58 +68,43 @@ def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> s
     return {kind.value for kind in replacing if selects(kind, verdict, entry, runs)}
 
 
+PASS, NO_BASELINE = Outcome.PASS, Outcome.NO_BASELINE
+NOT_JUDGED, IMPROVED = Outcome.NOT_JUDGED, Outcome.IMPROVED
+TIMED = an_entry(measured(10.0))
+
+
 @pytest.mark.parametrize(
-    ("verdict", "entry", "fresh", "kinds"),
+    ("outcomes", "entry", "fresh", "kinds"),
     [
-        pytest.param(PASSED, ENTRY, measured(10.0, 0), {"all"}, id="unchanged"),
-        pytest.param(PASSED, None, NOTHING, set(), id="nothing measured"),
-        pytest.param(
-            judged(step_ms=Outcome.NO_BASELINE),
-            None,
-            measured(10.0),
-            {"missing", "all"},
-            id="no entry",
-        ),
-        pytest.param(
-            judged(step_ms=Outcome.PASS, syncs=Outcome.NO_BASELINE),
-            an_entry(measured(10.0)),
-            measured(10.0, 0),
-            {"missing", "all"},
-            id="a gated metric that was not stored",
-        ),
-        pytest.param(
-            judged(step_ms=Outcome.PASS, syncs=Outcome.NOT_JUDGED),
-            ENTRY,
-            measured(10.0),
-            {"all"},
-            id="a stored metric that is not measured now",
-        ),
-        pytest.param(
-            judged(step_ms=Outcome.IMPROVED, syncs=Outcome.PASS),
-            ENTRY,
-            measured(9.0, 0),
-            {"improved", "all"},
-            id="improved",
-        ),
-        pytest.param(
-            judged(syncs=Outcome.PASS),
-            an_entry(measured(10.0)),
-            measured(syncs=0),
-            {"missing", "all"},
-            id="within its budget, and never stored",
-        ),
-        pytest.param(
-            judged(step_ms=Outcome.REGRESSED, syncs=Outcome.IMPROVED),
-            an_entry(measured(10.0)),
-            measured(12.0, 1),
-            {"all"},
-            id="what regressed is only taken by all",
-        ),
+        ((PASS, PASS), ENTRY, measured(10.0, 0), {"all"}),
+        ((PASS, PASS), None, NOTHING, set()),
+        ((NO_BASELINE, None), None, measured(10.0), {"missing", "all"}),
+        ((PASS, NO_BASELINE), TIMED, measured(10.0, 0), {"missing", "all"}),
+        ((PASS, NOT_JUDGED), ENTRY, measured(10.0), {"all"}),
+        ((IMPROVED, PASS), ENTRY, measured(9.0, 0), {"improved", "all"}),
+        ((None, PASS), TIMED, measured(syncs=0), {"missing", "all"}),
+        ((Outcome.REGRESSED, IMPROVED), TIMED, measured(12.0, 1), {"all"}),
+    ],
+    ids=[
+        "unchanged",
+        "nothing measured",
+        "no entry",
+        "a gated metric that was not stored",
+        "a stored metric that is not measured now",
+        "improved",
+        "within its budget, and never stored",
+        "what regressed is only taken by all",
     ],
 )
 def test_each_kind_of_refresh_takes_its_own_tests(
-    verdict: TestVerdict, entry: Entry | None, fresh: Measurement, kinds: set[str]
+    outcomes: tuple[Outcome | None, Outcome | None],
+    entry: Entry | None,
+    fresh: Measurement,
+    kinds: set[str],
 ) -> None:
+    named = zip(("step_ms", "syncs"), outcomes, strict=True)
+    verdict = judged(**{metric: said for metric, said in named if said})
+
     assert selected(verdict, entry, fresh) == kinds
 
 

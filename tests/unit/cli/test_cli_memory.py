@@ -72,19 +72,8 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
 ) -> None:
     write(TRAINING)
 
-    code = main(
-        [
-            "memory",
-            "train.py",
-            "--no-savings",
-            "--gb=2",
-            "--steps=3",
-            *sizes_only,
-            "--",
-            "--batch",
-            "2048",
-        ]
-    )
+    asked = ["--no-savings", "--gb=2", "--steps=3", *sizes_only]
+    code = main(["memory", "train.py", *asked, "--", "--batch", "2048"])
 
     out = capfd.readouterr().out.splitlines()
     assert code == 0
@@ -299,20 +288,9 @@ def test_each_saving_is_predicted_again(
     alike = {Saving.EARLY_ZERO_GRAD, Saving.FOR_LOOP, Saving.FUSED}
     monkeypatch.setattr(memory, "run_program", repeating(alike, memory.run_program))
 
-    code = main(
-        [
-            "memory",
-            "train.py",
-            "--json",
-            "--no-values",
-            "--steps=2",
-            "--gb=0.8",
-            "--batch-option=--batch",
-            "--",
-            "--batch",
-            "2048",
-        ]
-    )
+    asked = ["--json", "--no-values", "--steps=2", "--gb=0.8"]
+    typed = ["memory", "train.py", *asked, "--batch-option=--batch"]
+    code = main([*typed, "--", "--batch", "2048"])
 
     found = document(capfd)
     peaks = {saving["saving"]: saving["allocated_bytes"] for saving in found["savings"]}

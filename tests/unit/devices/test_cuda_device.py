@@ -44,6 +44,9 @@ torch = pytest.importorskip("torch")
 
 UUIDS = ("uuid-of-0", "uuid-of-1")
 ME = os.getpid()
+ABSENT = (
+    "--gpuperf-device=cuda was asked for, but torch 2.13.0+cu130 sees no CUDA device:"
+)
 
 
 class FakeEvent:
@@ -281,10 +284,8 @@ def test_asking_a_machine_without_a_gpu_for_cuda_is_a_usage_error() -> None:
 def test_hidden_gpus_are_named_as_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
 
-    assert absence(fake_torch()) == (
-        "--gpuperf-device=cuda was asked for, but torch 2.13.0+cu130 sees "
-        "no CUDA device: CUDA_VISIBLE_DEVICES='' hides them all, unset it"
-    )
+    why = "CUDA_VISIBLE_DEVICES='' hides them all, unset it"
+    assert absence(fake_torch()) == f"{ABSENT} {why}"
 
 
 def test_torch_s_own_reason_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,10 +300,7 @@ def test_torch_s_own_reason_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(UsageError) as absent:
         CudaDevice.of(torch_like)
 
-    assert str(absent.value) == (
-        "--gpuperf-device=cuda was asked for, but torch 2.13.0+cu130 sees "
-        "no CUDA device: The NVIDIA driver is too old [GP401]"
-    )
+    assert str(absent.value) == f"{ABSENT} The NVIDIA driver is too old [GP401]"
 
 
 def test_a_missing_gpu_without_a_known_reason_points_to_nvidia_smi(
@@ -310,10 +308,7 @@ def test_a_missing_gpu_without_a_known_reason_points_to_nvidia_smi(
 ) -> None:
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
-    assert absence(fake_torch()) == (
-        "--gpuperf-device=cuda was asked for, but torch 2.13.0+cu130 sees "
-        "no CUDA device: check the driver with nvidia-smi"
-    )
+    assert absence(fake_torch()) == f"{ABSENT} check the driver with nvidia-smi"
 
 
 def test_a_device_opens_where_torch_sees_one() -> None:

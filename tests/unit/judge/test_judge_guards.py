@@ -129,6 +129,9 @@ def test_runs_that_their_sentinels_call_slower_have_one_reason() -> None:
     assert [seen.dirty for seen in found] == [(why,), (why,), ()]
 
 
+NOT_COMPARABLE = "with the baseline: their times are not comparable, refresh it"
+
+
 @pytest.mark.parametrize(
     ("steps", "stored", "dirty"),
     [
@@ -138,23 +141,13 @@ def test_runs_that_their_sentinels_call_slower_have_one_reason() -> None:
         pytest.param(
             15,
             (300, 14),
-            (
-                (
-                    "a round had 15 steps, and 14 or 300 with the baseline: their times are "
-                    "not comparable, refresh it"
-                ),
-            ),
+            (f"a round had 15 steps, and 14 or 300 {NOT_COMPARABLE}",),
             id="another number",
         ),
         pytest.param(
             15,
             (None,),
-            (
-                (
-                    "a round had 15 steps, and an unknown number with the baseline: their "
-                    "times are not comparable, refresh it"
-                ),
-            ),
+            (f"a round had 15 steps, and an unknown number {NOT_COMPARABLE}",),
             id="a baseline that does not say it",
         ),
     ],

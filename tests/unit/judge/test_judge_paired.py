@@ -138,6 +138,9 @@ def test_the_last_look_ends_it() -> None:
     assert decide_quads(quads, RULE, QUICK) == (Answer.INCONCLUSIVE, None)
 
 
+UNCLEAR = "neither at most 1 % nor 3 % or more is ruled out"
+
+
 @pytest.mark.parametrize(
     ("quads", "answer", "words"),
     [
@@ -145,17 +148,16 @@ def test_the_last_look_ends_it() -> None:
             5,
             Answer.INCONCLUSIVE,
             (
-                "neither at most 1 % nor 3 % or more is ruled out: time +50.2 %, too few "
-                "for an interval; label-swap test over 5 quads, too few to blame"
+                f"{UNCLEAR}: time +50.2 %, too few for an interval; label-swap test over 5 "
+                "quads, too few to blame"
             ),
         ),
         (
             12,
             Answer.INCONCLUSIVE,
             (
-                "neither at most 1 % nor 3 % or more is ruled out: time +50.1 %, 95 % "
-                "interval +49.7 % to +50.5 %; label-swap test over 12 quads, too few to "
-                "blame"
+                f"{UNCLEAR}: time +50.1 %, 95 % interval +49.7 % to +50.5 %; label-swap test "
+                "over 12 quads, too few to blame"
             ),
         ),
         (

@@ -204,6 +204,7 @@ def test_the_rules_against_other_runs(
 
 SEEN = "; this machine can only detect slowdowns above "
 SECOND = "the second slowest of 8 stored runs, 10.02 ms"
+BLAMED = f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range"
 
 
 @pytest.mark.parametrize(
@@ -219,10 +220,7 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
             STEADY,
             clean(10.3, 10.4, 10.3, 10.5, 10.3),
             DecidedBy.T_AND_RANK,
-            (
-                f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range +3.1 % "
-                "to +4.1 %"
-            ),
+            f"{BLAMED} +3.1 % to +4.1 %",
         ),
         (
             STEADY[:5],
@@ -235,7 +233,7 @@ SECOND = "the second slowest of 8 stored runs, 10.02 ms"
         ),
         (
             STEADY,
-            [*clean(*[9.7] * 5), timed(10.0, "hot")],
+            clean(*[9.7] * 5) + hot(10.0),
             DecidedBy.T_AND_RANK,
             (
                 "each of 5 runs is more than 1 % faster than the second fastest of 8 stored "
@@ -322,44 +320,32 @@ TAKEN_OFF = "which is taken off before code is blamed"
 HIDDEN = "behind which a slowdown could hide"
 
 
+SHARED = "suite-wide shift: the tests of this run moved"
+
+
 @pytest.mark.parametrize(
     ("shift", "fresh", "outcome", "because"),
     [
-        (
-            SIX_PERCENT,
-            clean(*[10.6] * 5),
-            INCONCLUSIVE,
+        *(
             (
-                "suite-wide shift: the tests of this run moved +6.0 % together, "
-                f"{TAKEN_OFF}{SEEN}1.9 %"
-            ),
-        ),
-        (
-            SIX_PERCENT,
-            clean(*[10.6] * 4),
-            INCONCLUSIVE,
-            (
-                "suite-wide shift: the tests of this run moved +6.0 % together, "
-                f"{TAKEN_OFF}{SEEN}1.9 %"
-            ),
+                SIX_PERCENT,
+                clean(*[10.6] * runs),
+                INCONCLUSIVE,
+                f"{SHARED} +6.0 % together, {TAKEN_OFF}{SEEN}1.9 %",
+            )
+            for runs in (4, 5)
         ),
         (
             SIX_PERCENT,
             clean(*[11.5] * 5),
             REGRESSED,
-            (
-                f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range +14.4 % "
-                "to +15.6 %, 6.0 % due to the machine"
-            ),
+            f"{BLAMED} +14.4 % to +15.6 %, 6.0 % due to the machine",
         ),
         (
             -SIX_PERCENT,
             clean(*[10.0] * 5),
             INCONCLUSIVE,
-            (
-                "suite-wide shift: the tests of this run moved -5.7 % together, "
-                f"{HIDDEN}{SEEN}1.9 %"
-            ),
+            f"{SHARED} -5.7 % together, {HIDDEN}{SEEN}1.9 %",
         ),
         (-SIX_PERCENT, clean(9.4), PASS, "9.4 ms, baseline 10 ms, -6.0 %"),
     ],
@@ -372,47 +358,37 @@ def test_what_all_tests_share_is_not_blamed_on_one(
     assert (verdict.outcome, verdict.because) == (outcome, because)
 
 
+SENTINELS = "environment: its sentinels say that this machine is 5.7 %"
+UNCHANGED = "10 ms, baseline 10 ms, +0.0 %"
+
+
 @pytest.mark.parametrize(
-    ("sentinel", "fresh", "outcome", "because"),
+    ("sentinel", "ms", "outcome", "because"),
     [
         (
             SIX_PERCENT,
-            clean(*[10.6] * 5),
+            10.6,
             INCONCLUSIVE,
-            (
-                "environment: its sentinels say that this machine is 5.7 % slower than "
-                f"with the baseline, {TAKEN_OFF}{SEEN}1.9 %"
-            ),
+            f"{SENTINELS} slower than with the baseline, {TAKEN_OFF}{SEEN}1.9 %",
         ),
         (
             -SIX_PERCENT,
-            clean(*[10.0] * 5),
+            10.0,
             INCONCLUSIVE,
-            (
-                "environment: its sentinels say that this machine is 5.7 % faster than "
-                f"with the baseline, {HIDDEN}{SEEN}1.9 %"
-            ),
+            f"{SENTINELS} faster than with the baseline, {HIDDEN}{SEEN}1.9 %",
         ),
-        (
-            -SIX_PERCENT,
-            clean(*[10.6] * 5),
-            REGRESSED,
-            (
-                f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range +5.5 % "
-                "to +6.5 %"
-            ),
-        ),
-        (SIX_PERCENT, clean(10.0), PASS, "10 ms, baseline 10 ms, +0.0 %"),
-        (nan, clean(10.0), PASS, "10 ms, baseline 10 ms, +0.0 %"),
-        (None, clean(10.0), PASS, "10 ms, baseline 10 ms, +0.0 %"),
+        (-SIX_PERCENT, 10.6, REGRESSED, f"{BLAMED} +5.5 % to +6.5 %"),
+        (SIX_PERCENT, 10.0, PASS, UNCHANGED),
+        (nan, 10.0, PASS, UNCHANGED),
+        (None, 10.0, PASS, UNCHANGED),
     ],
 )
 def test_what_the_sentinels_show_is_not_blamed_on_code(
-    sentinel: float | None, fresh: list[Measurement], outcome: Outcome, because: str
+    sentinel: float | None, ms: float, outcome: Outcome, because: str
 ) -> None:
-    sentinels = Sentinels(fresh=(sentinel,) * len(fresh), stored=(0.0,) * 8)
+    sentinels = Sentinels(fresh=(sentinel,) * 5, stored=(0.0,) * 8)
 
-    verdict = judged(STEADY, fresh, sentinels=sentinels)
+    verdict = judged(STEADY, clean(*[ms] * 5), sentinels=sentinels)
 
     assert (verdict.outcome, verdict.because) == (outcome, because)
 

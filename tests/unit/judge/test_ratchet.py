@@ -51,44 +51,26 @@ def complaints(known: Counts, *uses: Finding) -> list[str]:
     return [objection.what for objection in worse_than(edited, records)]
 
 
+NEW = "1 wait in one test, by a new line"
+WORSE = "2 waits in one test, baseline 1"
+
+
 @pytest.mark.parametrize(
-    ("key", "source", "waits", "expected"),
+    ("key", "waits", "expected"),
     [
-        pytest.param("net.py step: loss.item()", "a = loss.item()", 1, [], id="edited"),
+        pytest.param("net.py step: loss.item()", 1, [], id="edited"),
+        pytest.param("net.py old_step: loss.item()", 1, [], id="its function renamed"),
+        pytest.param("net.py step: loss.item()", 2, [WORSE], id="edited, and worse"),
+        pytest.param("net.py step: b = norm.item()", 1, [NEW], id="that did not run"),
         pytest.param(
-            "net.py old_step: loss.item()",
-            "a = loss.item()",
-            1,
-            [],
-            id="edited, and its function renamed",
-        ),
-        pytest.param(
-            "net.py step: loss.item()",
-            "a = loss.item()",
-            2,
-            ["2 waits in one test, baseline 1"],
-            id="edited, and worse",
-        ),
-        pytest.param(
-            "net.py step: b = norm.item()",
-            "a = loss.item()",
-            1,
-            ["1 wait in one test, by a new line"],
-            id="new beside one that is there and did not run",
-        ),
-        pytest.param(
-            "other.py step: loss.item()",
-            "a = loss.item()",
-            1,
-            ["1 wait in one test, by a new line"],
-            id="gone from another file",
+            "other.py step: loss.item()", 1, [NEW], id="gone from another file"
         ),
     ],
 )
 def test_a_line_is_judged_by_the_row_of_what_it_was(
-    key: str, source: str, waits: int, expected: list[str]
+    key: str, waits: int, expected: list[str]
 ) -> None:
-    assert complaints(stored(key), use(source, waits=waits)) == expected
+    assert complaints(stored(key), use("a = loss.item()", waits=waits)) == expected
 
 
 def test_a_row_is_that_of_one_edited_line_alone() -> None:

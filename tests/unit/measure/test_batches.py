@@ -98,28 +98,19 @@ def test_a_loader_that_says_nothing_of_workers_has_none() -> None:
     assert [Batches(given).together for given in (loader, [1], count())] == [1, 1, 1]
 
 
+CALL = "gpuperf.loader(loader, step)"
+ENDED = (
+    "and gave none when it was iterated again; pass what begins anew, such as a "
+    "DataLoader or a list, or an iterator that never ends"
+)
+
+
 @pytest.mark.parametrize(
     ("loader", "taken", "message"),
     [
-        ([], 0, "gpuperf.loader(loader, step): the list gave no batch at all"),
-        (
-            iter([1]),
-            1,
-            (
-                "gpuperf.loader(loader, step): the list_iterator ended after 1 batch and "
-                "gave none when it was iterated again; pass what begins anew, such as a "
-                "DataLoader or a list, or an iterator that never ends"
-            ),
-        ),
-        (
-            (n for n in range(3)),
-            3,
-            (
-                "gpuperf.loader(loader, step): the generator ended after 3 batches and "
-                "gave none when it was iterated again; pass what begins anew, such as a "
-                "DataLoader or a list, or an iterator that never ends"
-            ),
-        ),
+        ([], 0, "the list gave no batch at all"),
+        (iter([1]), 1, f"the list_iterator ended after 1 batch {ENDED}"),
+        ((n for n in range(3)), 3, f"the generator ended after 3 batches {ENDED}"),
     ],
     ids=["empty", "one", "three"],
 )
@@ -133,7 +124,8 @@ def test_a_loader_without_batches_is_refused(
     with pytest.raises(StepError) as caught:
         batches.take()
 
-    assert (caught.value.text, caught.value.error_id) == (message, ErrorId.GP302)
+    assert caught.value.text == f"{CALL}: {message}"
+    assert caught.value.error_id is ErrorId.GP302
 
 
 def test_a_step_is_given_the_batch_as_it_is() -> None:
@@ -159,6 +151,12 @@ def test_what_has_items_alone_is_iterated_by_its_numbers() -> None:
 def of_two(images: object, labels: object) -> None: ...
 
 
+ONE_ARGUMENT = (
+    "expected one argument: the batch as the loader gives it; unpack it inside the step, "
+    "or pass lambda batch: step(*batch)"
+)
+
+
 @pytest.mark.parametrize(
     ("loader", "step", "message"),
     [
@@ -166,37 +164,27 @@ def of_two(images: object, labels: object) -> None: ...
             lambda: [1],
             print,
             (
-                "gpuperf.loader(loader, step): expected a loader that can be iterated, "
-                "such as a DataLoader, found one of type function; the loader comes "
-                "first, then the step"
+                "expected a loader that can be iterated, such as a DataLoader, found one of "
+                "type function; the loader comes first, then the step"
             ),
         ),
         (
             [1],
             3,
             (
-                "gpuperf.loader(loader, step): expected a function of one batch as the "
-                "step, found 3 of type int; pass the function itself, without calling it"
+                "expected a function of one batch as the step, found 3 of type int; pass the "
+                "function itself, without calling it"
             ),
         ),
         (
             [1],
             of_two,
             (
-                "gpuperf.loader(loader, step): the step takes (images: 'object', labels: "
-                "'object') -> 'None', expected one argument: the batch as the loader "
-                "gives it; unpack it inside the step, or pass lambda batch: step(*batch)"
+                "the step takes (images: 'object', labels: 'object') -> 'None', "
+                f"{ONE_ARGUMENT}"
             ),
         ),
-        (
-            [1],
-            lambda: None,
-            (
-                "gpuperf.loader(loader, step): the step takes (), expected one argument: "
-                "the batch as the loader gives it; unpack it inside the step, or pass "
-                "lambda batch: step(*batch)"
-            ),
-        ),
+        ([1], lambda: None, f"the step takes (), {ONE_ARGUMENT}"),
     ],
     ids=["no loader", "no step", "two arguments", "none"],
 )
@@ -204,7 +192,7 @@ def test_what_is_no_loop_is_refused(loader: object, step: object, message: str) 
     with pytest.raises(StepError) as caught:
         loop_over(loader, step)
 
-    assert caught.value.text == message
+    assert caught.value.text == f"{CALL}: {message}"
 
 
 @pytest.mark.parametrize("step", [print, dict, lambda *batch: batch])

@@ -38,37 +38,21 @@ def test_waiting_is_doubted_where_others_may_be_the_reason(
 @pytest.mark.parametrize(
     ("before", "after", "share"),
     [
-        (
-            ClockReading(now_ns=10, others_ns=7),
-            ClockReading(now_ns=30, others_ns=12),
-            0.25,
-        ),
-        (
-            ClockReading(now_ns=10, others_ns=7),
-            ClockReading(now_ns=30, others_ns=6),
-            0.0,
-        ),
-        (
-            ClockReading(now_ns=10, others_ns=None),
-            ClockReading(now_ns=30, others_ns=6),
-            None,
-        ),
-        (
-            ClockReading(now_ns=10, others_ns=7),
-            ClockReading(now_ns=30, others_ns=None),
-            None,
-        ),
-        (
-            ClockReading(now_ns=10, others_ns=7),
-            ClockReading(now_ns=10, others_ns=7),
-            None,
-        ),
+        ((10, 7), (30, 12), 0.25),
+        ((10, 7), (30, 6), 0.0),
+        ((10, None), (30, 6), None),
+        ((10, 7), (30, None), None),
+        ((10, 7), (10, 7), None),
     ],
 )
 def test_others_have_a_share_of_a_core_where_both_moments_know_theirs(
-    before: ClockReading, after: ClockReading, share: float | None
+    before: tuple[int, int | None], after: tuple[int, int | None], share: float | None
 ) -> None:
-    assert others_share(before, after) == share
+    first, last = (
+        ClockReading(now_ns=now, others_ns=others) for now, others in (before, after)
+    )
+
+    assert others_share(first, last) == share
 
 
 class Jostled(Clockwork):

@@ -17,6 +17,7 @@ from pytest_gpuperf.measure.timing import QUEUED_ROUND_MS
 from pytest_gpuperf.measure.timing import QUEUED_ROUNDS
 from pytest_gpuperf.measure.timing import Timing
 from pytest_gpuperf.measure.timing import time_rounds
+from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import LATENCY_MS
@@ -178,32 +179,22 @@ def test_a_comparison_sees_the_price_of_a_wait(host: float, gpu: float) -> None:
     pytest.importorskip("torch")
     device = QueueingGpu()
 
-    found = compare_steps(
-        device,
-        device.step(host, gpu),
-        device.step(host, gpu, item=True),
-        seconds=60,
-        tolerance=0.01,
-        detect=0.03,
-    )
+    found = compared(device, device.step(host, gpu), device.step(host, gpu, item=True))
 
     assert found.answer is Answer.SLOWER
     assert found.ratio == pytest.approx((host + gpu) / gpu)
     assert found.before_ms == pytest.approx(gpu)
 
 
+def compared(device: QueueingGpu, before: Subject, after: Subject) -> AbResult:
+    return compare_steps(device, before, after, seconds=60, tolerance=0.01, detect=0.03)
+
+
 def test_a_comparison_does_not_blame_work_that_nothing_waits_for() -> None:
     pytest.importorskip("torch")
     device = QueueingGpu()
 
-    found = compare_steps(
-        device,
-        device.step(8, 20),
-        device.step(12, 20),
-        seconds=60,
-        tolerance=0.01,
-        detect=0.03,
-    )
+    found = compared(device, device.step(8, 20), device.step(12, 20))
 
     assert found.answer is Answer.SAME
     assert found.ratio == pytest.approx(1)
@@ -213,14 +204,7 @@ def test_a_comparison_of_long_steps_makes_do_with_shorter_blocks() -> None:
     pytest.importorskip("torch")
     device = QueueingGpu()
 
-    found = compare_steps(
-        device,
-        device.step(30, 60),
-        device.step(30, 60, item=True),
-        seconds=60,
-        tolerance=0.01,
-        detect=0.03,
-    )
+    found = compared(device, device.step(30, 60), device.step(30, 60, item=True))
 
     assert found.answer is Answer.SLOWER
     assert found.steps < 4 * found.quads * LEAST_QUEUED_STEPS
@@ -231,14 +215,7 @@ def test_a_comparison_of_single_steps_is_no_comparison() -> None:
     pytest.importorskip("torch")
     device = QueueingGpu()
 
-    found = compare_steps(
-        device,
-        device.step(500, 1000),
-        device.step(500, 1000, item=True),
-        seconds=60,
-        tolerance=0.01,
-        detect=0.03,
-    )
+    found = compared(device, device.step(500, 1000), device.step(500, 1000, item=True))
 
     assert found.answer is Answer.INCONCLUSIVE
     assert found.why.startswith("the time cap left room for")

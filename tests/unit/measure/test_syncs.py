@@ -165,44 +165,26 @@ def test_the_operation_is_found_by_time_and_not_by_external_id() -> None:
     assert found.op == "aten::unique"
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cudaStreamSynchronize",
-        "cudaStreamSynchronize_ptsz",
-        "cudaEventSynchronize",
-        "cudaDeviceSynchronize",
-        "cudaMemcpy",
-        "cuCtxSynchronize",
-        "cuMemcpyDtoH_v2",
-        "hipMemcpyWithStream",
-        "hipStreamSynchronize",
-        "hipDeviceSynchronize",
-        "hipMemcpy",
-    ],
+BLOCKING = (
+    "cudaStreamSynchronize cudaStreamSynchronize_ptsz cudaEventSynchronize "
+    "cudaDeviceSynchronize cudaMemcpy cuCtxSynchronize cuMemcpyDtoH_v2 "
+    "hipMemcpyWithStream hipStreamSynchronize hipDeviceSynchronize hipMemcpy"
 )
+OTHERS = (
+    "cudaMalloc cudaFree cudaHostAlloc cudaStreamWaitEvent cudaEventRecord "
+    "cudaEventQuery cudaMemcpyAsync cudaMemcpyPeerAsync cudaMemsetAsync "
+    "cudaLaunchKernel hipLaunchKernel"
+)
+
+
+@pytest.mark.parametrize("name", BLOCKING.split())
 def test_calls_that_block_the_host_are_syncs(name: str) -> None:
     events = [step(), call(name, 10, 3)]
 
     assert find_syncs(events).findings == (finding(None, name, blocked_ms=0.003),)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "cudaMalloc",
-        "cudaFree",
-        "cudaHostAlloc",
-        "cudaStreamWaitEvent",
-        "cudaEventRecord",
-        "cudaEventQuery",
-        "cudaMemcpyAsync",
-        "cudaMemcpyPeerAsync",
-        "cudaMemsetAsync",
-        "cudaLaunchKernel",
-        "hipLaunchKernel",
-    ],
-)
+@pytest.mark.parametrize("name", OTHERS.split())
 def test_calls_that_return_at_once_or_allocate_are_no_syncs(name: str) -> None:
     assert find_syncs([step(), call(name, 10, 3)]).per_step == 0
 

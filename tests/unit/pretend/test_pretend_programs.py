@@ -432,45 +432,36 @@ def test_streams_and_events_are_there() -> None:
     assert start.elapsed_time(end) == 0.0
 
 
+APART = (
+    "Expected all tensors to be on the same device, but found at least two devices, "
+    "cuda:0 and cpu!"
+)
+
+
 @pytest.mark.parametrize(
     ("mix", "message"),
     [
-        (
-            lambda device, host: device + host,
-            (
-                "Expected all tensors to be on the same device, but found at least two "
-                "devices, cuda:0 and cpu!"
-            ),
-        ),
-        (
-            lambda device, host: host.clone().add_(device),
-            (
-                "Expected all tensors to be on the same device, but found at least two "
-                "devices, cuda:0 and cpu!"
-            ),
-        ),
+        (lambda device, host: device + host, APART),
+        (lambda device, host: host.clone().add_(device), APART),
         (
             lambda device, host: F.conv2d(device[None, None], host[None, None]),
             (
-                "Input type (torch.cuda.FloatTensor) and weight type "
-                "(torch.FloatTensor) should be the same"
+                "Input type (torch.cuda.FloatTensor) and weight type (torch.FloatTensor) "
+                "should be the same"
             ),
         ),
         (
             lambda device, _: device.numpy(),
             (
-                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to "
-                "copy the tensor to host memory first."
+                "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy "
+                "the tensor to host memory first."
             ),
         ),
         (
             lambda device, _: device.pin_memory(),
             "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned",
         ),
-        (
-            lambda _, host: host.to("cuda:1"),
-            "CUDA error: invalid device ordinal",
-        ),
+        (lambda _, host: host.to("cuda:1"), "CUDA error: invalid device ordinal"),
     ],
 )
 def test_mistakes_raise_as_on_cuda(

@@ -16,7 +16,6 @@ from pages import PEAK
 from pages import SLOWER
 from pages import entry
 
-from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import MemoryCourse
 from pytest_gpuperf.model.metrics import SPEEDUP
@@ -165,18 +164,6 @@ class TestTicks:
 
 
 class TestMemory:
-    def test_memory_at_the_peak_is_below_that_of_the_baseline(self) -> None:
-        stored = StepSummary(
-            peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB}
-        )
-
-        (text,) = memory_figures([PEAK], stored)
-
-        assert re.findall(r">(baseline|now)</text>", text) == ["baseline", "now"]
-        assert "</i>activations 60.00 MiB (60 %), was 40.00 MiB<" in text
-        assert "</i>parameters 30.00 MiB (30 %)<" in text
-        assert "</i>gradients 10.00 MiB (10 %), was 0 B<" in text
-
     def test_each_purpose_is_a_bar_as_wide_as_its_share(self) -> None:
         (text,) = memory_figures([ITEM, PEAK])
 

@@ -8,34 +8,13 @@ import pytest
 from builders import a_comparison
 from golden_commands import COMPARED
 
-from pytest_gpuperf.model.ab import AbResult
 from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.training import Training
 from pytest_gpuperf.model.training import TrainingAnswer
 from pytest_gpuperf.report.screen.commits import comparison_lines
 from pytest_gpuperf.report.screen.commits import markdown_lines
-
-
-def timed(answer: Answer, ratio: float, *, whole: bool = True) -> AbResult:
-    return a_comparison(
-        answer,
-        ratio,
-        why=f"because it is {answer.value}",
-        low=ratio - 0.01 if whole else None,
-        high=ratio + 0.01 if whole else None,
-        smallest=0.024 if whole else None,
-        after_ms=10.0 * ratio,
-    )
-
-
-def exact(metric: str, before: float, after: float, turn: Turn) -> ExactChange:
-    return ExactChange(
-        metric=metric, before=before, after=after, turn=turn, gated=metric != "ops"
-    )
 
 
 def test_what_agreed_is_said_once_if_it_is_the_same_of_all() -> None:
@@ -76,7 +55,7 @@ def trained(*answers: TrainingAnswer, worse: bool = False) -> AbRun:
     calls = [
         Comparison(
             test=f"t.py::{number}",
-            time=timed(Answer.SLOWER if worse else Answer.SAME, 1.0),
+            time=a_comparison(Answer.SLOWER if worse else Answer.SAME, 1.0),
             training=Training(answer=answer, text=f"because of {number}"),
         )
         for number, answer in enumerate(answers)

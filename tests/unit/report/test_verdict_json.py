@@ -68,13 +68,7 @@ def test_a_verdict_is_one_line_of_json() -> None:
     ("text", "found"),
     [
         ("", "Expecting value: line 1 column 1 (char 0)"),
-        ("[]", "expected an object for TestVerdict, found []"),
         ('{"test": "t", "verdicts": [], "extra": 1}', "TestVerdict has no field extra"),
-        ('{"test": 1, "verdicts": []}', "expected str, found 1"),
-        (
-            '{"test": "t", "verdicts": [], "changed": []}',
-            "expected an object, found []",
-        ),
     ],
 )
 def test_any_other_text_is_refused_in_one_sentence(text: str, found: str) -> None:
