@@ -37,7 +37,6 @@ class Savings:
     autocast: bool = False
 
 
-LARGE = Shape(layers=36, heads=20, width=1280, tokens=128)
 MINI = Shape(layers=6, heads=6, width=192, tokens=64)
 
 

@@ -24,7 +24,6 @@ from pytest_gpuperf.model.ranks import Launch
 
 pytest.importorskip("torch")
 
-Launches = Callable[[int], Launch]
 
 PATIENCE_SECONDS = 600.0
 
