@@ -414,10 +414,10 @@ MOST_CODE: Final = {
     "cli": 1788,  # what takes seconds says at which step it is; equal peaks of a program are predicted once
     "compare_commits": 964,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 909,  # records of what steps train, for another process
-    "devices": 2536,  # live memory, which was of the CPU
+    "devices": 2539,  # live memory, which was of the CPU
     "devices.cpu": 186,
     "devices.cuda": 814,
-    "devices.pretend": 7226,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.pretend": 7262,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1012,  # ranks are ended by their own time
     "environments": 380,  # the releases of a package; what names none
     "judge": 3610,  # same training of two steps as well: compare_steps pays for it

@@ -50,6 +50,15 @@ def _keeps_graph(candidate: object) -> bool:
 # outside of a backward pass.
 current_node = torch._C._current_autograd_node  # noqa: SLF001
 
+MADE_AS: Final = "pytest_gpuperf: made as"
+"""Where a node keeps the number it was made with, if it has another one since."""
+
+
+def number_of(node: Any) -> int:
+    """Return the number that *node* was made with."""
+    return int(node.metadata.get(MADE_AS, node._sequence_nr()))  # noqa: SLF001, its only name
+
+
 # The memory behind tensors: views and aliases share one storage.
 
 HOST_DEVICE: Final = torch.device("cpu")

@@ -23,6 +23,7 @@ from .base import Step
 from .dispatch import Watching
 from .dispatch import eager
 from .memory_owners import current_node
+from .memory_owners import number_of
 from .memory_owners import tensors_in
 from .own_code import OWN
 from .source_lines import USERS
@@ -116,7 +117,7 @@ class OperationLog:
         users, outer = self._users(node)
         # A write to a view has a node around that of the write, numbered next.
         of_view = node is not None and node.name() == WRITES_TO_VIEW
-        number = -1 if node is None else node._sequence_nr() - of_view  # noqa: SLF001, its only name
+        number = -1 if node is None else number_of(node) - of_view
         forward = self._forward.get(number)
         if node is not None and not users:
             return forward or (f"backward of {node.name()}", self._own(outer)[:1], None)

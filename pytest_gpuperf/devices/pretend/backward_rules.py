@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,8 +20,11 @@ from typing import NamedTuple
 import torch
 from torch.autograd import graph
 
+from ..memory_owners import MADE_AS
 from ..memory_owners import current_node
+from ..memory_owners import number_of
 from .memory import PRETEND_MEMORY
+from .patches import Patch
 from .recorder import WATCH
 
 
@@ -110,6 +115,71 @@ class BackwardWatch:
             WATCH.sync(rule.op, rule.reason)
 
 
+# In which order autograd's engine runs the nodes that a backward has made.
+
+STEALS: Final = "torch::autograd::AccumulateGrad"
+"""The node that makes a gradient the parameter's own; it copies what others refer to."""
+
+
+class DeviceThread:
+    """Runs a backward and numbers the nodes that it makes as CUDA's thread for it does.
+
+    The engine prefers those made last, and each thread counts for itself. Here the thread
+    that runs the forward makes all of them.
+    """
+
+    def __init__(self) -> None:
+        self._made = 0
+
+    def run(self, outputs: Sequence[Any], *args: Any, **options: Any) -> Any:
+        """``_engine_run_backward``."""
+        __tracebackhide__ = True
+        before, first = self._made, _next_number()
+        found = _run_backward(outputs, *args, **options)
+        made = range(first, _next_number())
+        self._made = before + len(made)
+        if made:
+            with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+                _renumber(made, 2 * before, outputs if found is None else found)
+        return found
+
+
+_run_backward = graph._engine_run_backward  # noqa: SLF001
+_next_number = torch._C._autograd._get_sequence_nr  # noqa: SLF001
+
+
+def _renumber(made: range, start: int, tensors: Iterable[Any]) -> None:
+    """Number from *start* on the nodes with numbers of *made* behind *tensors*.
+
+    They may be the outputs of a backward, which has left gradients in their leaves.
+    The numbers of the forward's thread are too high here by half of *start*.
+    """
+    for node in _nodes_behind(tensors):
+        if node.name() == STEALS and node.variable.grad is not None:
+            tensors = [*tensors, node.variable.grad]
+    for node in _nodes_behind(tensors):
+        number = number_of(node)
+        if number in made:
+            node.metadata[MADE_AS] = number
+            node._set_sequence_nr(start + made.index(number))  # noqa: SLF001
+
+
+def _nodes_behind(tensors: Iterable[Any]) -> Iterator[Any]:
+    waiting: list[Any] = [getattr(tensor, "grad_fn", None) for tensor in tensors]
+    seen: set[Any] = {None}
+    while waiting:
+        node = waiting.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            waiting.extend(after for after, _ in node.next_functions)
+
+
+def numbering_patches() -> Iterator[Patch]:
+    """The one function."""
+    yield Patch(torch.autograd, "_engine_run_backward", DeviceThread().run)
+
+
 # What backward writes in place on CUDA, and out of place for tensors of a subclass.
 #
 # torch asks ``isTensorSubclassLike`` in all these places, which a ghost is.
@@ -145,10 +215,6 @@ FRESH_TARGETS: Final[Mapping[str, frozenset[str]]] = {
 
 SUM: Final = "add"
 """What adds up the gradients of a tensor that was used more than once."""
-
-
-STEALS: Final = "torch::autograd::AccumulateGrad"
-"""The node that makes a gradient the parameter's own; it copies what others refer to."""
 
 
 def is_stolen(tensor: Any) -> bool:

@@ -34,6 +34,7 @@ from .attention import fused_kernels
 from .autocast import autocast_kernels
 from .autocast import autocast_patches
 from .autocast import clear_cache
+from .backward_rules import numbering_patches
 from .cuda_api import query_patches
 from .device_names import LAZY
 from .device_names import device_patches
@@ -309,6 +310,7 @@ def _patches() -> Iterator[Patch]:
     yield from mathematics_patches()
     yield from process_group_patches()
     yield from autocast_patches()
+    yield from numbering_patches()
     yield from uninitialized_patches()
     yield from flattening_patches()
     yield from unjudged_patches()

@@ -27,6 +27,7 @@ from ..audit_record import StepAudit
 from ..audit_record import Totals
 from ..audit_record import copy_fields
 from ..memory_owners import current_node
+from ..memory_owners import number_of
 from ..operations import WRITES_TO_VIEW
 from ..operations import OperationLog
 from ..source_lines import line_of_torch
@@ -200,7 +201,7 @@ class AuditRecorder:
         if node is None:
             return where_of(site_of_caller(self.root))
         # A write to a view has a node around that of the write, numbered next.
-        number = node._sequence_nr() - (node.name() == WRITES_TO_VIEW)  # noqa: SLF001, its only name
+        number = number_of(node) - (node.name() == WRITES_TO_VIEW)
         _, forward = self._forward.get(number, (None, None))
         site = site_of_caller(self.root, phase=Phase.BACKWARD, forward=forward)
         return where_of(site)
