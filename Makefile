@@ -22,9 +22,12 @@ PINNED := $(shell sed -n 's/^torch==//p' constraints.txt)
 # What to install for torch: the wheel that was fetched, or the name.
 torch = $(or $(shell ls $(VENV)/wheels/torch-$(PINNED)*.whl 2>/dev/null),torch)
 
-TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(if $(PYENV),--discover $(PYENV))
+DISCOVER := $(if $(PYENV),--discover $(PYENV))
+TOX = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run $(DISCOVER)
+# Installing takes one core: two environments beside each other. What fails is shown in full.
+TOX_BESIDE = TORCH_WHEEL="$(torch)" $(VENV)/bin/tox run-parallel --parallel 2 --parallel-no-spinner $(DISCOVER)
 
-.PHONY: check test test-all matrix release nightly docs coverage cuda agreement demo demo-time clean
+.PHONY: check test test-all matrix interpreters release nightly docs coverage cuda agreement demo demo-time clean
 
 # Of a change, before it is committed: minutes.
 check: $(VENV)/wheels $(VENV)/bin/tox
@@ -35,16 +38,20 @@ test: $(VENV)/wheels $(VENV)/bin/tox
 	$(TOX) -e lint,types,tests
 	$(if $(GPU),$(VENV)/bin/tox run -e gpu)
 
-# All other tests that need no GPU.
+# All other tests that need no GPU, in the environment of `test`.
 test-all: $(VENV)/wheels $(VENV)/bin/tox
-	$(TOX) -e others
+	$(TOX) -e tests --override 'testenv:tests.commands={[others]commands}'
 
-# What seldom fails alone: the oldest and the newest interpreter, the site of docs, real
-# trainers, the archives of a release, other versions of torch.
+# What seldom fails alone: real trainers, the oldest and the newest interpreter, the site of
+# docs, the archives of a release, other versions of torch.
 matrix: $(VENV)/wheels $(VENV)/bin/tox
-	$(TOX) -e core-py310,core-py313,docs,trainers,release$(TORCHES)
+	$(TOX_BESIDE) -e trainers$(TORCHES),release,core-py310,core-py313,docs
 
 TORCHES ?= ,torches
+
+# All cases of the tests of which `matrix` runs one each, as `check` does on its interpreter.
+interpreters: $(VENV)/bin/tox
+	$(TOX_BESIDE) -e core-py310,core-py313 -- -m "not slow"
 
 # What a release uploads, checked: a wheel and a source archive in dist/.
 release: $(VENV)/wheels $(VENV)/bin/tox

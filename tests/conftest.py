@@ -15,6 +15,7 @@ from threading import TIMEOUT_MAX
 
 import pytest
 from everyday import everyday
+from everyday import first_cases
 from hypothesis import settings
 from scripted_project import ScriptedProject
 from warm_servers import warm_servers
@@ -119,9 +120,11 @@ def quiet_commands() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what `make test` runs."""
+    """Mark what `make test` runs, and what other interpreters do."""
     for item in everyday(items):
         item.add_marker("everyday")
+    for item in first_cases(items):
+        item.add_marker("first_case")
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

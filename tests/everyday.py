@@ -1,4 +1,4 @@
-"""Which tests `make test` runs; `make test-all` runs the others.
+"""Which tests `make test` and `make matrix` run; `make test-all` runs the others.
 
 They are those of the rooms that are not ``slow``, one test of each row of ``features.md``,
 and those that compare the text of the package with its documents.
@@ -46,3 +46,13 @@ def everyday(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         if name in rows or is_quick or name.startswith(QUICK):
             yield item
         rows.discard(name)
+
+
+def first_cases(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
+    """Yield of each test the first case that is not ``slow``: enough on another interpreter."""
+    seen: set[str] = set()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        if name not in seen and not any(item.iter_markers("slow")):
+            seen.add(name)
+            yield item

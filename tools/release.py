@@ -156,7 +156,15 @@ def try_alone(wheel: Path, torch: str, version: str, folder: Path) -> Path:
     venv.create(folder / "venv", with_pip=True)
     programs, project = folder / "venv" / "bin", folder / "project"
     pins = ("--constraint", str(ROOT / "constraints.txt"))
-    run(str(programs / "pip"), "install", "--quiet", *pins, torch, str(wheel))
+    run(
+        str(programs / "pip"),
+        "install",
+        "--no-compile",
+        "--quiet",
+        *pins,
+        torch,
+        str(wheel),
+    )
     project.mkdir()
     for name, text in readme_files().items():
         (project / name).write_text(text, encoding="utf-8")

@@ -94,7 +94,9 @@ def install_triton() -> None:
 
 def pip_install(*what: str) -> str:
     """Run pip, show what it says and return that."""
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    # To compile all of torch takes longer than to compile what is imported of it.
+    flags = ("--quiet", "--no-deps", "--no-compile")
+    pip = [sys.executable, "-m", "pip", "install", *flags]
     with suppress(subprocess.TimeoutExpired):
         done = subprocess.run(
             [*pip, *what],

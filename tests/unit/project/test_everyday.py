@@ -9,6 +9,7 @@ import pytest
 from everyday import PAGE
 from everyday import QUICK
 from everyday import everyday
+from everyday import first_cases
 from everyday import first_of_rows
 
 
@@ -61,3 +62,9 @@ def test_a_unit_test_is_run_unless_it_is_slow_and_a_whole_run_is_not() -> None:
     )
 
     assert chosen(quick, slow, item("tests/plugin/c.py::test_c")) == [quick.nodeid]
+
+
+def test_another_interpreter_runs_of_each_test_the_first_case_that_is_quick() -> None:
+    cases = [item("a::b[1]", "slow"), item("a::b[2]"), item("a::b[3]"), item("a::c")]
+
+    assert [found.nodeid for found in first_cases(cases)] == ["a::b[2]", "a::c"]
