@@ -73,13 +73,6 @@ class Isolation(Enum):
     MODULE = "module"
 
 
-class SharedUse(Enum):
-    """Which tests take a device's lock: those timed on it, or all that may use it."""
-
-    TIMED = "timed"
-    ALL = "all"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """Options and ini keys of one enabled run. ``device`` is ``None`` for the default.
@@ -113,7 +106,6 @@ class Settings:
     seed: int = 0
     script: str | None = None
     lock_seconds: float = 3600.0
-    shared_use: SharedUse = SharedUse.TIMED
     pretend_gib: float = PRETEND_GIB
     unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN
     launch: Launch | None = None

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from collections.abc import Mapping
 from contextlib import contextmanager
 from contextlib import suppress
-from fcntl import LOCK_EX
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
@@ -228,7 +227,7 @@ def _only_writer(path: Path) -> Iterator[None]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path.parent, os.O_RDONLY)
-        while not try_flock(handle, LOCK_EX):
+        while not try_flock(handle):
             if time.monotonic() > deadline:
                 raise TimeoutError
             time.sleep(LOCK_PAUSE_SECONDS)

@@ -33,6 +33,7 @@ RETIRED: Final = {
     "gpuperf_consecutive": "`gpuperf_warn = true` makes failures warnings",
     "gpuperf_history": "`gpuperf export` writes a run for what keeps runs",
     "gpuperf_inline": "plain `pytest` runs the step in the process that a debugger sees",
+    "gpuperf_lock": "run ordinary tests that use the GPU in a run of their own",
     "gpuperf_peak_tflops": "`gpuperf.budget(ms=)` limits the time of a step",
     "gpuperf_precision": "`gpuperf doctor` and a refresh say what can be detected",
     "gpuperf_ref": "a red or undecided test prints the `gpuperf ab` that decides it",

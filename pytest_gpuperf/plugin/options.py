@@ -189,15 +189,6 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_lock",
-        help="which tests lock the device: timed or all (all: ordinary tests of this run "
-        "wait while another run measures time; default: timed)",
-        metavar="WHICH",
-        kind="shared use",
-        field="shared_use",
-        on_command_line=False,
-    ),
-    Option(
         name="gpuperf_lock_seconds",
         help="longest wait for a device in seconds, while another run measures on it "
         "(default: 3600)",

@@ -37,7 +37,6 @@ from ..settings import FOREVER
 from ..settings import Isolation
 from ..settings import MissingBaseline
 from ..settings import Settings
-from ..settings import SharedUse
 from ..settings import UnjudgedBudget
 from ..settings import refuse_in_ci
 from .options import OPTIONS
@@ -185,7 +184,6 @@ VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "refresh": _one_of(Refresh),
     "seconds": positive_seconds,
     "seed": _seed,
-    "shared use": _one_of(SharedUse),
     "tolerance": _tolerance,
     "warn": _warn,
 }

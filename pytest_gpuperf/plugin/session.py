@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import ExitStack
 from contextlib import closing
 from contextlib import contextmanager
 from functools import partial
@@ -39,10 +38,7 @@ from ..runner.request import Planned
 from ..runner.request import Project
 from ..runner.rounds import Rounds
 from ..settings import Settings
-from ..settings import SharedUse
 from ..settings import is_ci
-from ..sharing.device_lock import DeviceLock
-from ..sharing.device_lock import lock_folder
 from ..visible import visible_text
 from ..worker.items import is_measured
 from ..worker.items import node_id
@@ -229,8 +225,6 @@ class GpuperfSession:
             # them.
             with closing(self._evaluator()) as evaluator:
                 self._evaluate(evaluator, plan)
-                names = [slot.lock for slot in evaluator.slots if slot.lock]
-            use_beside_others(self._config, names, self._settings)
             replace_measured(session, self._find)
 
     def _evaluator(self) -> RunEvaluator:
@@ -387,47 +381,3 @@ class GpuperfSession:
 def _redden(session: pytest.Session, red: pytest.ExitCode | None) -> None:
     if red is not None and session.exitstatus == pytest.ExitCode.OK:
         session.exitstatus = red
-
-
-# Ordinary tests of an enabled run use the devices, but never while somebody times.
-
-
-class BesideOthers:
-    """The plugin that keeps devices locked for shared use around each ordinary test.
-
-    Locks are taken in the order of their *names*, so that no two processes deadlock.
-    """
-
-    def __init__(self, names: Iterable[str], seconds: float) -> None:
-        self._locks = [DeviceLock(lock_folder(), name) for name in sorted(set(names))]
-        self._seconds = seconds
-        self._held = ExitStack()
-
-    # First: fixtures of the test may already use the device.
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        if isinstance(item, ReportedItem):
-            return
-        for lock in self._locks:
-            self._held.enter_context(lock.shared(self._seconds))
-
-    # After all fixtures: they may use the device until they are torn down.
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self) -> Generator[None, None, None]:
-        try:
-            yield
-        finally:
-            self._held.close()
-
-    def pytest_unconfigure(self) -> None:
-        for lock in self._locks:
-            lock.close()
-
-
-def use_beside_others(
-    config: pytest.Config, names: Iterable[str], settings: Settings
-) -> None:
-    """Let ordinary tests wait for the devices *names*, if the settings ask for it."""
-    if settings.shared_use is SharedUse.ALL:
-        plugin = BesideOthers(names, settings.lock_seconds)
-        config.pluginmanager.register(plugin, "gpuperf-beside-others")

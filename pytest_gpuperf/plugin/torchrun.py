@@ -41,7 +41,6 @@ from ..visible import visible_text
 from ..worker.items import is_measured
 from ..worker.items import plan_of
 from .session import project_of
-from .session import use_beside_others
 
 
 FIRST_SECONDS: Final = 5.0
@@ -136,8 +135,6 @@ class Follower:
                     children.follow(order, run, planned, held)
                 except GpuperfError as error:
                     self._refuse(run, str(error))
-            names = [slot.lock for slot in children.slots if slot.lock]
-        use_beside_others(self._config, names, self._settings)
 
     def _post_locks(self, locks: Sequence[str]) -> None:
         """Post the locks that this rank takes; later ranks do not take them again."""

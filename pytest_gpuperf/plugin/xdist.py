@@ -36,19 +36,16 @@ from ..runner.evaluation import RunEvaluator
 from ..runner.fork_server import EarlyServer
 from ..runner.request import Planned
 from ..settings import Settings
-from ..settings import SharedUse
 from ..sharing.processes import write_json
 from ..worker.items import plan_of
 from .collection import SELECTION
 from .session import GpuperfSession
 from .session import replace_measured
-from .session import use_beside_others
 
 
 FOLDER_KEY: Final = "gpuperf_folder"
 """Key of the worker's input with the folder of plans and reports."""
 
-LOCKS_KEY: Final = "gpuperf_locks"
 """Key of the worker's input with the devices that its ordinary tests use."""
 
 REPORTS: Final = "reports.json"
@@ -112,8 +109,7 @@ class XdistController(GpuperfSession):
             may_be_gpus = visible_gpu_count(os.environ.get(VISIBLE_DEVICES)) > 0
         else:
             may_be_gpus = kind.has(Capability.QUEUES) or kind is DeviceKind.SCRIPTED
-        shares = self._settings.shared_use is SharedUse.ALL
-        return may_be_gpus or shares or bool(stored_keys(self._settings.baselines))
+        return may_be_gpus or bool(stored_keys(self._settings.baselines))
 
     def pytest_report_header(self, config: pytest.Config) -> str | None:
         return config.stash.get(auto_key, None)
@@ -124,12 +120,6 @@ class XdistController(GpuperfSession):
         self._collecting.add(str(node.gateway.id))
         node.sendcommand = partial(_tell, node.sendcommand)
         node.workerinput[FOLDER_KEY] = self._folder.name
-        node.workerinput[LOCKS_KEY] = json.dumps(self._locks_of(node.gateway.spec))
-
-    def _locks_of(self, spec: Any) -> list[str]:
-        """Name the locks of the devices that a worker sees, as far as they are ours."""
-        sees = {None, spec.env.get(VISIBLE_DEVICES)}
-        return [slot.lock for slot in self._slots if slot.lock and slot.visible in sees]
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -214,7 +204,6 @@ class XdistWorker:
     def __init__(self, workerinput: Mapping[str, str], settings: Settings) -> None:
         self._folder = Path(workerinput[FOLDER_KEY])
         self._worker = workerinput["workerid"]
-        self._locks: list[str] = json.loads(workerinput[LOCKS_KEY])
         self._settings = settings
         self._reports: Mapping[str, Report] | None = None
 
@@ -226,7 +215,6 @@ class XdistWorker:
         names = {kind: getattr(selection, kind) for kind in SELECTION_NAMES}
         found = {**names, "plan": encode(plan_of(session.items))}
         write_json(self._folder / f"collected-{self._worker}.json", found)
-        use_beside_others(session.config, self._locks, self._settings)
 
     # Before xdist's loop, which runs all tests and ends the hook with its result.
     @pytest.hookimpl(tryfirst=True)

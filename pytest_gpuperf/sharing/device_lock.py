@@ -1,8 +1,6 @@
-"""One lock a device and user: many may use it, one alone may time on it.
+"""One lock a device and user: one process alone times on it.
 
-A lock is two files under ``flock``, so the kernel frees it when its holder dies. Who
-times waits at the gate until the users have gone, and keeps new ones out meanwhile.
-Nobody goes from shared to exclusive in place: two who tried would wait for each other.
+A lock is a file under ``flock``, so the kernel frees it when its holder dies.
 """
 
 from __future__ import annotations
@@ -10,10 +8,8 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-import time
 import uuid
 import weakref
-from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextlib import suppress
@@ -161,20 +157,10 @@ class DeviceLock:
     Raises ``UsageError`` if *folder* cannot be used for locks of this user.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        name: str,
-        *,
-        now: Callable[[], float] = time.monotonic,
-        pause: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, folder: Path, name: str) -> None:
         self.name = name
-        self._now = now
-        self._pause = pause
         _make_private(folder)
         self._path = folder / f"{name}.lock"
-        self._gate_path = folder / f"{name}.gate"
         self._is_open = False
         self._open()
 
@@ -182,45 +168,23 @@ class DeviceLock:
         """Open the files, again in a forked child: it has no lock of its parent."""
         if self._is_open:
             return
-        self._lock, self._gate = _opened(self._path), _opened(self._gate_path)
-        self._is_open, self._has_gate = True, False
+        self._lock = _opened(self._path)
+        self._is_open = True
         _OPEN.add(self)
 
-    @contextmanager
-    def shared(self, timeout_seconds: float) -> Iterator[None]:
-        """Use the device beside others; raise ``UsageError`` if none may in time."""
-        self._open()
-        deadline = self._now() + timeout_seconds
-        # Through the gate first: who waits to time has it exclusively, so that a steady
-        # stream of users cannot starve the timing.
-        self._take(self._gate, fcntl.LOCK_SH, deadline)
-        try:
-            self._take(self._lock, fcntl.LOCK_SH, deadline)
-        finally:
-            self._unlock(self._gate)
-        try:
-            yield
-        finally:
-            self._unlock(self._lock)
-
     def try_exclusive(self) -> bool:
-        """Ask for the device alone and do not wait.
-
-        Who asked and did not get it keeps new users out, until ``release``.
-        """
+        """Ask for the device and do not wait; return whether it is this process's."""
         self._open()
-        self._has_gate = self._has_gate or try_flock(self._gate, fcntl.LOCK_EX)
-        return self._has_gate and try_flock(self._lock, fcntl.LOCK_EX)
+        return try_flock(self._lock)
 
     def release(self) -> None:
         """Release what ``try_exclusive`` took."""
-        self._has_gate = False
-        self._unlock(self._lock, self._gate)
+        if self._is_open:
+            fcntl.flock(self._lock, fcntl.LOCK_UN)
 
     def holders(self) -> str:
         """Name the processes that have the device."""
-        found = holders_of(self._path) or holders_of(self._gate_path)
-        return " and ".join(found or ("another process",))
+        return " and ".join(holders_of(self._path) or ("another process",))
 
     def refusal(self) -> UsageError:
         """Say that the device did not come free."""
@@ -231,32 +195,18 @@ class DeviceLock:
         return UsageError(msg, ErrorId.GP411)
 
     def close(self) -> None:
-        """Close the files, which releases the locks."""
-        for descriptor in (self._lock, self._gate) if self._is_open else ():
+        """Close the file, which releases the lock."""
+        if self._is_open:
             with suppress(OSError):
-                os.close(descriptor)
+                os.close(self._lock)
         self._is_open = False
         _OPEN.discard(self)
 
-    def _unlock(self, *descriptors: int) -> None:
-        if self._is_open:
-            for descriptor in descriptors:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
 
-    def _take(self, descriptor: int, how: int, deadline: float) -> None:
-        while not try_flock(descriptor, how):
-            self._wait(deadline)
-
-    def _wait(self, deadline: float) -> None:
-        if self._now() >= deadline:
-            raise self.refusal()
-        self._pause(LOCK_PAUSE_SECONDS)
-
-
-def try_flock(descriptor: int, how: int) -> bool:
+def try_flock(descriptor: int) -> bool:
     """Lock an open file, if no other process has it; return whether it is locked."""
     try:
-        fcntl.flock(descriptor, how | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True

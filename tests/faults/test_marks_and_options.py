@@ -209,7 +209,6 @@ OPTIONS = [
     ("gpuperf_update", "none", "expected one of missing"),
     ("gpuperf_missing_baseline", "error", "expected one of warn, fail, every-metric"),
     ("gpuperf_isolation", "class", "expected one of test, module"),
-    ("gpuperf_lock", "none", "expected one of timed, all"),
 ]
 
 

@@ -18,7 +18,6 @@ from pytest_gpuperf.plugin.parse_settings import settings_from
 from pytest_gpuperf.settings import Isolation
 from pytest_gpuperf.settings import MissingBaseline
 from pytest_gpuperf.settings import Settings
-from pytest_gpuperf.settings import SharedUse
 
 
 VALUES = {
@@ -39,7 +38,6 @@ VALUES = {
         "tolerance",
     ),
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
-    "gpuperf_lock": ("all", SharedUse.ALL, "shared_use"),
     "gpuperf_lock_seconds": ("7.5", 7.5, "lock_seconds"),
     "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
 }
@@ -80,7 +78,6 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
         "gpuperf_fail_on_improvement",
         "gpuperf_detect",
         "gpuperf_isolation",
-        "gpuperf_lock",
         "gpuperf_lock_seconds",
         "gpuperf_pretend_gb",
         "gpuperf_benchmark",

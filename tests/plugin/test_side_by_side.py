@@ -133,51 +133,6 @@ def test_auto_is_a_worker_a_visible_gpu(
     result.stdout.fnmatch_lines([line])
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "-n1"])
-@pytest.mark.parametrize(
-    ("who", "outcomes"),
-    [("timed", {"passed": 2}), ("all", {"passed": 1, "errors": 1})],
-)
-def test_ordinary_tests_wait_for_another_runs_timing_if_asked(
-    project: ScriptedProject,
-    who: str,
-    outcomes: dict[str, int],
-    workers: tuple[str, ...],
-) -> None:
-    if workers:
-        pytest.importorskip("xdist")
-    project.file(
-        "def test_plain(): pass\n\ndef test_step(gpuperf): gpuperf(lambda: None)\n"
-    )
-    project.script({"slots": ["gpu-a"]})
-    project.pytester.makeconftest(
-        """
-        import pytest
-        from pytest_gpuperf.sharing.device_lock import DeviceLock, lock_folder
-
-        @pytest.hookimpl(wrapper=True)
-        def pytest_runtest_protocol(item):
-            other_run = DeviceLock(lock_folder(), "gpu-a")
-            assert "step" in item.nodeid or other_run.try_exclusive()
-            try:
-                return (yield)
-            finally:
-                other_run.close()
-        """
-    )
-
-    result = project.pytester.runpytest_subprocess(
-        *workers,
-        *ON,
-        f"--override-ini=gpuperf_lock={who}",
-        "--override-ini=gpuperf_lock_seconds=0.1",
-    )
-
-    result.assert_outcomes(**outcomes)
-    if who == "all":
-        result.stdout.fnmatch_lines(["*gpu-a is in use by *, and did not come free*"])
-
-
 @pytest.mark.parametrize("value", ["0", "soon"])
 def test_the_longest_wait_is_a_positive_number(
     assigned: ScriptedProject, value: str

@@ -434,9 +434,8 @@ def test_with_workers_a_failed_verdict_is_rerun(with_workers: ScriptedProject) -
 
 
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "-n2"])
-@pytest.mark.parametrize("who", ["timed", "all"])
 def test_forked_tests_report_what_was_measured(
-    project: ScriptedProject, who: str, workers: tuple[str, ...]
+    project: ScriptedProject, workers: tuple[str, ...]
 ) -> None:
     pytest.importorskip("pytest_forked")
     if workers:
@@ -448,7 +447,7 @@ def test_forked_tests_report_what_was_measured(
     if run(*forked, "-k", "plain").ret:
         pytest.skip("this pytest-forked does not work with this pytest")
 
-    result = run(*forked, f"--override-ini=gpuperf_lock={who}", *ON)
+    result = run(*forked, *ON)
 
     result.assert_outcomes(failed=2, passed=2)
     assert ONE_FAILED in result.outlines

@@ -1,4 +1,4 @@
-"""Users of a device and the one who times on it, in processes that can be killed."""
+"""One process alone times on a device, also where processes are killed."""
 
 from __future__ import annotations
 
@@ -26,27 +26,13 @@ from pathlib import Path
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 
 lock = DeviceLock(Path(sys.argv[1]), "gpu-0")
-using = lock.shared(0)
-held = using.__enter__() if sys.argv[2] == "shared" else lock.try_exclusive()
-forked = os.fork() if sys.argv[3:] else 0
+assert lock.try_exclusive()
+forked = os.fork() if sys.argv[2:] else 0
 if forked == 0:
     print("held", flush=True)
 sys.stdin.read()
 os._exit(0)
 """
-
-
-class Clock:
-    """Time passes when somebody pauses."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def now(self) -> float:
-        return self.now_s
-
-    def pause(self, seconds: float) -> None:
-        self.now_s += seconds
 
 
 @pytest.fixture
@@ -55,8 +41,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def lock_in(folder: Path, name: str = "gpu-0") -> DeviceLock:
-    clock = Clock()
-    return DeviceLock(folder, name, now=clock.now, pause=clock.pause)
+    return DeviceLock(folder, name)
 
 
 @pytest.fixture
@@ -65,12 +50,10 @@ def held() -> Iterator[ExitStack]:
         yield processes
 
 
-def hold(
-    held: ExitStack, folder: Path, how: str, *forking: str
-) -> subprocess.Popen[str]:
+def hold(held: ExitStack, folder: Path, *forking: str) -> subprocess.Popen[str]:
     holder = held.enter_context(
         subprocess.Popen(
-            [sys.executable, "-c", HOLDER, str(folder), how, *forking],
+            [sys.executable, "-c", HOLDER, str(folder), *forking],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -82,95 +65,56 @@ def hold(
     return holder
 
 
-def is_free(lock: DeviceLock, how: str) -> bool:
+def is_free(lock: DeviceLock) -> bool:
     try:
-        if how == "exclusive":
-            return lock.try_exclusive()
-        with lock.shared(0):
-            return True
-    except UsageError:
-        return False
+        return lock.try_exclusive()
     finally:
         lock.release()
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours", "free"),
-    [
-        ("shared", "shared", True),
-        ("shared", "exclusive", False),
-        ("exclusive", "shared", False),
-        ("exclusive", "exclusive", False),
-    ],
-)
-def test_users_share_a_device_and_who_times_has_it_alone(
-    held: ExitStack, folder: Path, theirs: str, ours: str, *, free: bool
+def test_one_process_has_a_device_and_others_have_other_devices(
+    held: ExitStack, folder: Path
 ) -> None:
-    hold(held, folder, theirs)
+    hold(held, folder)
 
-    assert is_free(lock_in(folder), ours) is free
-    assert is_free(lock_in(folder, "gpu-1"), ours)
-
-
-def test_who_waits_to_time_keeps_new_users_out(folder: Path) -> None:
-    user, timer, late = (lock_in(folder) for _ in range(3))
-
-    with user.shared(0):
-        assert not timer.try_exclusive()
-        assert not is_free(late, "shared")
-        timer.release()
-        assert is_free(late, "shared")
+    assert not is_free(lock_in(folder))
+    assert is_free(lock_in(folder, "gpu-1"))
 
 
 def test_a_lock_can_be_taken_again_and_again(folder: Path) -> None:
     lock = lock_in(folder)
 
-    for how in ("shared", "exclusive", "shared", "exclusive"):
-        assert is_free(lock, how)
+    assert is_free(lock)
+    assert is_free(lock)
 
 
-def test_a_failure_inside_lets_go(folder: Path) -> None:
-    lock = lock_in(folder)
-
-    with pytest.raises(ZeroDivisionError), lock.shared(0):
-        _ = 1 / 0
-
-    assert is_free(lock_in(folder), "exclusive")
-
-
-@pytest.mark.parametrize("how", ["shared", "exclusive"])
 def test_the_death_of_its_holder_frees_a_lock_at_once(
-    held: ExitStack, folder: Path, how: str
+    held: ExitStack, folder: Path
 ) -> None:
-    holder = hold(held, folder, how)
+    holder = hold(held, folder)
 
     holder.kill()
     holder.wait()
 
-    assert is_free(lock_in(folder), "exclusive")
+    assert is_free(lock_in(folder))
 
 
 def test_a_forked_child_does_not_hold_its_dead_parent_s_lock(
     held: ExitStack, folder: Path
 ) -> None:
-    holder = hold(held, folder, "exclusive", "fork")
+    holder = hold(held, folder, "fork")
 
     holder.kill()
     holder.wait()
 
-    assert is_free(lock_in(folder), "exclusive")
+    assert is_free(lock_in(folder))
 
 
-def test_waiting_ends_with_the_name_of_the_holder(
-    held: ExitStack, folder: Path
-) -> None:
-    holder = hold(held, folder, "exclusive")
-
-    with pytest.raises(UsageError) as refused, lock_in(folder).shared(3.0):
-        pass
+def test_a_refusal_names_the_holder(held: ExitStack, folder: Path) -> None:
+    holder = hold(held, folder)
 
     command = " ".join(f"{sys.executable} -c {HOLDER}".split())[:60]
-    assert str(refused.value) == (
+    assert str(lock_in(folder).refusal()) == (
         f"{folder / 'gpu-0.lock'}: gpu-0 is in use by pid {holder.pid} ({command}...), "
         "and did not come free in time: wait for it, or measure on another device [GP411]"
     )
@@ -237,17 +181,13 @@ def test_a_folder_in_the_place_of_a_lock_is_refused(folder: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("suffix", ["lock", "gate"])
 @pytest.mark.parametrize("content", [b"pid 1", b"\x00\xff garbage \n" * 1000, b""])
-def test_a_file_left_by_a_dead_holder_is_no_lock(
-    folder: Path, suffix: str, content: bytes
-) -> None:
+def test_a_file_left_by_a_dead_holder_is_no_lock(folder: Path, content: bytes) -> None:
     folder.mkdir()
-    path = folder / f"gpu-0.{suffix}"
+    path = folder / "gpu-0.lock"
     path.write_bytes(content)
 
-    assert is_free(lock_in(folder), "shared")
-    assert is_free(lock_in(folder), "exclusive")
+    assert is_free(lock_in(folder))
     assert path.read_bytes() == content
 
 
@@ -256,13 +196,12 @@ def test_a_file_that_is_used_again_looks_new_to_what_cleans_temporary_folders(
 ) -> None:
     """Were it removed below its holder, another run would hold a lock of its own."""
     lock_in(folder).close()
-    paths = [folder / "gpu-0.lock", folder / "gpu-0.gate"]
-    for path in paths:
-        os.utime(path, (0, 0))
+    path = folder / "gpu-0.lock"
+    os.utime(path, (0, 0))
 
     lock_in(folder)
 
-    assert min(path.stat().st_mtime for path in paths) > 0
+    assert path.stat().st_mtime > 0
 
 
 forking = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -281,11 +220,9 @@ def in_forked_child(act: Callable[[], bool]) -> bool:
 def test_a_forked_child_can_take_the_lock_itself(folder: Path) -> None:
     lock = lock_in(folder)
 
-    assert in_forked_child(lambda: is_free(lock, "shared"))
-    assert in_forked_child(lambda: is_free(lock, "exclusive"))
-    with lock.shared(0):
-        assert in_forked_child(lambda: is_free(lock, "shared"))
-        assert in_forked_child(lambda: not is_free(lock, "exclusive"))
+    assert in_forked_child(lambda: is_free(lock))
+    assert lock.try_exclusive()
+    assert in_forked_child(lambda: not is_free(lock))
 
 
 @forking
@@ -301,7 +238,7 @@ def test_a_forked_child_that_lets_go_takes_nothing_from_its_parent(
 
     assert lock.try_exclusive()
     assert in_forked_child(let_go)
-    assert not is_free(other, "shared")
+    assert not is_free(other)
 
 
 def test_a_lock_that_is_closed_twice_closes_no_file_of_somebody_else(
