@@ -154,7 +154,7 @@ def _of_host(export: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(export)
     def exported(module: Any, args: Any, kwargs: Any = None, **options: Any) -> Any:
-        WATCH.leave_unjudged("torch.export", "it is traced on the host")
+        WATCH.leave_unjudged("torch.export", "it is traced on the CPU")
         own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         of_host = copy.deepcopy(module, {id(t): _host_twin(t) for t in own.values()})
         args, kwargs = tree_map(_host_twin, (args, kwargs))
