@@ -16,6 +16,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from importlib.machinery import SourceFileLoader
+from importlib.util import decode_source
 from importlib.util import find_spec
 from pathlib import Path
 from socket import socket
@@ -246,7 +247,9 @@ def _content(path: str) -> bytes:
 def _script_code(path: str) -> CodeType:
     source = _content(path)
     try:
-        return compile(source, str(Path(path).absolute()), "exec", dont_inherit=True)
+        # Decoded as Python does: `compile` takes bytes in comments that are no text.
+        text = decode_source(source)
+        return compile(text, str(Path(path).absolute()), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise UsageError(_no_python(path, error), ErrorId.GP110) from error
 
@@ -300,4 +303,8 @@ def _no_python(path: str, error: Exception) -> str:
     if isinstance(error, SyntaxError):
         where = f"{path}:{error.lineno}" if error.lineno else path
         what = error.msg
+    elif isinstance(error, UnicodeDecodeError):
+        before = error.object[: error.start + 1].splitlines()
+        where = f"{path}:{len(before)}"
+        what = f"Non-UTF-8 code starting with '\\x{error.object[error.start]:02x}'"
     return f"{where}: cannot be compiled ({what}); expected a Python script"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
@@ -174,10 +176,21 @@ def _filled(kind: Callable[[str], object], wanted: str) -> Callable[[str], objec
     return parse
 
 
+def _folder(text: str) -> Path:
+    """Read a folder, which need not be there; raise ``ValueError`` if it cannot be."""
+    try:
+        os.lstat(Path.cwd() / text)
+    except OSError as error:
+        if error.errno == errno.ENAMETOOLONG:
+            msg = "expected a shorter name of a folder"
+            raise ValueError(msg) from None
+    return Path(text)
+
+
 VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "detect": _detect,
     "device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
-    "folder": _filled(Path, "a folder, such as baselines"),
+    "folder": _filled(_folder, "a folder, such as baselines"),
     "gib": positive_gib,
     "isolation": _one_of(Isolation),
     "missing baseline": _one_of(MissingBaseline),

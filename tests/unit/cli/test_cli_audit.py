@@ -17,6 +17,7 @@ import pytest
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli import script_process
 from pytest_gpuperf.cli.script import Program
+from pytest_gpuperf.cli.script import _script_code
 from pytest_gpuperf.cli.script import load
 from pytest_gpuperf.cli.script_process import ScriptRequest
 from pytest_gpuperf.errors import UsageError
@@ -605,6 +606,31 @@ def test_a_wrong_command_line_is_one_sentence(
 
     assert main(["audit", *typed.split()]) == 4
     assert capfd.readouterr() == ("", f"gpuperf: {message}\n")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(b"# caf\xe9\nprint(1)\n", id="in a comment"),
+        pytest.param(b'"caf\xe9"\n', id="in a docstring"),
+        pytest.param(b"caf\xe9 = 1\n", id="in a name"),
+    ],
+)
+def test_a_script_in_another_encoding_is_refused_as_python_does(
+    tmp_path: Path, text: bytes
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_bytes(b"import torch\n" + text)
+
+    with pytest.raises(UsageError) as refused:
+        _script_code(str(script))
+
+    assert str(refused.value) == (
+        f"{script}:2: cannot be compiled (Non-UTF-8 code starting with '\\xe9'); "
+        "expected a Python script [GP110]"
+    )
+    script.write_bytes(b"# coding: latin-1\n" + text)
+    assert _script_code(str(script))
 
 
 @pytest.mark.parametrize("module", ["none", "package", "package.none.inner", "sys", ""])
