@@ -115,9 +115,10 @@ HEAVY_MODULES: Final = (
     "pytest_gpuperf.devices.cpu.device",
     "pytest_gpuperf.devices.cuda.device",
     "pytest_gpuperf.devices.pretend.device",
+    "pytest_gpuperf.compare_steps.measure",
 )
 """Imported once in the server: a child would pay seconds for them. An optimizer
-imports torch._dynamo."""
+imports torch._dynamo. What measures is known before a test can replace it."""
 
 
 def preloaded_for(kind: DeviceKind | None) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ import pytest
 from ..compare_steps.isolation import Pair
 from ..devices.base import Device
 from ..devices.base import with_clock
-from ..devices.replaced import refuse_replaced
+from ..devices.replaced import Held
 from ..errors import ErrorId
 from ..errors import StepError
 from ..judge.calls import asked_of
@@ -152,6 +152,7 @@ class Measuring:
         self._request = request
         self._settings = request.settings
         self._listener = listener
+        self._held = Held()
         self._calls: dict[str, list[StepCall]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
 
@@ -187,7 +188,7 @@ class Measuring:
                 self._device, self._compared(subject, test, item, budgets), plan
             )
         _refuse_unreal_time(measured.measurement)
-        refuse_replaced()
+        self._held.refuse_replaced()
         found = replace(measured.measurement, unseeded=draws.is_unseeded())
         self._keep(item, found, budgets)
         return measured.result
@@ -283,7 +284,7 @@ class Measuring:
             found = compare_sides(
                 self._device, question, partial(self._listener.follow, test)
             )
-        refuse_replaced()
+        self._held.refuse_replaced()
         comparisons[test] = replace(
             found,
             after=below(item.config.rootpath, replace(found.after, test=test)),

@@ -10,6 +10,7 @@ import gc
 import json
 import math
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable
@@ -32,12 +33,16 @@ from pytest_gpuperf.compare_steps.measure import Question
 from pytest_gpuperf.compare_steps.measure import compare_sides
 from pytest_gpuperf.compare_steps.same_training import refuse_other_training
 from pytest_gpuperf.compare_steps.same_training import starts_of
+from pytest_gpuperf.devices.base import MeasuringDevice
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.host_clock import HostClock
+from pytest_gpuperf.devices.pretend import op_plan
 from pytest_gpuperf.devices.pretend.device import PretendDevice
-from pytest_gpuperf.devices.replaced import replaced_functions
+from pytest_gpuperf.devices.replaced import Held
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure import emulated
+from pytest_gpuperf.measure import further_steps
+from pytest_gpuperf.measure import phases
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.measurement import Measurement
@@ -415,6 +420,19 @@ def test_steps_that_update_every_third_call_may_be_at_another_one() -> None:
 # What a test puts in place of what measures it.
 
 
+class Zero:
+    """A callable object."""
+
+    def __call__(self, *_: Any, **__: Any) -> int:
+        return 0
+
+
+def made_of_text() -> Any:
+    scope: dict[str, Any] = {}
+    exec("def fake(*_, **__): return 0", scope)  # noqa: S102 - as the cheat does
+    return scope["fake"]
+
+
 @pytest.mark.parametrize(
     ("target", "name"),
     [
@@ -431,16 +449,61 @@ def test_steps_that_update_every_third_call_may_be_at_another_one() -> None:
         ("pytest_gpuperf.timers", "cuda_sync"),
     ],
 )
-@pytest.mark.parametrize("fake", [lambda *_, **__: 0, Mock(return_value=0)])
+@pytest.mark.parametrize(
+    "fake",
+    [lambda *_, **__: 0, Mock(return_value=0), Zero(), made_of_text(), len],
+)
 def test_what_measures_is_not_replaced_in_silence(
     monkeypatch: pytest.MonkeyPatch, target: str, name: str, fake: Any
 ) -> None:
     __import__("pytest_gpuperf.timers")
-    assert [*replaced_functions()] == []
+    held = Held()
+    assert [*held.replaced()] == []
 
     monkeypatch.setattr(f"{target}.{name}", fake)
 
-    assert [*replaced_functions()] == [f"{target}.{name}"]
+    assert [*held.replaced()] == [f"{target}.{name}"]
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "value"),
+    [
+        (emulated, "AUDITED_STEPS", 1),
+        (emulated, "LOOKED_STEPS", 0),
+        (further_steps, "LOOKED_STEPS", 0),
+        (MeasuringDevice, "torch_device", property(lambda _: "cpu")),
+        (phases, "PHASES", ()),
+    ],
+)
+def test_constants_are_not_changed_in_silence(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, value: Any
+) -> None:
+    held = Held()
+
+    monkeypatch.setattr(module, name, value)
+
+    assert [found.rpartition(".")[2] for found in held.replaced()] == [name]
+
+
+def test_a_table_is_not_changed_in_place_in_silence(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    held = Held()
+
+    monkeypatch.setitem(op_plan.HOST_ARGUMENTS, "item", 0)
+
+    assert len([*held.replaced()]) == 1
+
+
+def test_what_a_library_wraps_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    held = Held()
+    file = str(Path(sysconfig.get_path("purelib"), "a_profiler", "wraps.py"))
+    scope: dict[str, Any] = {}
+    exec(compile("def wrapped(*_): ...", file, "exec"), scope)  # noqa: S102 - no such file
+
+    monkeypatch.setattr(emulated, "counted_syncs", scope["wrapped"])
+
+    assert [*held.replaced()] == []
 
 
 @pytest.mark.parametrize(
