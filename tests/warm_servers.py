@@ -146,10 +146,16 @@ class ForkedServer:
             self._end.settimeout(timeout)
             try:
                 self._end.recv(8)
-            except TimeoutError:
+            except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired([], timeout or 0) from None
             self._end.close()
             self.returncode = 0
+        return self.returncode
+
+    def poll(self) -> int | None:
+        """Return how it ended, if it has."""
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0)
         return self.returncode
 
     def kill(self) -> None:

@@ -117,8 +117,8 @@ HEAVY_MODULES: Final = (
     "pytest_gpuperf.devices.pretend.device",
     "pytest_gpuperf.compare_steps.measure",
 )
-"""Imported once in the server: a child would pay seconds for them. An optimizer
-imports torch._dynamo. What measures is known before a test can replace it."""
+"""Imported once in the server: a child would pay seconds for them, and a test could
+replace what measures before it is known. An optimizer imports torch._dynamo."""
 
 
 def preloaded_for(kind: DeviceKind | None) -> tuple[str, ...]:
@@ -185,6 +185,7 @@ class _Running:
     Nobody is impatient before it is released. What it had ``used`` is why it was killed.
     """
 
+    job: Job
     result: Path
     output: Path
     seconds: float
@@ -265,6 +266,8 @@ class ForkServer:
         self._directory = str(Path.cwd())
         self._environment = {**(variables or {}), **_environment(relocation, packages)}
         self._on_progress = on_progress
+        self._jobs = 0
+        self._lost: list[Ended] = []
         self._open(0)
 
     def _open(self, number: int) -> None:
@@ -272,7 +275,6 @@ class ForkServer:
         listener = self._on_progress
         self._progress = ProgressPipe(listener) if listener else None
         self._folder = scratch_folder()
-        self._jobs = 0
         self._running: dict[int, _Running] = {}
         self._buffered = b""
         self._is_ready = False
@@ -365,8 +367,13 @@ class ForkServer:
     def prepare(self, job: Job, seconds: float, *, waits: bool = True) -> int:
         """Let *job*, which is in line, get ready; its *seconds* begin with ``release``.
 
-        Raises ``RunError`` if the server is dead.
+        Raises ``RunError`` if a server that has died cannot be started anew.
         """
+        if self._is_ready and self._process.poll() is not None:
+            self._lose(self._death())
+            self.close()
+            self._open(self._number)
+            self.wait_until_ready()
         self._jobs += 1
         result = Path(self._folder.name, f"{self._jobs}.json")
         line = result.with_name("line.lock") if job.in_line else None
@@ -382,14 +389,19 @@ class ForkServer:
                 "waits": waits,
             }
         )
-        self._running[self._jobs] = _Running(result, output, seconds)
+        self._running[self._jobs] = _Running(job, result, output, seconds)
         return self._jobs
 
-    def release(self, number: int) -> None:
-        """Let the job that was prepared go on; raise ``RunError`` if the server is dead."""
-        if number in self._running:
-            self._send({"release": number})
+    def release(self, number: int) -> int:
+        """Let the prepared job go on; return its number, another one with another server."""
+        running = self._running.get(number)
+        if running is not None:
+            try:
+                self._send({"release": number})
+            except RunError:
+                return self.start(running.job, running.seconds)
             self._released(number)
+        return number
 
     def _released(self, number: int) -> None:
         running = self._running[number]
@@ -399,15 +411,13 @@ class ForkServer:
     def ended(self, seconds: float) -> Ended | None:
         """Return a job that has ended; ``None`` if none did in *seconds*."""
         until = now_s() + seconds
-        while self._running:
+        while self._running and not self._lost:
             due = min(running.due for running in self._running.values())
             try:
                 message = self._receive(min(until, due))
             except RunError as error:
-                # The server is dead, and with it every child. The next call fails again
-                # at once and so reports the next job, until none is left.
-                job, _ = self._running.popitem()
-                return job, error
+                self._lose(error)
+                break
             if message is not None and message.get("started") in self._running:
                 running = self._running[message["started"]]
                 self._running[message["started"]] = replace(
@@ -421,7 +431,13 @@ class ForkServer:
             lost = self._kill_the_late()
             if lost is not None or (message is None and until < due):
                 return lost
-        return None
+        return self._lost.pop() if self._lost else None
+
+    def _lose(self, error: RunError) -> None:
+        """Give up what has begun: with the server each child is dead. The rest is in line."""
+        for number in [n for n, each in self._running.items() if each.patience]:
+            self._lost.append((number, error))
+            del self._running[number]
 
     def _kill_the_late(self) -> Ended | None:
         """Return a job that did not even end when it was killed."""
@@ -459,8 +475,14 @@ class ForkServer:
         try:
             self._process.stdin.write(json.dumps(order).encode() + b"\n")
         except BrokenPipeError:
-            msg = f"the measuring server died: {last_words(self._stderr)}"
-            raise RunError(msg, ErrorId.GP605) from None
+            raise self._death() from None
+
+    def _death(self) -> RunError:
+        """Say that the server has died, once it has ended altogether."""
+        self._process.kill()
+        self._process.wait()
+        msg = f"the measuring server died while this ran: {last_words(self._stderr)}"
+        return RunError(msg, ErrorId.GP605)
 
     def _receive(self, until: float) -> dict[str, Any] | None:
         """Return the next reply; ``None`` if there is none in time."""
@@ -475,8 +497,7 @@ class ForkServer:
                 continue
             received = os.read(self._process.stdout.fileno(), 65536)
             if not received:
-                msg = f"the measuring server died: {last_words(self._stderr)}"
-                raise RunError(msg, ErrorId.GP605)
+                raise self._death()
             self._buffered += received
         line, _, self._buffered = self._buffered.partition(b"\n")
         reply: dict[str, Any] = json.loads(line)

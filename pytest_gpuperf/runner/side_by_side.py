@@ -34,7 +34,7 @@ class ProcessServer(Protocol):
 
     def start(self, job: Job, seconds: float) -> int: ...
     def prepare(self, job: Job, seconds: float) -> int: ...
-    def release(self, number: int) -> None: ...
+    def release(self, number: int) -> int: ...
     def ended(self, seconds: float) -> Ended | None: ...
 
 
@@ -153,7 +153,7 @@ class SideBySide:
             yield index, self._ended_early.pop(number)
             return
         else:
-            self._server.release(number)
+            number = self._server.release(number)
         self._running[number] = index
         self._prepare_next(jobs[index], jobs)
 
@@ -165,7 +165,7 @@ class SideBySide:
             return
         next_job = jobs[index]
         if job.job.in_line and next_job.job.in_line and job.slots == next_job.slots:
-            # A dead server is reported when the job is to go on.
+            # A server that cannot start is reported when the job is to go on.
             with suppress(RunError):
                 number = self._server.prepare(next_job.job, next_job.seconds)
                 self._prepared[index] = number

@@ -508,7 +508,7 @@ signal 9: it printed nothing [GP602]""",
         assert code == 1
         reason, _, last = capsys.readouterr().out.splitlines()[-3:]
         assert reason == (
-            "test_it.py::test_step: could not be measured after: the measuring server died:"
+            "test_it.py::test_step: could not be measured after: the measuring server died"
         )
         assert last == "gpuperf: 1 broken after"
         assert project.is_untouched

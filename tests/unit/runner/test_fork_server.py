@@ -21,6 +21,7 @@ from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import EarlyServer
+from pytest_gpuperf.runner.fork_server import Ended
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.runner.fork_server import ProgressPipe
@@ -54,6 +55,13 @@ def refusal_of(act: Callable[[], object]) -> str:
 
 def death_in(server: ForkServer, order: Job, seconds: float = ENOUGH_SECONDS) -> str:
     return refusal_of(lambda: server.run(order, seconds))
+
+
+def ended_in(server: ForkServer) -> Ended:
+    ended = None
+    while ended is None:
+        ended = server.ended(ENOUGH_SECONDS)
+    return ended
 
 
 @pytest.fixture(scope="module")
@@ -389,13 +397,43 @@ def test_a_grandchild_that_outlives_its_job_is_killed(
     assert grandchild != os.getpid()
 
 
-def test_the_death_of_the_server_is_noticed() -> None:
-    with closing(started()) as server:
-        while_waiting = death_in(server, job("kill_the_server"))
-        afterwards = death_in(server, job("echo"))
+DEATH = "the measuring server died while this ran: it printed nothing"
 
-    assert while_waiting == "the measuring server died: it printed nothing"
-    assert afterwards == "the measuring server died: it printed nothing"
+
+def test_a_server_that_dies_is_started_anew() -> None:
+    with closing(started()) as server:
+        assert death_in(server, job("kill_the_server")) == DEATH
+        assert server.run(job("echo", text="a"), ENOUGH_SECONDS) is not None
+        os.kill(server._process.pid, signal.SIGKILL)
+        server._process.wait()
+        assert server.run(job("echo", text="b"), ENOUGH_SECONDS) is not None
+
+
+def test_a_job_in_line_is_no_loss_when_its_server_dies() -> None:
+    with closing(started()) as server:
+        kills = server.start(in_line("kill_the_server"), ENOUGH_SECONDS)
+        waits = server.prepare(in_line("echo"), ENOUGH_SECONDS)
+
+        number, answer = ended_in(server)
+        assert (number, answer.text) == (kills, DEATH)
+
+        number = server.release(waits)
+        assert number != waits
+        assert ended_in(server)[0] == number
+
+
+def test_all_that_had_begun_ends_with_its_server(witness: Witness) -> None:
+    with closing(started()) as server:
+        hangs = server.start(
+            job("hang_with_a_grandchild", fifo=witness.fifo), ENOUGH_SECONDS
+        )
+        assert witness.has_heard()
+        kills = server.start(job("kill_the_server"), ENOUGH_SECONDS)
+
+        ended = {ended_in(server)[0], ended_in(server)[0]}
+
+        assert ended == {hangs, kills}
+        assert server.ended(TOO_FEW_SECONDS) is None
 
 
 @pytest.mark.skipif(

@@ -51,9 +51,10 @@ class Server:
         self._prepared[self._started] = job.entry
         return self._started
 
-    def release(self, number: int) -> None:
+    def release(self, number: int) -> int:
         self._running[number] = self._prepared.pop(number)
         self.events.append(f"release {self._running[number]}")
+        return number
 
     def ended(self, seconds: float) -> Ended | None:
         assert seconds > 0
