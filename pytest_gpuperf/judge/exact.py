@@ -24,6 +24,7 @@ from ..model.finding import key_of
 from ..model.finding import key_of_line
 from ..model.measurement import FurtherSteps
 from ..model.measurement import Measurement
+from ..model.measurement import raised_early
 from ..model.measurement import shared_steps
 from ..model.metric import Metric
 from ..model.metric import Unit
@@ -157,6 +158,9 @@ def judge_further(  # noqa: PLR0913  keywords, each a number of its own
             f"{verdict.because}, of the {len(steps)} further steps that both looked at"
         )
         yield replace(verdict, because=because)
+    elif raised := raised_early([*(look for _, look in fresh), *known]):
+        because = f"{raised}, and what is stored knows of later steps"
+        yield replace(verdict, outcome=Outcome.INCONCLUSIVE, because=because)
 
 
 def beyond_usual(

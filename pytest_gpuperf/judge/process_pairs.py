@@ -32,6 +32,7 @@ from ..model.ab import Turn
 from ..model.budget import Tolerance
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
+from ..model.measurement import raised_early
 from ..model.measurement import shared_steps
 from ..model.metric import Metric
 from ..model.metric import MetricKind
@@ -346,6 +347,8 @@ def _beyond_looks(runs: Sequence[Measurement]) -> Iterator[tuple[str, str]]:
         if unseen:
             seen = f"step {min(unseen)} has more of them, and not every run got as far"
             yield metric.name, f"{seen}; raise --gpuperf-seconds"
+        elif raised := raised_early(looks):
+            yield metric.name, f"{raised}, and the other side got further"
 
 
 def _exact_change(

@@ -21,6 +21,7 @@ from ..model.finding import CALLED
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
+from ..model.measurement import FurtherSteps
 from ..model.measurement import Measurement
 from ..model.metric import counted
 from ..model.metrics import BLOCKING_COPIES
@@ -240,6 +241,7 @@ class _Looking:
     numbered: _Numbered
     results: list[object] = field(default_factory=list)
     ended: str = ""
+    raised: str = ""
 
     def added_to(
         self, measurement: Measurement, share: TimeShare, first: Sequence[SeenStep]
@@ -249,6 +251,10 @@ class _Looking:
         brief = Deadline.after(seconds, self.device.now_ns)
         until = brief if period is None else share.limit
         further = look_further(first, self._step, period, until)
+        if self.raised:
+            number = self.numbered.steps
+            steps = further.steps or FurtherSteps(first=number, last=number - 1)
+            further = replace(further, steps=replace(steps, raised=self.raised))
         measurement = further.added_to(measurement)
         is_asked = SYNCS.name in share.asked
         if further.looked >= LOOKED_STEPS or period is not None or not is_asked:
@@ -269,7 +275,9 @@ class _Looking:
             # Nobody asked for so many steps: the test's data may end here.
             if self.subject.period is not None:
                 raise
-            self.ended = f"the next one raised {type(error).__name__}"
+            what = f"raised {type(error).__name__}"
+            self.ended = f"the next one {what}"
+            self.raised = f"step {self.numbered.steps} {what}"
             return ()
         self.results[:] = [result]
         if seen.not_judged:

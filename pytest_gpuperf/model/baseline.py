@@ -199,7 +199,7 @@ class RunSummary:
 
 
 def _cut(further: FurtherSteps | None) -> FurtherSteps | None:
-    if further is None:
+    if further is None or further.last < further.first:
         return None
     digit = 10 ** (len(str(further.last)) - 1)
     last = max(further.first, further.last // digit * digit)
@@ -208,7 +208,7 @@ def _cut(further: FurtherSteps | None) -> FurtherSteps | None:
         for name, seen in further.counts.items()
     }
     seen = {name: found for name, found in counts.items() if found}
-    return replace(further, last=last, counts=seen)
+    return replace(further, last=last, counts=seen, raised="")
 
 
 # Occasions: what a machine was like when a refresh or a gate measured on it.

@@ -121,17 +121,25 @@ class FurtherSteps:
     Steps are numbered from the first that the process ran, so that what comes every
     seventh step does so in each run. ``counts`` has, by the metric of a step, the number of
     each of those and its count, and ``usual`` what each step does, if that is not nothing.
+    ``raised`` says which step ended the look by an error.
     """
 
     first: int
     last: int
     usual: Mapping[str, int] = field(default_factory=dict)
     counts: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    raised: str = ""
 
     def beyond(self, metric: str, usual: int, steps: range) -> int:
         """Sum up what *steps* did beyond a *usual* one."""
         found = (count for n, count in self.counts.get(metric, ()) if n in steps)
         return sum(max(0, count - usual) for count in found)
+
+
+def raised_early(looks: Sequence[FurtherSteps]) -> str:
+    """Say which step of a look raised that another one got beyond; empty if none did."""
+    last = max((look.last for look in looks), default=0)
+    return next((look.raised for look in looks if look.raised and look.last < last), "")
 
 
 def shared_steps(looks: Sequence[FurtherSteps]) -> range:

@@ -238,3 +238,35 @@ def test_runs_whose_further_steps_differ_are_taken_for_drawn() -> None:
 
     assert varies(looked(100, 7), looked(100))
     assert not varies(looked(100, 50), looked(40))
+
+
+def raised_at(step: int) -> Measurement:
+    look = FurtherSteps(first=4, last=step - 1, raised=f"step {step} raised IndexError")
+    return replace(looked(100), further=look)
+
+
+@pytest.mark.parametrize("step", [4, 30, 100])
+def test_steps_that_the_baseline_knows_and_that_raise_are_not_judged(step: int) -> None:
+    assert [
+        (metric, because) for metric, _, because in found(looked(100), raised_at(step))
+    ] == [
+        (
+            metric,
+            f"step {step} raised IndexError, and what is stored knows of later steps",
+        )
+        for metric in ("occasional_syncs", "occasional_copies")
+    ]
+
+
+def test_data_that_ended_there_when_it_was_stored_is_no_change() -> None:
+    assert (
+        found(raised_at(30), raised_at(30)) == found(raised_at(4), raised_at(4)) == []
+    )
+    assert found(raised_at(30), looked(100)) == []
+
+
+def test_a_side_that_raises_is_not_compared_from_there() -> None:
+    judged = judge_call([(looked(100), raised_at(30))] * 2, Tolerance())
+
+    why = "step 30 raised IndexError, and the other side got further"
+    assert judged.unmeasured["occasional_syncs"] == why
