@@ -203,7 +203,7 @@ def _changed(
     if _differ(stored, values):
         because = f"{_ranges(metric, values, stored)}, {in_runs(values)}{OWN_DRAWS}"
     elif is_drawn:
-        because += BY_CHANCE
+        because += by_chance(runs)
     settled = len(values) >= (PROVING_RUNS if is_drawn else 2)
     proving = is_worse and is_drawn and not settled
     return verdict(
@@ -232,6 +232,13 @@ def _differ(*values: Sequence[float]) -> bool:
 OWN_DRAWS: Final = ", each with random numbers of its own"
 
 BY_CHANCE: Final = ", each free to choose by a clock or by chance"
+
+
+def by_chance(runs: Sequence[Measurement]) -> str:
+    """Say what lets the *runs* choose, and that fewer would do without it."""
+    where = next((run.unseeded for run in runs if run.unseeded), "")
+    why = f": {where}, without which two runs are enough" if where else ""
+    return f"{BY_CHANCE}{why}"
 
 
 def _untold(

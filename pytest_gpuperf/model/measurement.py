@@ -189,7 +189,7 @@ class Measurement:
     trace: str = ""
     by_rank: ByRank | None = None
     further: FurtherSteps | None = None
-    unseeded: bool = False
+    unseeded: str = ""
     operations: tuple[LineWork, ...] = field(default=(), metadata=RARELY)
 
     def lacking(self, reasons: Mapping[str, str]) -> Measurement:

@@ -255,12 +255,14 @@ class MeasuringProcess:
         request = self._request
         seed = request.settings.seed
         draws.begin(draws.seed_of(item.nodeid, request.number, seed))
+        draws.watch_clocks()
         keep_budgets(item)
 
     # First: a fixture that ends pytest while it is torn down must not undo a call that
     # has ended.
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
+        draws.watch_no_clocks()
         self._is_over = True
 
     # The outermost wrapper: it sees the report as all other plugins have left it.

@@ -11,9 +11,11 @@ import random
 import re
 import sys
 from collections.abc import Callable
+from collections.abc import Iterator
 from functools import cache
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 from types import ModuleType
 from typing import Any
 from typing import Final
@@ -24,8 +26,9 @@ from ..devices.own_code import is_own
 from ..files import read_regular
 
 
-_unseeded: set[str] = set()
-"""What has been drawn from the operating system in this process, by the source's name."""
+_unseeded: list[str] = []
+_read: list[str] = []
+"""Where the user's code has drawn from the operating system, and where read a clock."""
 
 
 def seed_of(test: str, run: int, base: int) -> int:
@@ -71,16 +74,72 @@ def are_drawn() -> bool:
     return bool(_unseeded)
 
 
-def is_unseeded() -> bool:
-    """Whether this process drew what no seed repeats, or could have asked a clock for it.
+def unseeded() -> str:
+    """Say where the user's code drew what no seed repeats, or asked a clock for it.
 
     The time of day may be a seed, and what was faster this time may be chosen.
     """
-    return bool(_unseeded) or any(
-        _names_a_clock(file)
-        for module in [*sys.modules.values()]
-        if is_own(file := _file_of(module), "")
-    )
+    seeds = (_line_of(MODULE_CLOCK, file) for file in _own_files())
+    return next(filter(None, (*_unseeded, *_read, *seeds)), "")
+
+
+def watch_clocks() -> None:
+    """Note who reads a clock in this thread from now on, if a module names one at all."""
+    named = next(filter(None, (_line_of(CLOCK, file) for file in _own_files())), "")
+    if named and sys.getprofile() is None:
+        sys.setprofile(_note_clock)
+    elif named and sys.getprofile() is not _note_clock:
+        _read.append(named)  # a profiler of the user's is not to be disturbed
+
+
+def watch_no_clocks() -> None:
+    """Let clocks be read again without a note."""
+    if sys.getprofile() is _note_clock:
+        sys.setprofile(None)
+
+
+WATCHED_STEPS: Final = 3
+
+
+def watching_clocks(step: Callable[..., object]) -> Callable[..., object]:
+    """Return *step*, whose first calls note who reads a clock, if a module names one."""
+    if not any(_line_of(CLOCK, file) for file in _own_files()):
+        return step
+    left = iter(range(WATCHED_STEPS))
+
+    @wraps(step)
+    def watched(*arguments: object) -> object:
+        if next(left, None) is None:
+            return step(*arguments)
+        watch_clocks()
+        try:
+            return step(*arguments)
+        finally:
+            watch_no_clocks()
+
+    return watched
+
+
+def _note_clock(frame: FrameType | None, event: str, called: Any) -> None:
+    """Note a call of a clock by the user's code: clocks are not replaced.
+
+    Others replace the functions of ``time`` too, and Dynamo asks what they are.
+    """
+    if event == "call" and frame:
+        name, frame = frame.f_code.co_name, frame.f_back
+    else:
+        name = getattr(called, "__qualname__", "")
+    if event not in {"call", "c_call"} or name not in CLOCKS:
+        return
+    while frame and str(frame.f_globals.get("__name__")).startswith(_TIMERS):
+        frame = frame.f_back
+    if frame and is_own(frame.f_code.co_filename, ""):
+        _read.append(f"{_at(frame.f_code.co_filename, frame.f_lineno)} reads a clock")
+
+
+def _own_files() -> Iterator[str]:
+    files = map(_file_of, [*sys.modules.values()])
+    return (file for file in files if is_own(file, ""))
 
 
 def _file_of(module: object) -> str:
@@ -94,16 +153,25 @@ def _file_of(module: object) -> str:
 
 
 @cache
-def _names_a_clock(file: str) -> bool:
-    """Whether the code of *file* names a clock.
-
-    It is read, not watched: others replace the functions of ``time`` too, and Dynamo asks
-    what they are.
-    """
+def _line_of(pattern: re.Pattern[bytes], file: str) -> str:
+    """Say where *file* names a clock, if it does; it is read, not imported again."""
     try:
-        return CLOCK.search(read_regular(Path(file))) is not None
+        text = read_regular(Path(file))
     except OSError:
-        return False
+        return ""
+    found = pattern.search(text)
+    return (
+        f"{_at(file, text.count(LINE_END, 0, found.end()) + 1)} names a clock"
+        if found
+        else ""
+    )
+
+
+LINE_END: Final = b"\n"
+
+
+def _at(file: str, line: int) -> str:
+    return f"{os.path.relpath(file)}:{line}"
 
 
 CLOCK: Final = re.compile(
@@ -115,13 +183,41 @@ CLOCK: Final = re.compile(
 )
 """A look at a clock in source code, outside of a comment."""
 
+MODULE_CLOCK: Final = re.compile(
+    rb"^(?!import |from |def |class |async |@)[^\s#][^#\n]*\b("
+    rb"time\(|time_ns|perf_counter|monotonic|process_time|thread_time|"
+    rb"timeit|default_timer|datetime\.now|utcnow|today\()",
+    re.MULTILINE,
+)
+"""One that is made while the module is imported, before anything can watch it."""
 
-def _names_something() -> bool:
-    """Whether it is drawn to name or sign something: no size comes of that."""
-    frame = sys._getframe(2)  # noqa: SLF001, as inspect is slow to import
-    while frame.f_back and frame.f_globals.get("__name__") in _GENERATORS:
+CLOCKS: Final = frozenset(
+    {
+        *(f"{name}{unit}" for name in ("time", "monotonic") for unit in ("", "_ns")),
+        *(f"{of}_time{unit}" for of in ("process", "thread") for unit in ("", "_ns")),
+        *("perf_counter", "perf_counter_ns", "elapsed_time"),
+        *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+    }
+)
+"""Functions that read one, by their qualified names."""
+
+_TIMERS: Final = ("timeit", "torch.utils.benchmark", "triton.testing")
+"""Modules that read clocks for whoever calls them."""
+
+
+def _drawing() -> FrameType | None:
+    """Return where the user's code draws; nothing where it only names or signs something.
+
+    A library that draws while it is imported does so for itself, as plugins do.
+    """
+    frame: FrameType | None = sys._getframe(2)  # noqa: SLF001, as inspect is slow to import
+    while frame and not is_own(file := frame.f_code.co_filename, ""):
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if package in _NAMING or file.startswith((OWN, "<frozen importlib")):
+            return None
         frame = frame.f_back
-    return str(frame.f_globals.get("__name__")).partition(".")[0] in _NAMING
+    of = frame and str(frame.f_globals.get("__name__")).partition(".")[0]
+    return None if of in _NAMING else frame
 
 
 _NAMING: Final = frozenset(
@@ -141,16 +237,15 @@ _NAMING: Final = frozenset(
 Seen to do it: wandb 0.31, mlflow 3.17, clearml 2.1, huggingface_hub 2.4, urllib3 2.8.
 """
 
-_GENERATORS: Final = frozenset({"random", "secrets", "uuid"})
-
 
 def _replace(module: ModuleType, name: str, is_draw: Callable[..., bool]) -> None:
     original = getattr(module, name)
 
     @wraps(original)
     def noting(*args: Any, **kwargs: Any) -> Any:
-        if is_draw(*args, *kwargs.values()) and not _names_something():
-            _unseeded.add(f"{module.__name__}.{name}")
+        if is_draw(*args, *kwargs.values()) and (frame := _drawing()):
+            at = _at(frame.f_code.co_filename, frame.f_lineno)
+            _unseeded.append(f"{at} draws by {module.__name__}.{name}")
         return original(*args, **kwargs)
 
     setattr(module, name, noting)

@@ -183,13 +183,15 @@ class Measuring:
         self._listener.arriving(test)
         budgets = (parse_budget(call.budget), *kept_budgets_of(item))
         plan = self._plan(item, test, budgets)
+        draws.watch_no_clocks()
+        subject = replace(subject, step=draws.watching_clocks(subject.step))
         with self._listener.alone():
             measured = measured_call(
                 self._device, self._compared(subject, test, item, budgets), plan
             )
         _refuse_unreal_time(measured.measurement)
         self._held.refuse_replaced()
-        found = replace(measured.measurement, unseeded=draws.is_unseeded())
+        found = replace(measured.measurement, unseeded=draws.unseeded())
         self._keep(item, found, budgets)
         return measured.result
 

@@ -206,7 +206,7 @@ def test_a_size_that_varies_takes_eight_pairs_to_be_called_worse() -> None:
 
 
 def test_so_does_one_that_the_operating_system_may_have_drawn() -> None:
-    drawn = [replace(run(syncs=n), unseeded=True) for n in (0, 1)]
+    drawn = [replace(run(syncs=n), unseeded="a.py:1 draws") for n in (0, 1)]
 
     few, many = (judge_call([(drawn[0], drawn[1])] * n, WHOLE) for n in (2, 8))
 

@@ -220,8 +220,8 @@ def test_the_unit_does_not_matter(
 @pytest.mark.parametrize(
     ("metric", "changes", "runs"),
     [
-        (SYNCS, {"unseeded": True}, 8),
-        (PEAK_ALLOCATED, {"unseeded": True}, 8),
+        (SYNCS, {"unseeded": "a.py:1 draws"}, 8),
+        (PEAK_ALLOCATED, {"unseeded": "a.py:1 draws"}, 8),
         (PEAK_ALLOCATED, {"software": {"cudnn.benchmark": "True"}}, 8),
         (PEAK_ALLOCATED, {"software": {"cudnn.benchmark": "False"}}, 2),
         # Which plan is the fastest changes no count.

@@ -109,7 +109,7 @@ def test_what_is_drawn_from_the_operating_system_is_noted() -> None:
         "for statement in sys.argv[1:]:\n"
         "    draws._unseeded.clear()\n"
         "    exec(statement)\n"
-        "    print(draws.is_unseeded())\n"
+        "    print(bool(draws.unseeded()))\n"
     )
 
     printed = subprocess.run(
@@ -123,18 +123,19 @@ def test_what_is_drawn_from_the_operating_system_is_noted() -> None:
     assert noted == dict.fromkeys(UNSEEDED, "True") | dict.fromkeys(SEEDED, "False")
 
 
-CLOCKS = (
+READ_ON_IMPORT = (
     "import time\nstart = time.perf_counter()",
-    "from time import monotonic_ns as now",
-    "import time\ndef cost(): return time.process_time()",
     "import random, time\nrandom.seed(int(time.time()))",
     "import datetime\nSEED = datetime.datetime.now().microsecond",
+    "from time import time\nSEED = time()",
+)
+
+NAMED_ALONE = (
+    "from time import monotonic_ns as now",
+    "import time\ndef cost(): return time.process_time()",
     "from timeit import timeit",
     "def best(benchmark): return benchmark.Timer('1').timeit(1)",
     "def cost(start, end): return start.elapsed_time(end)",
-)
-
-NO_CLOCKS = (
     "import time\ntime.sleep(0)",
     "import logging\nlogging.debug('slow')",
     "# time.time() would be the time of day",
@@ -143,20 +144,21 @@ NO_CLOCKS = (
 
 
 @pytest.mark.parametrize("folder", [".", "lib/site-packages"])
-def test_a_clock_in_the_user_s_own_code_may_choose_otherwise_next_time(
+def test_a_clock_that_the_user_s_own_module_reads_may_choose_otherwise_next_time(
     tmp_path: Path, folder: str
 ) -> None:
     place = tmp_path / folder
     place.mkdir(parents=True, exist_ok=True)
-    names = [f"module_{number}" for number in range(len(CLOCKS + NO_CLOCKS))]
-    for name, text in zip(names, CLOCKS + NO_CLOCKS, strict=True):
+    texts = READ_ON_IMPORT + NAMED_ALONE
+    names = [f"module_{number}" for number in range(len(texts))]
+    for name, text in zip(names, texts, strict=True):
         (place / f"{name}.py").write_text(text)
     program = (
         "import importlib, sys\n"
         "from pytest_gpuperf.worker import draws\n"
         "for name in sys.argv[1:]:\n"
         "    importlib.import_module(name)\n"
-        "    print(draws.is_unseeded())\n"
+        "    print(bool(draws.unseeded()))\n"
         "    del sys.modules[name]\n"
     )
 
@@ -169,8 +171,72 @@ def test_a_clock_in_the_user_s_own_code_may_choose_otherwise_next_time(
     )
 
     is_own = folder == "."
-    expected = [is_own] * len(CLOCKS) + [False] * len(NO_CLOCKS)
+    expected = [is_own] * len(READ_ON_IMPORT) + [False] * len(NAMED_ALONE)
     assert printed.stdout.split() == [str(each) for each in expected]
+
+
+LIBRARY = """
+import os, time
+from random import SystemRandom
+os.urandom(1)
+
+def named_alone(): return time.time()
+def drawn(): return SystemRandom().random()
+"""
+
+OWN_MODULE = """
+import time
+from datetime import datetime
+from timeit import timeit
+
+def nothing(): ...
+def named_alone(): return time.time()
+def read(): return time.perf_counter()
+def today(): return datetime.now()
+def timed(): return timeit(nothing, number=1)
+def by_library(): import library; library.named_alone()
+def drawn_by_library(): import library; library.drawn()
+"""
+
+
+@pytest.mark.parametrize(
+    ("called", "expected"),
+    [
+        ("nothing", ""),
+        ("by_library", ""),
+        ("read", "own.py:8 reads a clock"),
+        ("today", "own.py:9 reads a clock"),
+        ("timed", "own.py:10 reads a clock"),
+        ("drawn_by_library", "own.py:12 draws by random._urandom"),
+    ],
+)
+def test_what_a_step_reads_and_draws_is_named_and_not_what_its_file_could(
+    tmp_path: Path, called: str, expected: str
+) -> None:
+    place = tmp_path / "lib" / "site-packages"
+    place.mkdir(parents=True)
+    (place / "library.py").write_text(LIBRARY)
+    (tmp_path / "own.py").write_text(OWN_MODULE)
+    program = (
+        "import sys\n"
+        "from pytest_gpuperf.worker import draws\n"
+        "draws.watch()\n"
+        "sys.path[:0] = sys.argv[2:]\n"
+        "import library, own\n"
+        "draws.watching_clocks(getattr(own, sys.argv[1]))()\n"
+        "own.named_alone()\n"
+        "print(draws.unseeded(), sys.getprofile() or '')\n"
+    )
+
+    printed = subprocess.run(
+        [sys.executable, "-c", program, called, str(place), str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+    )
+
+    assert printed.stdout.strip() == expected
 
 
 def test_modules_that_are_imported_when_they_are_used_stay_so() -> None:
@@ -183,7 +249,7 @@ def test_modules_that_are_imported_when_they_are_used_stay_so() -> None:
         "spec.loader.exec_module(module)\n"
         "sys.modules['odd'] = type('Odd', (), {'__getattr__': lambda *_: 1})()\n"
         "sys.modules['none'] = None\n"
-        "print(draws.is_unseeded(), type(module).__name__)\n"
+        "print(bool(draws.unseeded()), type(module).__name__)\n"
     )
 
     printed = subprocess.run(
