@@ -8,12 +8,14 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Final
 
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import RunSummary
 from ..model.finding import CALLED
 from ..model.finding import MOST_LINES_OF_FINDING
+from ..model.finding import STORED
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Key
@@ -56,9 +58,7 @@ def _compared(
     stored: Counter[tuple[str, Key]] = Counter()
     for line in lines:
         stored[line.file, key_of_line(line)] += line.per_step
-    # Lines of a kind may have been left out, none of which did more than the last.
-    last = lines[-1] if len(lines) >= MOST_LINES_OF_FINDING else None
-    unknown = {last.kind: last.per_step} if last else {}
+    unknown = _unknown(lines)
     now: Counter[tuple[str, Key]] = Counter()
     for finding in findings:
         now[file_of(finding), key_of(finding)] += finding.per_step
@@ -69,10 +69,24 @@ def _compared(
         file, key = file_of(finding), key_of(finding)
         before, after = _stored(stored, file, key), now[file, key]
         is_more = after > (before or unknown.get(key[0], 0))
-        if is_more and not (before and finding.op == CALLED):
+        # A call that does more may have been left out when it did less.
+        is_old_call = finding.op == CALLED and (before or key[0] in unknown)
+        if is_more and not is_old_call:
             yield replace(finding, stored=before)
         elif finding.kind is not FindingKind.WORK:
             yield replace(finding, stored=finding.per_step)
+
+
+def _unknown(lines: Sequence[StoredLine]) -> Mapping[str, float]:
+    """Return how often lines did it that were left out, by kind.
+
+    Of the last kind none did more than its last line; of those after it nothing is known.
+    """
+    if len(lines) < MOST_LINES_OF_FINDING:
+        return {}
+    kinds, last = [kind.value for kind in STORED], lines[-1]
+    behind = kinds[kinds.index(last.kind) + 1 :]
+    return {last.kind: last.per_step, **dict.fromkeys(behind, inf)}
 
 
 def _stored(counts: Mapping[tuple[str, Key], int], file: str, key: Key) -> int:

@@ -256,6 +256,20 @@ def test_a_line_that_may_have_been_left_out_is_not_called_new() -> None:
     assert [f.stored for f in compared([work(5000, "loop(x)")], kept)] == [0]
 
 
+def test_a_call_that_may_have_been_left_out_is_not_called_new() -> None:
+    kept = stored_lines([work(60 - n, f"f{n}(x)", op=CALLED) for n in range(30)])
+
+    assert compared([work(99, "f29(x)", op=CALLED)], kept) == ()
+
+
+def test_of_a_kind_that_was_left_out_altogether_nothing_is_called_new() -> None:
+    waits = [replace(ITEM, source=f"x{n}.item()") for n in range(MOST_LINES_OF_FINDING)]
+    kept = stored_lines([*waits, work(9, "y = f(x)"), work(9, "g(x)", op=CALLED)])
+
+    assert {line.kind for line in kept} == {"sync"}
+    assert compared([work(9, "y = f(x)"), work(9, "g(x)", op=CALLED)], kept) == ()
+
+
 def test_waits_are_kept_before_lines_that_only_run_operations() -> None:
     many = [
         work(1000, f"y = f{n}(x)", line=n) for n in range(MOST_LINES_OF_FINDING + 10)
