@@ -49,9 +49,6 @@ WILD = [8.0, 9.0, 10.0, 10.0, 10.0, 10.0, 12.0, 14.0]
 TORN = [10.0, 13.0] * 4
 SIX_PERCENT = log(1.06)
 
-GOOD_TO_BAD = [Outcome.IMPROVED, Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.REGRESSED]
-
-
 timed = partial(a_measurement, on=DeviceKind.SCRIPTED)
 
 
@@ -88,6 +85,7 @@ def evidence_of(verdict: Verdict) -> Evidence:
 
 PASS, IMPROVED = Outcome.PASS, Outcome.IMPROVED
 INCONCLUSIVE, REGRESSED = Outcome.INCONCLUSIVE, Outcome.REGRESSED
+GOOD_TO_BAD = [IMPROVED, PASS, INCONCLUSIVE, REGRESSED]
 
 
 def hot(ms: float, runs: int = 1) -> list[Measurement]:

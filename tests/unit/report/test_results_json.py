@@ -184,6 +184,14 @@ def test_no_path_of_this_machine_leaves_it(file: str, shown: str) -> None:
     assert (found.snapshot, found.trace) == (shown, shown)
 
 
+def test_a_headline_names_the_project_and_no_user() -> None:
+    text = "no /home/eve/project/a.bin, no /home/eve/b.bin"
+
+    shown = shown_headline(text, Path("/home/eve/project"), Path("/home/eve"))
+
+    assert shown == "no a.bin, no ~/b.bin"
+
+
 def test_the_reason_of_a_failure_masks_what_the_environment_calls_a_secret() -> None:
     environ = {
         "GH_TOKEN": "ghp_0123",
