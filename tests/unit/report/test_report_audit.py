@@ -92,6 +92,40 @@ def audit(
     )
 
 
+BATCHES = at("/env/lib/site-packages/models/trainer.py", 70, "fit")
+CLIPPING = at("/env/lib/site-packages/torch/nn/utils/clip_grad.py", 109, "total_norm")
+
+
+def test_waits_in_libraries_are_separate_below_the_line_that_led_there() -> None:
+    read = replace(ITEM, per_step=40, in_steps=20, innermost=BATCHES)
+    clip = replace(read, per_step=20, reason="a check", torch=CLIPPING)
+    loop = replace(audit(clip, read), steps=20)
+    sources = {
+        TRAIN: "trainer.fit(model)",
+        BATCHES: "logs['loss'] = loss.item()",
+        CLIPPING: "if error and total_norm.isnan():",
+    }
+    lines = {(place.file, place.line): text for place, text in sources.items()}
+
+    shown = audit_lines(loop, (), HERE, line_of=lambda *where: lines[where])
+
+    assert "\n".join(shown[:-1]) == (
+        """\
+gpuperf: 3 waits per step on 1 line, 20 steps
+each step:
+  --> train.py:12 in train
+   12 | trainer.fit(model)
+      | 3 per step, for 2 causes:
+      | 2 per step: the CPU reads one element
+  inside   models/trainer.py:70 in fit: logs['loss'] = loss.item()
+  fix      none known that keeps the result
+      | 1 per step: a check
+  inside   models/trainer.py:70 in fit: logs['loss'] = loss.item()
+  inside   torch/nn/utils/clip_grad.py:109 in total_norm: if error and
+           total_norm.isnan():"""
+    )
+
+
 def test_set_up_copies_are_last_and_what_is_rare_comes_after_each_step() -> None:
     setup = replace(ITEM, op="aten::_to_copy", per_step=300, once=True)
     other = replace(ITEM, per_step=1, once=True, location=LOSS)
