@@ -343,12 +343,16 @@ def query_patches() -> Iterator[Patch]:
 
 NCCL_VERSION: Final = (2 << 32) + (28 << 16) + 9
 
-OF_CUDA: Final = ("_cuda_", "_nccl_", "_set_cached_tensors_enabled")
+OF_CUDA: Final = (
+    *("_broadcast_out", "_gather_out", "_scatter_out"),
+    *("_cuda_", "_nccl_", "_set_cached_tensors_enabled"),
+)
 """Starts of the names in torch's core that only a build with CUDA has."""
 
 IN_CORE: Final[dict[str, Callable[..., Any]]] = {
     "_broadcast": lambda tensor, devices: [tensor for _ in devices],
     "_broadcast_coalesced": lambda tensors, devices, _: [tensors for _ in devices],
+    "_CudaDeviceProperties": type(PROPERTIES),
     "_cuda_getAllocatorBackend": lambda: "native",
     "_gather": lambda tensors, dim, _: torch.cat(tensors, dim or 0),
     "_nccl_version": lambda: NCCL_VERSION,

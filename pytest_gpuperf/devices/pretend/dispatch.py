@@ -52,6 +52,7 @@ from .sync_rules import INDEXING
 from .tensor import SHOWN
 from .tensor import Ghost
 from .tensor import is_ghost
+from .tensor import is_unusual
 from .tensor import leave_unknown_layouts
 from .tensor import refresh
 from .tensor import wrap
@@ -351,7 +352,7 @@ def _temporaries(
     """What its kernel takes; a rule that fails leaves the memory unjudged."""
     assert plan.temporaries is not None  # noqa: S101, the caller looked
     call = OpCall(schema_of(func), inner, kwargs, is_ghost)
-    if SHOWN.any and any(t.layout is not torch.strided for t in call.tensors()):
+    if SHOWN.any and any(map(is_unusual, call.tensors())):
         return NO_TEMPORARIES
     try:
         return plan.temporaries(call)

@@ -97,12 +97,11 @@ def _by_operations(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     def dispatched(operator: Any, key: Any, /, *args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
         kernel = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
-        if kernel is None or not any(map(is_ghost, tree_leaves((args, options)))):
+        ghosts = list(filter(is_ghost, tree_leaves((args, options))))
+        if kernel is None or not ghosts:
             return dispatch(operator, key, *args, **options)
-        if torch.is_grad_enabled():
-            WATCH.take_as_eager(
-                operator.name(), "its backward is that of its operations"
-            )
+        if torch.is_grad_enabled() and any(ghost.requires_grad for ghost in ghosts):
+            WATCH.take_as_eager(operator.name(), "its backward is its operations'")
         return kernel(*args, **options)
 
     return dispatched

@@ -76,6 +76,11 @@ KNOWN: Final = (torch.strided, torch.sparse_coo)
 NO_RULES: Final = "no rules are known for this layout"
 
 
+def is_unusual(tensor: Any) -> bool:
+    """Whether *tensor* is nested or not strided."""
+    return tensor.layout is not torch.strided or bool(tensor.is_nested)
+
+
 class Shown:
     """Whether any such tensor has been made in this process; most make none."""
 
@@ -143,7 +148,7 @@ def wrap(inner: Any) -> Ghost:
 
 
 def _wrapped(inner: Any) -> Ghost:
-    if inner.layout is not torch.strided or inner.is_nested:
+    if is_unusual(inner):
         return _wrap_unusual(inner)
     BACKING.made(inner.nbytes)
     ghost: Ghost = _make_wrapper(
@@ -340,7 +345,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
     def __repr__(self, **_: object) -> str:
         """Show the values, each of which is read as torch does it to format them."""
         shown = repr(self.inside)
-        if BACKING.has_values and self.layout is torch.strided and not self.is_nested:
+        if BACKING.has_values and not is_unusual(self):
             with torch.no_grad():
                 _tensor_str._tensor_str(self.detach(), 0)  # noqa: SLF001
         else:

@@ -117,6 +117,19 @@ def test_an_operator_of_functions_runs_as_its_operations(
 
 
 @pytest.mark.slow
+def test_an_operator_is_judged_unless_it_has_a_backward(gpu: PretendGpu) -> None:
+    x = on_gpu(4, 3)
+    gpu.begin_step()
+    conditional(x)
+    without = gpu.end_step()
+    conditional(x.requires_grad_())
+    trained = gpu.end_step()
+
+    assert {found.op for found in without.as_eager} == {"torch.compile"}
+    assert {found.op for found in trained.as_eager} == {"torch.compile", "cond"}
+
+
+@pytest.mark.slow
 def test_an_operator_of_functions_has_gradients() -> None:
     x = on_gpu(4, 3).requires_grad_()
 
@@ -150,6 +163,11 @@ NAMES: dict[str, Run] = {
 @pytest.mark.parametrize("call", NAMES.values(), ids=NAMES)
 def test_names_of_a_build_with_cuda_are_there(call: Run) -> None:
     call()
+
+
+@pytest.mark.parametrize("name", ["_CudaDeviceProperties", "_broadcast_out", "_gather"])
+def test_what_torch_imports_from_its_core_is_there(name: str) -> None:
+    assert callable(getattr(torch._C, name))
 
 
 def test_a_name_without_an_answer_is_not_judged(gpu: PretendGpu) -> None:
