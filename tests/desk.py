@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import shlex
@@ -9,16 +10,30 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from typing import Final
 
+from pytest_gpuperf.cli import COMMANDS
 from pytest_gpuperf.runner.fork_server import ForkServer
 from pytest_gpuperf.runner.fork_server import Job
 
 
 ROOT: Final = Path(__file__).parents[1]
 GITHUB: Final = {"CI": "true", "GITHUB_ACTIONS": "true"}
+
+
+@cache
+def typing_server(
+    *modules: str, warm: str | None = "typed_commands:warm"
+) -> ForkServer:
+    """Return what runs each command in a fresh process that has imported it all."""
+    commands = [f"pytest_gpuperf.cli.{name.replace('-', '_')}" for name in COMMANDS]
+    server = ForkServer(("typed_commands", *commands, *modules), warm=warm)
+    atexit.register(server.close)
+    server.wait_until_ready()
+    return server
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import redirect_stderr
 from contextlib import redirect_stdout
@@ -30,7 +31,9 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
     os.chdir(request["folder"])
     for name, value in request["environment"].items():
         os.environ[name] = value
+    os.environ.pop("PYTEST_XDIST_WORKER", None)
     program, *arguments = request["command"]
+    sys.argv[:] = sys.orig_argv[:] = request["command"]
     with redirect_stdout(StringIO()) as output, redirect_stderr(StringIO()) as errors:
         status = pytest.main(arguments) if program == "pytest" else _gpuperf(arguments)
     written = {"output": output.getvalue(), "errors": errors.getvalue()}

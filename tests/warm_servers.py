@@ -3,8 +3,8 @@
 Each run of the plugin starts a fork server, which imports pytest and, for a real device,
 torch: seconds of CPU time that most tests are not about. Here the server of a run that a
 test makes in its own process is a fork of one process a worker, which has imported both.
-The server's own code runs as it does after a start from nothing: `tests/unit` and
-`tests/faults` start it so, and so does every run that a test makes in another process.
+The server's own code runs as it does after a start from nothing: `tests/unit` starts it so,
+and so does every run that a test makes in another process.
 """
 
 from __future__ import annotations

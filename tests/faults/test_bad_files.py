@@ -7,8 +7,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from itertools import cycle
@@ -17,10 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import SCRIPTED
 from builders import a_head
-from scripted_project import ON
+from builders import an_entry
+from builders import baselines
 from scripted_project import ScriptedProject
+from whole_run import Folder
 
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.format import loads
 from pytest_gpuperf.baselines.store import stored_keys
 from pytest_gpuperf.cli import main
@@ -54,9 +56,6 @@ READERS = (
 """Each file that somebody else may have left, and a command that reads it."""
 
 TESTS = """
-import pytest
-import pytest_gpuperf as gpuperf
-
 @gpuperf.budget(ms=20, syncs=0)
 def test_a(gpuperf): gpuperf(lambda: None)
 def test_b(gpuperf): gpuperf(lambda: None)
@@ -68,28 +67,12 @@ def test_skipped(gpuperf): pytest.skip("no")
 @pytest.fixture(scope="module")
 def left(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project, what it has stored, and what a later run with a regression left."""
-    folder = tmp_path_factory.mktemp("left")
-    (folder / "test_it.py").write_text(TESTS, encoding="utf-8")
-    _play(folder, {"*": {"step_ms": 10.0, "syncs": 0}}, "--gpuperf-update=missing")
-    _play(folder, {"*": {"step_ms": 10.0}, "test_b": {"step_ms": 20.0, "syncs": 2}})
-    return folder
-
-
-def _play(folder: Path, script: object, *options: str) -> None:
-    (folder / "script.json").write_text(json.dumps(script), encoding="utf-8")
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", *ON, *options],
-        cwd=folder,
-        env={
-            **{name: value for name, value in os.environ.items() if name != "CI"},
-            "GPUPERF_SCRIPT": "script.json",
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
-            "PYTEST_ADDOPTS": "",
-        },
-        capture_output=True,
-        check=False,
-    )
+    folder = Folder(tmp_path_factory.mktemp("left"))
+    folder.file(TESTS)
+    folder.run("--gpuperf-update=missing")
+    folder.script({"*": {"step_ms": 10.0}, "test_b": {"step_ms": 20.0, "syncs": 2}})
+    folder.run()
+    return folder.path
 
 
 @pytest.fixture
@@ -228,82 +211,32 @@ def test_what_a_user_names_and_is_no_file_is_refused(
 # Numbers that nothing can have been measured to be
 
 
-ENTRY: dict[str, Any] = {
-    "schema": 1,
-    "hardware": {"kind": "scripted", "name": ""},
-    "tests": {
-        "t.py::test_a": {
-            "anchor": {"step_ms": 10.0, "syncs": 0},
-            "software": {},
-            "runs": [
-                {
-                    "times": {
-                        "step_ms": {
-                            "q10": 10.0,
-                            "q25": 10.0,
-                            "q50": 10.0,
-                            "mean": 10.0,
-                            "samples": 20,
-                        }
-                    },
-                    "exact": {"syncs": 0},
-                }
-            ],
-        }
-    },
+ENTRY = an_entry(10.0, exact={"syncs": 7})
+STORED = dumps(baselines(SCRIPTED, **{"t.py::test_a": ENTRY}))
+
+
+NUMBERS = {
+    "a count of 10^400": ('"syncs": 7', f'"syncs": 1{"0" * 400}', "up to 1e24"),
+    "a count of 10^25": ('"syncs": 7', f'"syncs": 1{"0" * 25}', "up to 1e24"),
+    "an infinite count": ('"syncs": 7', '"syncs": 1e999', "from 0 up"),
+    "100,000 digits": ('"syncs": 7', f'"syncs": {"9" * 100_000}', ""),
+    "the largest time": ('"q25": 10.0', '"q25": 1e308', "1e-09 to 1e+12 ms"),
+    "the smallest time": ('"q25": 10.0', '"q25": 5e-324', "1e-09 to 1e+12 ms"),
+    "an anchor out of reach": ("{}", '{"step_ms": 1e308}', "1e-09 to 1e+12 ms"),
+    "an anchor of 10^400": ("{}", f'{{"syncs": 1{"0" * 400}}}', "up to 1e24"),
 }
-RUN = ("tests", "t.py::test_a", "runs", 0)
-SYNCS = (*RUN, "exact", "syncs")
-TIME = (*RUN, "times", "step_ms", "q25")
-ANCHOR = ("tests", "t.py::test_a", "anchor", "step_ms")
-COUNT_ANCHOR = ("tests", "t.py::test_a", "anchor", "syncs")
 
 
-@pytest.mark.parametrize(
-    ("place", "number", "expected"),
-    [
-        pytest.param(SYNCS, "1" + "0" * 400, "up to 1e24", id="a count of 10^400"),
-        pytest.param(SYNCS, "1" + "0" * 25, "up to 1e24", id="a count of 10^25"),
-        pytest.param(SYNCS, "-1", "from 0 up", id="a negative count"),
-        pytest.param(SYNCS, "1e999", "from 0 up", id="an infinite count"),
-        pytest.param(SYNCS, "NaN", "from 0 up", id="a count that is none"),
-        pytest.param(SYNCS, "true", "from 0 up", id="a count that is true"),
-        pytest.param(SYNCS, "0.5", "from 0 up", id="half a count"),
-        pytest.param(TIME, "1" + "0" * 400, "1e-09 to 1e+12 ms", id="10^400 ms"),
-        pytest.param(TIME, "1e308", "1e-09 to 1e+12 ms", id="the largest float of ms"),
-        pytest.param(
-            TIME, "5e-324", "1e-09 to 1e+12 ms", id="the smallest float of ms"
-        ),
-        pytest.param(TIME, "1e999", "above 0", id="an infinite time"),
-        pytest.param(TIME, "0", "above 0", id="no time"),
-        pytest.param(TIME, "-0.0", "above 0", id="less than no time"),
-        pytest.param(TIME, "-10", "above 0", id="a time that went back"),
-        pytest.param(ANCHOR, "1e308", "1e-09 to 1e+12 ms", id="an anchor out of reach"),
-        pytest.param(ANCHOR, "NaN", "above 0", id="an anchor that is none"),
-        pytest.param(
-            COUNT_ANCHOR, "1" + "0" * 400, "up to 1e24", id="10^400 as anchor"
-        ),
-    ],
-)
-def test_a_stored_number_that_nothing_measured_is_refused_by_its_place(
-    place: tuple[str | int, ...], number: str, expected: str
+@pytest.mark.parametrize(("old", "new", "expected"), NUMBERS.values(), ids=NUMBERS)
+def test_a_stored_number_that_nothing_measured_is_refused(
+    old: str, new: str, expected: str
 ) -> None:
-    raw = copy.deepcopy(ENTRY)
-    _put(raw, place, "HERE")
+    assert old in STORED
 
-    with pytest.raises(BaselineError) as refused:
-        loads(json.dumps(raw).replace('"HERE"', number), "b.json")
+    with pytest.raises(BaselineError, match="GP502") as refused:
+        loads(STORED.replace(old, new, 1), "b.json")
 
-    assert f"{place[-1]}: expected " in str(refused.value)
     assert expected in str(refused.value)
-    assert str(refused.value).endswith("--gpuperf-update=all [GP502]")
-
-
-def test_a_number_of_a_hundred_thousand_digits_is_refused() -> None:
-    text = json.dumps(ENTRY).replace('"syncs": 0', '"syncs": ' + "9" * 100_000)
-
-    with pytest.raises(BaselineError, match="GP502"):
-        loads(text, "b.json")
 
 
 @pytest.mark.parametrize("number", ["1e308", "1" + "0" * 400, "1e999", "true", "null"])

@@ -7,14 +7,10 @@ prints it, and looks at every character that arrives.
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from collections.abc import Callable
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 from typing import Final
 
 import pytest
@@ -23,6 +19,8 @@ from builders import a_test
 from builders import a_verdict
 from builders import an_entry
 from builders import baselines
+from desk import Desk
+from desk import typing_server
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
@@ -379,31 +377,13 @@ KINDS: Final = ("raises", "skips", "expects", "passes", "fails")
 @pytest.fixture(scope="module")
 def printed_by_pytest(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What one run of hostile tests prints as a job of GitHub's."""
-    folder = tmp_path_factory.mktemp("hostile")
-    (folder / "test_it.py").write_text(INNER, "utf-8")
-    names = [HOSTILE[name] for name in SHOWN_IN_PYTEST]
-    (folder / "names.json").write_text(json.dumps(names), "utf-8")
-    script: Mapping[str, Any] = {"*": {"step_ms": 10.0}}
-    (folder / "script.json").write_text(json.dumps(script), "utf-8")
-    environment = {
-        **os.environ,
-        "CI": "",
-        "GITHUB_ACTIONS": "true",
-        "GPUPERF_SCRIPT": "script.json",
-        "PYTEST_ADDOPTS": "",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
-    }
-    options = ("--gpuperf", "--gpuperf-device=scripted", "--gpuperf-explain", "-vrA")
-    ended = subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
-    assert ended.returncode == 1, ended.stdout
-    return (ended.stdout + ended.stderr).decode()
+    desk = Desk(tmp_path_factory.mktemp("hostile"), typing_server())
+    desk.write("test_it.py", INNER)
+    desk.write("names.json", json.dumps([HOSTILE[name] for name in SHOWN_IN_PYTEST]))
+    desk.play({})
+    ended = desk.gate("--gpuperf-explain", "-vrA", GITHUB_ACTIONS="true")
+    assert ended.status == 1, ended.text
+    return ended.text
 
 
 @pytest.mark.parametrize("name", SHOWN_IN_PYTEST)

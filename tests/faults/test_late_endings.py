@@ -202,14 +202,6 @@ def test_one_measured_run_among_skipped_ones_is_no_silent_skip(
     assert "runs, which hides no verdict: the data set is gone" in run.text
 
 
-@pytest.mark.parametrize("name", names(BROKEN))
-def test_what_fails_in_its_second_run_says_both(slow: WholeRun, name: str) -> None:
-    case = slow.cases[name]
-
-    assert case.outcome == "failure"
-    assert "OVER LIMIT mem_mb" in case.text
-
-
 @pytest.mark.parametrize(
     ("name", "words"),
     [
@@ -219,10 +211,13 @@ def test_what_fails_in_its_second_run_says_both(slow: WholeRun, name: str) -> No
         ("test_fails_by_unittest", "1 != 0"),
     ],
 )
-def test_its_own_failure_comes_first(slow: WholeRun, name: str, words: str) -> None:
-    text = slow.cases[name].text
+def test_what_fails_in_its_second_run_says_both_and_its_own_failure_first(
+    slow: WholeRun, name: str, words: str
+) -> None:
+    case = slow.cases[name]
 
-    assert text.index(words) < text.index("LIMIT")
+    assert case.outcome == "failure"
+    assert case.text.index(words) < case.text.index("OVER LIMIT mem_mb")
 
 
 @pytest.mark.parametrize("name", names(EXPECTED))
@@ -277,21 +272,6 @@ def ending(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_a_teardown_that_ends_pytest_does_so_behind_the_verdict(
-    ending: Folder, end: str
-) -> None:
-    source, words, status = ENDS[end]
-    ending.file(TWO.format(end=source, ms=50))
-
-    run = ending.run()
-
-    assert run.status == status
-    assert run.cases["test_ends"].outcome == "passed"
-    assert "test_ordinary" not in run.cases
-    assert f"test_it.py::test_ends: {words}" in run.text
-
-
-@pytest.mark.parametrize("end", ENDS)
 def test_a_teardown_that_ends_pytest_hides_no_failed_verdict(
     ending: Folder, end: str
 ) -> None:
@@ -304,10 +284,31 @@ def test_a_teardown_that_ends_pytest_hides_no_failed_verdict(
     assert run.cases["test_ends"].outcome == "failure"
     assert "OVER LIMIT ms" in run.cases["test_ends"].text
     assert f"test_it.py::test_ends: {words}" in run.text
+    assert "test_ordinary" not in run.cases
 
 
-@pytest.mark.parametrize("end", ["pytest.exit with 0", "KeyboardInterrupt"])
-@pytest.mark.parametrize("place", ["before", "in", "behind", "setting up"])
+def test_a_teardown_that_ends_pytest_does_so_behind_the_verdict(ending: Folder) -> None:
+    source, words, status = ENDS["pytest.exit with 0"]
+    ending.file(TWO.format(end=source, ms=50))
+
+    run = ending.run()
+
+    assert run.status == status
+    assert run.cases["test_ends"].outcome == "passed"
+    assert "test_ordinary" not in run.cases
+    assert f"test_it.py::test_ends: {words}" in run.text
+
+
+@pytest.mark.parametrize(
+    ("end", "place"),
+    [
+        *(
+            ("pytest.exit with 0", at)
+            for at in ("before", "in", "behind", "setting up")
+        ),
+        ("KeyboardInterrupt", "in"),
+    ],
+)
 def test_what_ends_pytest_before_the_verdict_fails_the_test(
     ending: Folder, end: str, place: str
 ) -> None:

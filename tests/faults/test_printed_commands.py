@@ -14,9 +14,7 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -25,10 +23,9 @@ from desk import GITHUB
 from desk import ROOT
 from desk import Desk
 from desk import Typed
+from desk import typing_server
 
 from pytest_gpuperf.cli import COMMANDS
-from pytest_gpuperf.report.headline import fitting_headline
-from pytest_gpuperf.runner.fork_server import ForkServer
 
 
 FILE: Final = "test_it.py"
@@ -44,23 +41,10 @@ FAULTS: Final = {
 but the last one."""
 
 
-MODULES: Final = [f"pytest_gpuperf.cli.{name.replace('-', '_')}" for name in COMMANDS]
-"""Imported once, and not in the process of each command that is typed."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[ForkServer]:
-    """Give each command a fresh process."""
-    modules = ("typed_commands", *MODULES)
-    with closing(ForkServer(modules, warm="typed_commands:warm")) as server:
-        server.wait_until_ready()
-        yield server
-
-
 @pytest.fixture
-def desk(server: ForkServer, tmp_path: Path) -> Desk:
+def desk(tmp_path: Path) -> Desk:
     """A project whose one test passes."""
-    made = Desk(tmp_path / "project", server)
+    made = Desk(tmp_path / "project", typing_server())
     made.write("pytest.ini", "[pytest]\n")
     made.tests("test_a")
     made.play({})
@@ -68,11 +52,9 @@ def desk(server: ForkServer, tmp_path: Path) -> Desk:
 
 
 @pytest.fixture(scope="module")
-def red(
-    server: ForkServer, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Desk, Typed]:
+def red(tmp_path_factory: pytest.TempPathFactory) -> tuple[Desk, Typed]:
     """A project after a run in CI in which each of ``FAULTS`` failed, and what it said."""
-    desk = Desk(tmp_path_factory.mktemp("red") / "project", server)
+    desk = Desk(tmp_path_factory.mktemp("red") / "project", typing_server())
     desk.write("pytest.ini", "[pytest]\ngpuperf_fail_on_improvement = true\n")
     desk.tests(*FAULTS)
     desk.play({})
@@ -117,8 +99,13 @@ PLACES: Final = {
 }
 
 
-@pytest.mark.parametrize("test", FAULTS)
-@pytest.mark.parametrize("place", ["the terminal", "the page"])
+@pytest.mark.parametrize(
+    ("place", "test"),
+    [
+        *(("the terminal", test) for test in FAULTS),
+        *(("the page", test) for test in ("test_all_of_it", "test_new")),
+    ],
+)
 def test_what_a_red_run_says_to_accept_makes_the_gate_green(
     place: str, test: str, red: tuple[Desk, Typed], tmp_path: Path
 ) -> None:
@@ -156,7 +143,7 @@ def test_what_the_summary_says_to_accept_of_many_makes_them_all_green(
     assert_green(desk)
 
 
-@pytest.mark.parametrize("test", FAULTS)
+@pytest.mark.parametrize("test", ["test_all_of_it", "test_faster", "test_new"])
 def test_what_the_comment_says_to_accept_of_one_stores_it_alone(
     test: str, red: tuple[Desk, Typed], tmp_path: Path
 ) -> None:
@@ -200,11 +187,8 @@ def test_counts_that_are_accepted_leave_the_stored_times(
     assert "SLOWER" in desk.gate(key).output
 
 
-@pytest.mark.parametrize("columns", ["80", "120"])
-def test_no_line_of_the_short_summary_loses_a_unit(
-    columns: str, red: tuple[Desk, Typed]
-) -> None:
-    said = red[0].gate(COLUMNS=columns)
+def test_no_line_of_the_short_summary_loses_a_unit(red: tuple[Desk, Typed]) -> None:
+    said = red[0].gate()
 
     lines = said.output.partition("short test summary")[2].splitlines()
     told = [line.partition(" - ")[2] for line in lines if line.startswith("FAILED")]
@@ -214,25 +198,6 @@ def test_no_line_of_the_short_summary_loses_a_unit(
         re.search(r"(%|ms|B|(?:limit|allowed|was) \d+|per step|\(\+1\))\)?$", t)
         for t in told
     ), told
-
-
-LONG: Final = "MORE MEMORY: 131.0 MiB, was 100.0 MiB (+31.0 %), allowed 101.0 MiB"
-
-
-@pytest.mark.parametrize(
-    ("room", "shown"),
-    [
-        (90, LONG),
-        (80, LONG),
-        (60, LONG.partition(", allowed")[0]),
-        (40, "MORE MEMORY: 131.0 MiB (+31.0 %)"),
-        (25, "MORE MEMORY: +31.0 %"),
-        (21, "MORE MEMORY: +31.0 %"),
-        (12, "MORE MEMORY"),
-    ],
-)
-def test_a_headline_is_cut_between_its_numbers(room: int, shown: str) -> None:
-    assert fitting_headline(LONG, room) == shown
 
 
 def test_a_red_run_says_how_its_page_is_made(red: tuple[Desk, Typed]) -> None:
@@ -375,7 +340,7 @@ def test_a_command_repeats_where_this_command_line_keeps_its_baselines(
     assert not (desk.folder / "baselines").exists()
 
 
-@pytest.mark.parametrize("place", ["perf", "perf/deep", "other", ".."])
+@pytest.mark.parametrize("place", ["perf/deep", "other", ".."])
 @pytest.mark.parametrize("label", ["accept", "store"])
 def test_a_command_is_typed_in_the_folder_where_the_run_was_started(
     label: str, place: str, desk: Desk
@@ -902,9 +867,7 @@ def commit(desk: Desk) -> None:
     git(desk, "commit", "--quiet", "--message=more")
 
 
-@pytest.mark.parametrize(
-    "place", ["the terminal", "the summary of the job", "the page"]
-)
+@pytest.mark.parametrize("place", ["the terminal", "the page"])
 def test_a_time_that_failed_is_compared_again(place: str, repository: Desk) -> None:
     repository.play({"test_a": {"step_ms": 11.0}})
     said = repository.type(
@@ -1003,6 +966,98 @@ def test_runs_that_are_no_evidence_are_measured_again_by_the_option_named(
     assert len(after["runs"]) > len(before["runs"])
 
 
+# What a suite that is watched does.
+
+PACKAGE_TEXT: Final = """
+import torch
+
+CACHE = []
+
+def accuracy(x):
+    right = (x > 0).sum()
+    return right.item()
+
+def remember(x):
+    CACHE.append(x * 2)
+"""
+WATCHED_TESTS: Final = """
+import package, torch
+
+def test_read(): assert package.accuracy(torch.ones(3, device="cuda")) > 0
+
+def test_leak(): package.remember(torch.ones(1000, device="cuda"))
+"""
+COUNTS: Final = "baselines/watch/counts.json"
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Desk:
+    """A project of ordinary tests, without a baseline."""
+    pytest.importorskip("torch")
+    made = Desk(tmp_path, typing_server("torch", "torch._dynamo", warm=None))
+    made.write("package.py", PACKAGE_TEXT)
+    made.write("test_suite.py", WATCHED_TESTS)
+    more = WATCHED_TESTS.partition("def test_leak")[0].replace("test_read", "test_more")
+    made.write("test_more.py", more)
+    return made
+
+
+def test_what_a_watch_says_stores_what_it_names(watched: Desk) -> None:
+    """A line that was edited keeps its count, and a run of one file those of the others."""
+
+    def typed(
+        command: str = "pytest --gpuperf-watch", body: str = PACKAGE_TEXT
+    ) -> Typed:
+        watched.write("package.py", body)
+        return watched.type(command)
+
+    def said(typed: Typed) -> str:
+        found = r"pytest --gpuperf-watch --gpuperf-update=\w+|--gpuperf-update=improved"
+        [command] = re.findall(found, typed.words)
+        return f"pytest --gpuperf-watch {command.rpartition(' ')[2]}"
+
+    assert typed(said(typed())).status == 0
+    stored = watched.read(COUNTS)
+    counts = json.loads(stored)
+    line = counts["lines"]["package.py accuracy: return right.item()"]
+    assert line["test_suite.py::test_read"] == {"waits": 1}
+    assert counts["leaks"] == {"test_suite.py::test_leak": {"tensors": 1}}
+
+    some = typed("pytest test_more.py --gpuperf-watch --gpuperf-update=all")
+    assert (some.status, watched.read(COUNTS)) == (0, stored)
+
+    edited = PACKAGE_TEXT.replace("right", "hits")
+    improved = "pytest --gpuperf-watch --gpuperf-update=improved"
+    assert typed(improved, edited).status == 0
+    lines = [*json.loads(watched.read(COUNTS))["lines"]]
+    assert lines == ["package.py accuracy: return hits.item()"]
+
+    twice = edited.replace("hits = ", "hits = bool(x.any()) + ")
+    worse = typed(body=twice)
+    assert (worse.status, typed(said(worse), twice).status) == (1, 0)
+    assert "1 wait in one test, by a new line, and more in 1 other test" in worse.words
+    assert re.search(r"passed.* 1 count failed in", worse.words)
+
+    better = typed(body=edited)
+    assert (better.status, typed(said(better), edited).status) == (0, 0)
+    assert "--gpuperf-update" not in typed(body=edited).words
+
+
+@pytest.mark.parametrize("broken", ["{}", "{"])
+def test_broken_counts_are_stored_anew_as_the_refusal_says(
+    watched: Desk, broken: str
+) -> None:
+    watched.write("test_nothing.py", "def test_nothing(): pass")
+    watched.write(COUNTS, broken)
+
+    refused = watched.type("pytest test_nothing.py --gpuperf-watch")
+    [option] = re.findall(r"--gpuperf-update=\w+", refused.errors)
+    stored = watched.type(f"pytest test_nothing.py --gpuperf-watch {option}")
+
+    assert (refused.status, stored.status) == (pytest.ExitCode.USAGE_ERROR, 0)
+    assert '"format": 2' in watched.read(COUNTS)
+
+
 # Every command that the package can print.
 
 TOKEN: Final = re.compile(
@@ -1011,202 +1066,94 @@ TOKEN: Final = re.compile(
 )
 """What somebody may type, in a text."""
 
-PASSED: Final = "is handed to pytest, and printed nowhere"
-
 
 # Not importorskip: pytester would unload torch again, and a second import crashes.
-@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
-@pytest.mark.parametrize("broken", ["{}", "{"])
-def test_broken_counts_are_stored_anew_as_the_refusal_says(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch, broken: str
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
-    monkeypatch.delenv("CI", raising=False)
-    pytester.makepyfile("def test_nothing(): pass")
-    file = pytester.path / "baselines" / "watch" / "counts.json"
-    file.parent.mkdir(parents=True)
-    file.write_text(broken, encoding="utf-8")
-
-    refused = pytester.runpytest_subprocess("--gpuperf-watch")
-    (option,) = re.findall(r"--gpuperf-update=\w+", refused.stderr.str())
-    stored = pytester.runpytest_subprocess("--gpuperf-watch", option)
-
-    assert (refused.ret, stored.ret) == (pytest.ExitCode.USAGE_ERROR, 0)
-    assert '"format": 2' in file.read_text(encoding="utf-8")
-
-
-@pytest.mark.skipif(find_spec("torch") is None, reason="needs torch")
-def test_what_a_watch_says_stores_what_it_names(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
-    monkeypatch.setenv("PYTEST_PLUGINS", "pytest_gpuperf.plugin")
-    monkeypatch.delenv("CI", raising=False)
-    test = "from part import read\n\ndef test_read(): assert read()"
-    pytester.makepyfile(test_read=test)
-
-    def watched(body: str, *typed: str) -> tuple[int, list[str]]:
-        source = f"import torch\n\ndef read():\n    x = torch.ones(3, device='cuda')\n    {body}"
-        pytester.makepyfile(part=source)
-        result = pytester.runpytest_subprocess(*(typed or ["--gpuperf-watch"]))
-        text = " ".join(result.stdout.str().split())
-        return int(result.ret), re.findall(
-            r"(?:--gpuperf-watch )?--gpuperf-update=\w+", text
-        )
-
-    once = "return x.sum().item()"
-    twice = "return x.sum().item() + x.sum().item()"
-    _, (store,) = watched(once)
-    assert watched(once, *store.split()) == (0, [])
-    red, (accept,) = watched(twice)
-    assert (red, watched(twice, *accept.split())) == (1, (0, []))
-    green, (improve,) = watched(once)
-    assert watched(once, "--gpuperf-watch", improve) == (green, []) == (0, [])
-    assert watched(once) == (0, [])
-
-
-DESCRIBED: Final = "names what it is about, and asks nobody to type it"
-MACHINE: Final = (
-    "needs a GPU, other ranks, root or a network: typed by tests of its own"
-)
-MINUTES: Final = (
-    "is printed after a minute at the soonest: its cause has tests of its own"
-)
-
-INVENTORY: Final[dict[tuple[str, str], str]] = {
-    ("baselines/format.py", "--gpuperf-update"): (
-        "test_a_broken_baseline_is_recorded_anew_as_the_refusal_says"
-    ),
-    ("settings.py", "set {}=1"): "test_ci_is_told_how_a_job_may_refresh",
-    ("judge/stored_times.py", "gpuperf refresh"): (
-        "test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline"
-    ),
-    ("judge/stored_times.py", "gpuperf ab"): (
-        "test_a_time_that_nobody_judged_is_decided_by_the_command_named"
-    ),
-    ("cli/accept.py", "gpuperf accept"): "test_ci_is_told_how_a_job_may_refresh",
-    (
-        "cli/doctor.py",
-        "--gpuperf-device",
-    ): "test_the_doctor_says_how_baselines_are_recorded",
-    ("plugin/__init__.py", "--gpuperf-device"): DESCRIBED,
-    ("plugin/__init__.py", "--gpuperf-watch"): DESCRIBED,
-    ("judge/ratchet.py", "--gpuperf-watch"): DESCRIBED,
-    ("judge/ratchet.py", "--gpuperf-update"): (
-        "test_broken_counts_are_stored_anew_as_the_refusal_says"
-    ),
-    ("plugin/watch.py", "--gpuperf-watch"): DESCRIBED,
-    ("plugin/watch.py", "pytest --gpuperf"): (
-        "test_what_a_watch_says_stores_what_it_names"
-    ),
-    ("report/screen/watch.py", "pytest --gpuperf"): (
-        "test_what_a_watch_says_stores_what_it_names"
-    ),
-    ("report/screen/watch.py", "--gpuperf-update"): (
-        "test_what_a_watch_says_stores_what_it_names"
-    ),
-    ("plugin/watch.py", "--gpuperf-device"): DESCRIBED,
-    ("plugin/watch.py", "--gpuperf-update"): (
-        "test_broken_counts_are_stored_anew_as_the_refusal_says"
-    ),
-    ("report/screen/acceptance.py", "pytest --gpuperf"): (
-        "test_a_run_on_a_device_without_baselines_names_the_device_that_has_some"
-    ),
-    ("report/screen/acceptance.py", "--gpuperf-device"): (
-        "test_a_run_on_a_device_without_baselines_names_the_device_that_has_some"
-    ),
-    ("cli/refresh.py", "--gpuperf-update"): PASSED,
-    ("cli/shared_options.py", "--gpuperf-device"): PASSED,
-    ("compare_commits/side_server.py", "--gpuperf-device"): PASSED,
-    (
-        "report/screen/checkup.py",
-        "--gpuperf-update",
-    ): "test_the_doctor_says_how_baselines_are_recorded",
-    ("report/screen/counts.py", "gpuperf report"): (
-        "test_a_red_run_says_how_its_page_is_made"
-    ),
-    ("report/screen/failure.py", "--gpuperf-strict"): DESCRIBED,
-    ("cli/doctor.py", "pytest --gpuperf"): DESCRIBED,
-    ("cli/export.py", "pytest --gpuperf"): (
-        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
-    ),
-    ("cli/accept.py", "pytest --gpuperf"): (
-        "test_a_broken_pending_file_is_measured_again_as_the_refusal_says"
-    ),
-    ("cli/report.py", "pytest --gpuperf"): (
-        "test_a_command_that_finds_nothing_says_what_makes_it_find_something"
-    ),
-    ("cli/shared_options.py", "pytest --gpuperf"): DESCRIBED,
-    ("compare_commits/checkout.py", "git -C {} fetch"): MACHINE,
-    ("compare_commits/sides.py", "gpuperf ab"): DESCRIBED,
-    ("compare_commits/side_process.py", "pip install -e"): MACHINE,
-    ("runner/git.py", "gpuperf ab"): (
-        "test_a_comparison_without_a_branch_says_how_a_commit_is_named"
-    ),
-    ("runner/git.py", "git fetch --unshallow"): MACHINE,
-    ("runner/git.py", "git fetch --deepen"): MACHINE,
-    ("devices/__init__.py", "set GPUPERF_SCRIPT"): DESCRIBED,
-    ("devices/__init__.py", "--gpuperf-device"): DESCRIBED,
-    ("devices/cuda/device.py", "--gpuperf-device"): MACHINE,
-    ("devices/machine.py", "pip install nvidia-ml-py"): MACHINE,
-    ("report/html/markup.py", "pip install jinja2"): MACHINE,
-    ("devices/machine.py", "--gpuperf-device"): MACHINE,
-    ("plugin/benchmark_plugin.py", "gpuperf export"): MACHINE,
-    ("plugin/benchmark_plugin.py", "pip install pytest-gpuperf[benchmark]"): MACHINE,
-    ("runner/screening.py", "--gpuperf-seconds"): (
-        "test_a_cap_that_was_too_low_decides_where_it_is_raised"
-    ),
-    ("worker/ranks_child.py", "--gpuperf-device"): MACHINE,
-    ("worker/ranks_child.py", "pytest --gpuperf"): MACHINE,
-    ("model/budget.py", "--gpuperf-seconds"): DESCRIBED,
-    ("worker/measurer.py", "pytest --gpuperf"): MACHINE,
-    ("plugin/options.py", "--gpuperf-update"): DESCRIBED,
-    ("runner/request.py", "--gpuperf-device"): (
-        "test_what_a_red_run_says_to_accept_makes_the_gate_green"
-    ),
-    ("measure/emulated.py", "--gpuperf-device"): MACHINE,
-    ("measure/further_steps.py", "--gpuperf-seconds"): MACHINE,
-    ("measure/plan.py", "--gpuperf-seconds"): MACHINE,
-    ("report/screen/acceptance.py", "gpuperf accept"): (
-        "test_what_a_look_says_to_accept_is_accepted"
-    ),
-    ("report/screen/checkup.py", "--device=cpu"): MACHINE,
-    ("measure/phases.py", "--gpuperf-seconds"): MACHINE,
-    ("measure/profile.py", "--gpuperf-seconds"): MACHINE,
-    ("report/command.py", "--gpuperf-device"): (
-        "test_a_time_that_failed_is_compared_again"
-    ),
-    ("report/command.py", "--device={}"): (
-        "test_what_was_measured_too_seldom_says_how_it_is_measured"
-    ),
-    ("report/screen/acceptance.py", "--gpuperf-update"): (
-        "test_runs_that_are_no_evidence_are_measured_again_by_the_option_named"
-    ),
-    ("report/screen/acceptance.py", "--gpuperf-prune"): (
-        "test_entries_without_a_test_are_removed_by_the_option_named"
-    ),
-    ("report/json/results.py", "pytest --gpuperf"): DESCRIBED,
-    ("plugin/parse_settings.py", "--gpuperf-prune"): (
-        "test_an_option_that_is_to_be_left_out_was_the_reason"
-    ),
-    (
-        "plugin/parse_settings.py",
-        "--gpuperf-update",
-    ): "test_ci_is_told_how_a_job_may_refresh",
-    ("runner/fork_server.py", "--gpuperf-seconds"): MACHINE,
-    ("judge/process_pairs.py", "--gpuperf-seconds"): MINUTES,
-    ("report/command.py", "--gpuperf-seconds"): (
-        "test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more"
-    ),
-    ("report/screen/precision.py", "--gpuperf-tolerance"): (
-        "test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass"
-    ),
-    ("runner/baseline_writer.py", "--gpuperf-device"): (
-        "test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused"
-    ),
+WHY: Final = {
+    "DESCRIBED": "names what it is about, and asks nobody to type it",
+    "MACHINE": "needs a GPU, other ranks, root or a network: typed by tests of its own",
+    "MINUTES": "is printed after a minute at the soonest: its cause has tests of its own",
+    "PASSED": "is handed to pytest, and printed nowhere",
 }
-"""By module and what it may print: the case that types it, or why none does."""
+
+TABLE: Final = """
+baselines/format.py | --gpuperf-update | test_a_broken_baseline_is_recorded_anew_as_the_refusal_says
+settings.py | set {}=1 | test_ci_is_told_how_a_job_may_refresh
+judge/stored_times.py | gpuperf refresh | test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline
+judge/stored_times.py | gpuperf ab | test_a_time_that_nobody_judged_is_decided_by_the_command_named
+cli/accept.py | gpuperf accept | test_ci_is_told_how_a_job_may_refresh
+cli/doctor.py | --gpuperf-device | test_the_doctor_says_how_baselines_are_recorded
+plugin/__init__.py | --gpuperf-device | DESCRIBED
+plugin/__init__.py | --gpuperf-watch | DESCRIBED
+judge/ratchet.py | --gpuperf-watch | DESCRIBED
+judge/ratchet.py | --gpuperf-update | test_broken_counts_are_stored_anew_as_the_refusal_says
+plugin/watch.py | --gpuperf-watch | DESCRIBED
+plugin/watch.py | pytest --gpuperf | test_what_a_watch_says_stores_what_it_names
+report/screen/watch.py | pytest --gpuperf | test_what_a_watch_says_stores_what_it_names
+report/screen/watch.py | --gpuperf-update | test_what_a_watch_says_stores_what_it_names
+plugin/watch.py | --gpuperf-device | DESCRIBED
+plugin/watch.py | --gpuperf-update | test_broken_counts_are_stored_anew_as_the_refusal_says
+report/screen/acceptance.py | pytest --gpuperf | test_a_run_on_a_device_without_baselines_names_the_device_that_has_some
+report/screen/acceptance.py | --gpuperf-device | test_a_run_on_a_device_without_baselines_names_the_device_that_has_some
+cli/refresh.py | --gpuperf-update | PASSED
+cli/shared_options.py | --gpuperf-device | PASSED
+compare_commits/side_server.py | --gpuperf-device | PASSED
+report/screen/checkup.py | --gpuperf-update | test_the_doctor_says_how_baselines_are_recorded
+report/screen/counts.py | gpuperf report | test_a_red_run_says_how_its_page_is_made
+report/screen/failure.py | --gpuperf-strict | DESCRIBED
+cli/doctor.py | pytest --gpuperf | DESCRIBED
+cli/export.py | pytest --gpuperf | test_a_command_that_finds_nothing_says_what_makes_it_find_something
+cli/accept.py | pytest --gpuperf | test_a_broken_pending_file_is_measured_again_as_the_refusal_says
+cli/report.py | pytest --gpuperf | test_a_command_that_finds_nothing_says_what_makes_it_find_something
+cli/shared_options.py | pytest --gpuperf | DESCRIBED
+compare_commits/checkout.py | git -C {} fetch | MACHINE
+compare_commits/sides.py | gpuperf ab | DESCRIBED
+compare_commits/side_process.py | pip install -e | MACHINE
+runner/git.py | gpuperf ab | test_a_comparison_without_a_branch_says_how_a_commit_is_named
+runner/git.py | git fetch --unshallow | MACHINE
+runner/git.py | git fetch --deepen | MACHINE
+devices/__init__.py | set GPUPERF_SCRIPT | DESCRIBED
+devices/__init__.py | --gpuperf-device | DESCRIBED
+devices/cuda/device.py | --gpuperf-device | MACHINE
+devices/machine.py | pip install nvidia-ml-py | MACHINE
+report/html/markup.py | pip install jinja2 | MACHINE
+devices/machine.py | --gpuperf-device | MACHINE
+plugin/benchmark_plugin.py | gpuperf export | MACHINE
+plugin/benchmark_plugin.py | pip install pytest-gpuperf[benchmark] | MACHINE
+runner/screening.py | --gpuperf-seconds | test_a_cap_that_was_too_low_decides_where_it_is_raised
+worker/ranks_child.py | --gpuperf-device | MACHINE
+worker/ranks_child.py | pytest --gpuperf | MACHINE
+model/budget.py | --gpuperf-seconds | DESCRIBED
+worker/measurer.py | pytest --gpuperf | MACHINE
+plugin/options.py | --gpuperf-update | DESCRIBED
+runner/request.py | --gpuperf-device | test_what_a_red_run_says_to_accept_makes_the_gate_green
+measure/emulated.py | --gpuperf-device | MACHINE
+measure/further_steps.py | --gpuperf-seconds | MACHINE
+measure/plan.py | --gpuperf-seconds | MACHINE
+report/screen/acceptance.py | gpuperf accept | test_what_a_look_says_to_accept_is_accepted
+report/screen/checkup.py | --device=cpu | MACHINE
+measure/phases.py | --gpuperf-seconds | MACHINE
+measure/profile.py | --gpuperf-seconds | MACHINE
+report/command.py | --gpuperf-device | test_a_time_that_failed_is_compared_again
+report/command.py | --device={} | test_what_was_measured_too_seldom_says_how_it_is_measured
+report/screen/acceptance.py | --gpuperf-update | test_runs_that_are_no_evidence_are_measured_again_by_the_option_named
+report/screen/acceptance.py | --gpuperf-prune | test_entries_without_a_test_are_removed_by_the_option_named
+report/json/results.py | pytest --gpuperf | DESCRIBED
+plugin/parse_settings.py | --gpuperf-prune | test_an_option_that_is_to_be_left_out_was_the_reason
+plugin/parse_settings.py | --gpuperf-update | test_ci_is_told_how_a_job_may_refresh
+runner/fork_server.py | --gpuperf-seconds | MACHINE
+judge/process_pairs.py | --gpuperf-seconds | MINUTES
+report/command.py | --gpuperf-seconds | test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more
+report/screen/precision.py | --gpuperf-tolerance | test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass
+runner/baseline_writer.py | --gpuperf-device | test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused
+"""
+"""Module, what it may print, and the case that types it, or why none does."""
+
+INVENTORY: Final = {
+    (module, token): case
+    for module, token, case in (
+        line.split(" | ") for line in TABLE.strip().splitlines()
+    )
+}
 
 BUILT: Final = {
     "audit_command": "test_an_audit_says_how_one_wait_more_fails",
@@ -1266,9 +1213,7 @@ def test_the_inventory_holds_nothing_that_cannot_be_printed() -> None:
 
 @pytest.mark.parametrize("case", sorted({*INVENTORY.values(), *BUILT.values()}))
 def test_the_inventory_names_cases_that_there_are(case: str) -> None:
-    assert case in {DESCRIBED, MACHINE, MINUTES, PASSED} or callable(
-        globals().get(case)
-    )
+    assert case in WHY or callable(globals().get(case))
 
 
 def test_each_command_that_is_put_together_has_a_case() -> None:

@@ -7,13 +7,12 @@ text, or in everything that a run prints and leaves.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Final
 
 import pytest
+from desk import Desk
+from desk import typing_server
 
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.report.secrets import MASK
@@ -25,14 +24,8 @@ from pytest_gpuperf.report.secrets import shown_headline
 VALUE: Final = "kx7-Qp2-zz91"
 
 NAMES: Final = (
-    *(
-        "GITHUB_TOKEN",
-        "CI_JOB_TOKEN",
-        "HF_TOKEN",
-        "WANDB_API_KEY",
-        "apikey",
-        "API_KEY_2",
-    ),
+    *("GITHUB_TOKEN", "CI_JOB_TOKEN", "HF_TOKEN", "WANDB_API_KEY"),
+    *("apikey", "API_KEY_2"),
     *("DB_PASS", "DBPASS", "SSHPASS", "PGPASSWORD", "MYSQL_PWD", "SMTP_PASSWD"),
     *("DEPLOY_KEY", "AWS_SECRET_ACCESS_KEY", "AZURE_ACCESS_KEY", "SIGNING_KEY", "KEY"),
     *("GH_PAT", "PAT", "NPM_AUTH", "SESSION_COOKIE", "MY_CREDS", "SENTRY_DSN"),
@@ -249,7 +242,6 @@ PLANTED: Final = {
     "DATABASE_URL": "postgresql://ann:urlpass-4712-x@db/x",
     "DEPLOY_KEY": "deploykey-4713-x",
     "GH_PAT": "ghpat-4714-x",
-    "SECRET_OF_CHILD": "child-4715-x",
 }
 STRINGS: Final = (
     *("dbpass-4711-x", "urlpass-4712-x", "deploykey-4713-x", "ghpat-4714-x"),
@@ -301,46 +293,20 @@ def test_prints(gpuperf, n, record_property):
 def left(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Everything that one run prints and leaves, by what it is."""
     folder = tmp_path_factory.mktemp("secrets")
-    (folder / "test_it.py").write_text(INNER.replace("SHAPE", STRINGS[-1]), "utf-8")
-    (folder / "script.json").write_text('{"*": {"step_ms": 10.0}}', "utf-8")
     summary = folder.with_name("summary")
-    environment = {
-        **os.environ,
-        **{name: value for name, value in PLANTED.items() if name != "SECRET_OF_CHILD"},
-        "CI": "",
-        "GITHUB_ACTIONS": "true",
-        "GITHUB_STEP_SUMMARY": str(summary),
-        "GPUPERF_SCRIPT": "script.json",
-        "PYTEST_ADDOPTS": "",
-        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-        "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
-    }
-    options = ("--gpuperf", "--gpuperf-device=scripted", "-rA", "--tb=short")
-    ended = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", *options),
-            "--junitxml=junit.xml",
-        ],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        check=False,
-        encoding="utf-8",
-    )
-    assert ended.returncode == 1, ended.stdout
-    page = subprocess.run(
-        [sys.executable, "-m", "pytest_gpuperf", "report", "--out=page.html"],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        check=False,
-    )
-    assert page.returncode == 0, page.stderr
+    planted = {**PLANTED, "GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+    desk = Desk(folder, typing_server(), planted)
+    desk.write("test_it.py", INNER.replace("SHAPE", STRINGS[-1]))
+    desk.play({})
+    ended = desk.gate("-rA", "--tb=short", "--junitxml=junit.xml")
+    assert ended.status == 1, ended.text
+    page = desk.type("gpuperf report --out=page.html")
+    assert page.status == 0, page.text
     artefacts = folder / ".gpuperf"
     return {
-        "the terminal": ended.stdout + ended.stderr,
+        "the terminal": ended.text,
         "the annotations": "\n".join(
-            line for line in ended.stdout.splitlines() if line.startswith("::")
+            line for line in ended.output.splitlines() if line.startswith("::")
         ),
         "results.json": (artefacts / "results.json").read_text("utf-8"),
         "comment.md": (artefacts / "comment.md").read_text("utf-8"),

@@ -374,9 +374,7 @@ def lonely(stored: Folder) -> Folder:
         ((), "", 0),
         (("--gpuperf-strict",), "", 1),
         ((), "true", 1),
-        (("-q",), "true", 1),
         (("-qq",), "true", 1),
-        (("-k", "argument_gone"), "true", 1),
         (("test_it.py::test_argument_gone",), "true", 1),
         (("-k", "kept"), "true", 0),
         (("-k", "skipped or skips or expected"), "true", 0),
@@ -472,9 +470,7 @@ NONE_TAKES: Final = "none of the 2 tests collected takes the gpuperf fixture"
     ("arguments", "status", "why"),
     [
         (("test_it.py",), 0, NONE_TAKES),
-        (("test_it.py", "-q"), 0, NONE_TAKES),
-        (("test_it.py", "-qq"), 0, NONE_TAKES),
-        (("test_it.py", "--gpuperf-strict"), 0, NONE_TAKES),
+        (("test_it.py", "-qq", "--gpuperf-strict"), 0, NONE_TAKES),
         (("test_it.py", "-p", "xdist.plugin", "-n2"), 0, NONE_TAKES),
         (
             ("-k", "test_a"),
@@ -505,17 +501,10 @@ def test_a_run_that_measured_nothing_says_why(
     if "xdist.plugin" in arguments:
         pytest.importorskip("xdist")
 
-    run = bare.run(*arguments)
+    run = bare.run(*arguments, ci="true")  # which is no reason to fail here
 
     assert run.status == status
     assert run.last == f"gpuperf: nothing was measured: {why}"
-
-
-def test_ci_is_no_reason_to_fail_where_no_baseline_is_stored(bare: Folder) -> None:
-    run = bare.run("test_it.py", ci="true")
-
-    assert run.status == pytest.ExitCode.OK
-    assert run.last == f"gpuperf: nothing was measured: {NONE_TAKES}"
 
 
 # Reports that another hook made green.
@@ -626,7 +615,7 @@ def test_a_failed_verdict_that_a_hook_made_green_fails_the_run(
 
     assert run.status == pytest.ExitCode.TESTS_FAILED
     assert run.last.endswith("; 1 FAILED AND NOT REPORTED SO: test_it.py::test_over")
-    results = json.loads((red.path / ".gpuperf" / "results.json").read_text())
+    results = red.results()
     assert results["unreported"] == ["test_it.py::test_over"]
     assert results["exit_status"] == 1
 
@@ -643,7 +632,6 @@ def test_an_exit_status_that_another_hook_set_is_not_green(
 @pytest.mark.parametrize(
     ("source", "arguments", "status"),
     [
-        ("@pytest.mark.xfail\n" + RED.strip(), (), 0),
         ("@pytest.mark.xfail(strict=True)\n" + RED.strip(), (), 0),
         (RED, ("-p", "pytest_rerunfailures", "--reruns=1"), 1),
         (RED, ("-x",), 1),
@@ -658,7 +646,7 @@ def test_an_exit_status_that_another_hook_set_is_not_green(
             0,
         ),
     ],
-    ids=["xfail", "strict xfail", "reruns", "-x", "passes", "subtests"],
+    ids=["strict xfail", "reruns", "-x", "passes", "subtests"],
 )
 def test_what_pytest_knows_already_is_not_said_twice(
     red: Folder, source: str, arguments: tuple[str, ...], status: int

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
+
+from desk import Desk
+from desk import typing_server
 
 
 ON = ("--gpuperf", "--gpuperf-device=scripted", "--gpuperf-seconds=3000")
@@ -58,6 +60,12 @@ class Folder:
     def script(self, script: dict[str, object]) -> None:
         (self.path / "script.json").write_text(json.dumps(script), encoding="utf-8")
 
+    def results(self) -> dict[str, Any]:
+        """Read what the last run left."""
+        text = (self.path / ".gpuperf" / "results.json").read_text(encoding="utf-8")
+        found: dict[str, Any] = json.loads(text)
+        return found
+
     def refresh(self) -> WholeRun:
         return self.run("--gpuperf-update=all")
 
@@ -73,30 +81,30 @@ class Folder:
         document["tests"] = {f"test_it.py::{call}": entry for call in sorted(calls)}
         path.write_text(json.dumps(document, indent=2), encoding="utf-8")
 
-    def run(self, *arguments: str, on: tuple[str, ...] = ON, ci: str = "") -> WholeRun:
+    def run(
+        self,
+        *arguments: str,
+        on: tuple[str, ...] = ON,
+        ci: str = "",
+        **environment: str,
+    ) -> WholeRun:
         """Run pytest; *ci* is the variable that a CI service sets."""
         junit = self.path / "junit.xml"
         junit.unlink(missing_ok=True)
-        environ = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST")}
-        environ |= {
-            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
-            "PYTEST_PLUGINS": "pytest_gpuperf.plugin",
-            "GPUPERF_SCRIPT": str(self.path / "script.json"),
-            "CI": ci,
-        }
-        ended = subprocess.run(  # noqa: PLW1510 - its status is what is asked for
-            [
-                *(sys.executable, "-m", "pytest", "-rA", "-p", "no:cacheprovider"),
-                *(f"--junit-xml={junit}", "-o", "junit_family=xunit1"),
-                *(*on, *arguments),
-            ],
-            cwd=self.path,
-            env=environ,
-            text=True,
-            capture_output=True,
+        reported = (f"--junit-xml={junit}", "-o", "junit_family=xunit1")
+        command = (
+            "pytest",
+            "-rA",
+            "-p",
+            "no:cacheprovider",
+            *reported,
+            *on,
+            *arguments,
         )
-        out = (ended.stdout + ended.stderr).splitlines()
-        return WholeRun(ended.returncode, out, _cases(junit) if junit.exists() else {})
+        typed = Desk(self.path, typing_server())
+        ended = typed.type(shlex.join(command), CI=ci, **environment)
+        cases = _cases(junit) if junit.exists() else {}
+        return WholeRun(ended.status, ended.text.splitlines(), cases)
 
 
 def _cases(junit: Path) -> dict[str, Case]:
