@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import re
 from collections.abc import Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 from scripted_project import ScriptedProject
+from whole_run import Folder
 
 import pytest_gpuperf as gpuperf
 from pytest_gpuperf.errors import UsageError
@@ -80,6 +78,11 @@ def test_a_budget_that_limits_nothing_is_refused_in_one_sentence(
         ({"ms": "nan%"}, "gpuperf.tolerance(ms='nan%'): expected a percentage"),
         ({"ms": "inf%"}, "gpuperf.tolerance(ms='inf%'): expected a percentage"),
         ({"ms": "5"}, "gpuperf.tolerance(ms='5'): expected a percentage"),
+        ({"ms": None}, "gpuperf.tolerance(ms=None): expected a percentage"),
+        (
+            {"detect": "5% and 1 ms"},
+            "gpuperf.tolerance(detect='5% and 1 ms'): expected",
+        ),
         ({"ms": 0.05}, "gpuperf.tolerance(ms=0.05): expected a percentage"),
         ({"ms": "5% and"}, "gpuperf.tolerance(ms='5% and'): expected a percentage"),
         ({"ms": "5% and 1 MiB"}, "gpuperf.tolerance(ms='5% and 1 MiB'): expected"),
@@ -94,12 +97,6 @@ def test_a_tolerance_that_is_none_is_refused_in_one_sentence(
         gpuperf.tolerance(**tolerance)  # type: ignore[arg-type]
 
     assert str(caught.value).startswith(told)
-
-
-@pytest.mark.parametrize("value", [HUGE, float("inf"), float("nan"), 0, -1, "5", True])
-def test_a_timeout_of_ranks_that_is_none_is_refused(value: object) -> None:
-    with pytest.raises(UsageError, match="GP207"):
-        gpuperf.ranks(2, timeout_s=value)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +201,13 @@ OPTIONS = [
     ("gpuperf_seconds", "0", "expected a positive number of seconds"),
     ("gpuperf_seconds", "nan", "expected a positive number of seconds"),
     ("gpuperf_seconds", "1m", "expected a positive number of seconds"),
+    ("gpuperf_seconds", "soon", "expected a positive number of seconds"),
+    ("gpuperf_seconds", "inf", "expected a positive number of seconds"),
     ("gpuperf_lock_seconds", "-5", "expected a positive number of seconds"),
+    *(
+        ("gpuperf_seed", seed, "expected a whole number from 0 up, such as 7")
+        for seed in ("soon", "-1", "0.5", "1e3", "")
+    ),
     ("gpuperf_pretend_gb", "inf", "expected a positive number of GiB"),
     ("gpuperf_device", "gpu", "expected one of cuda, pretend, cpu"),
     ("gpuperf_device", "CUDA", "expected one of cuda, pretend, cpu"),
@@ -225,13 +228,7 @@ def test_an_option_s_value_that_is_none_is_refused_by_what_is_wrong_with_it(
     assert told in str(caught.value)
 
 
-FLAGS = [
-    *("gpuperf", "gpuperf_strict", "gpuperf_explain"),
-    *("gpuperf_prune", "gpuperf_benchmark", "gpuperf_fail_on_improvement"),
-]
-
-
-@pytest.mark.parametrize("name", FLAGS)
+@pytest.mark.parametrize("name", ["gpuperf", "gpuperf_strict"])
 def test_an_ini_key_that_is_neither_true_nor_false_is_named_with_its_file(
     project: ScriptedProject, name: str
 ) -> None:
@@ -250,21 +247,11 @@ def test_an_ini_key_that_is_neither_true_nor_false_is_named_with_its_file(
 @pytest.mark.parametrize(
     ("ini", "arguments", "mark"),
     [
-        ("gpuperf_tolerance = ms=50%\n", ["--override-ini=gpuperf_detect=1%"], ""),
         ("gpuperf_detect = 1%\n", ["--gpuperf-tolerance=ms=50%"], ""),
         ("gpuperf_detect = 8%\n", [], '@gpuperf.tolerance(ms="50%")\n'),
-        ("", [], '@gpuperf.tolerance(ms="50%", detect="1%")\n'),
-        ("gpuperf_tolerance = ms=50%\n", [], '@gpuperf.tolerance(detect="9%")\n'),
         ("", [], '@pytest.mark.gpuperf_tolerance(ms="50%", detect="1%")\n'),
     ],
-    ids=[
-        "ini and command line",
-        "command line and ini",
-        "mark and ini",
-        "one mark",
-        "detect in a mark, ms in the ini file",
-        "a mark that pytest made",
-    ],
+    ids=["command line and ini", "mark and ini", "a mark that pytest made"],
 )
 def test_a_contradiction_of_layers_is_a_usage_error(
     project: ScriptedProject, ini: str, arguments: list[str], mark: str
@@ -297,55 +284,87 @@ def test_a_budget_that_binds_nowhere_is_warned_of_by_its_test(
     assert result.ret == pytest.ExitCode.OK
 
 
+ITSELF = "pass the function itself, without calling it [GP215]"
+GENERATOR = (
+    "gpuperf(step): the step returned a generator, so its work has not been done when it "
+    "returns; pass a function that runs the step to its end [GP301]"
+)
+NAME = "expected a text that tells this call"
+TENSOR = "type('Tensor', (), {'data_ptr': 0, '__repr__': lambda _: '1\\n2'})()"
+
 CALLS = {
-    "a name that is a number": "gpuperf(lambda: None, name=5)",
-    "an empty name": 'gpuperf(lambda: None, name="")',
-    "a blank name": 'gpuperf(lambda: None, name="  ")',
-    "a name in bytes": 'gpuperf(lambda: None, name=b"warm")',
-    "an empty name of a comparison": (
-        'gpuperf.compare(lambda: None, lambda: None, name="")'
+    "gpuperf(3)": f"gpuperf(step): expected a function, found 3 of type int; {ITSELF}",
+    f"gpuperf({TENSOR})": f"gpuperf(step): expected a function, found a tensor; {ITSELF}",
+    "gpuperf(int, setup='batch')": (
+        f"gpuperf(setup): expected a function, found 'batch' of type str; {ITSELF}"
     ),
-    "an empty name of a loader": 'gpuperf.loader([1], lambda batch: None, name="")',
-    "a budget of 401 digits": "gpuperf(lambda: None, mem_mb=10**400)",
-    "only hardware": 'gpuperf(lambda: None, on="cpu")',
+    "gpuperf(int, mss=3)": "gpuperf.budget() does not know mss (did you mean ms?) [GP201]",
+    "gpuperf(int, mem_mb=10**400)": "gpuperf.budget(mem_mb=1000",
+    "gpuperf(int, on='cpu')": "gpuperf.budget(on='cpu') limits nothing",
+    "gpuperf(work)": GENERATOR.replace("generator", "coroutine"),
+    "gpuperf(lambda: (i for i in []))": GENERATOR,
+    **{
+        f"gpuperf(int, period={value})": "expected after how many steps"
+        for value in ("0", "-1", "1.5", "True", "'50'")
+    },
+    **{
+        f"gpuperf(int, samples={value})": "expected how many samples one step trains"
+        for value in ("0", "-1", "'64'", "True", "float('nan')", "10**400")
+    },
+    **{f"gpuperf(int, name={name})": NAME for name in ("5", "''", "'  '", "b'warm'")},
+    "gpuperf.loader([1], print, name='')": NAME,
+    "gpuperf.loader([], print)": (
+        "gpuperf.loader(loader, step): the list gave no batch at all [GP302]"
+    ),
 }
-REFUSED = {
-    "a budget of 401 digits": "gpuperf.budget(mem_mb=1000*",
-    "only hardware": "gpuperf.budget(on='cpu') limits nothing*",
+COMPARISONS = {
+    "gpuperf.compare(int, 3)": ITSELF,
+    "gpuperf.compare(int, int, name='')": NAME,
+    "gpuperf.compare(int, int, same_training=2)": (
+        "gpuperf.compare(same_training=2): expected True, or the relative difference that "
+        "is tolerated, above 0 and below 1, such as 0.02 [GP212]"
+    ),
+    "gpuperf.compare(int, int, speedup=0)": (
+        "gpuperf.budget(speedup=0): expected a number above 0, or None to lift it [GP202]"
+    ),
+    "gpuperf.compare(int, lambda: (i for i in []))": GENERATOR,
 }
+WANTED = {**CALLS, **COMPARISONS}
 
 
 @pytest.fixture(scope="module")
-def refused_calls(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, str]:
-    """Return what each call ends with, in a plain run of them all."""
+def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """Return what each call ends with, in a plain run of them all and in a measured one."""
+    folder = Folder(tmp_path_factory.mktemp("calls"))
+    tests = [f"def test_{n}(gpuperf): {call}\n" for n, call in enumerate(WANTED)]
+    folder.file("async def work(): pass\n" + "".join(tests))
+    chosen = [f"test_it.py::test_{n}" for n in range(len(CALLS))]
+    runs = {"plain": folder.run(on=()), "measured": folder.run(*chosen)}
+    return {
+        name: {
+            call: run.cases[f"test_{n}"].text
+            for n, call in enumerate(WANTED)
+            if f"test_{n}" in run.cases
+        }
+        for name, run in runs.items()
+    }
 
-    folder = tmp_path_factory.mktemp("calls")
-    tests = [
-        f"def test_{number}(gpuperf): {call}\n"
-        for number, call in enumerate(CALLS.values())
-    ]
-    (folder / "test_calls.py").write_text("".join(tests), encoding="utf-8")
-    ran = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-rf", "-p", "no:cacheprovider", folder],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "COLUMNS": "500"},
-    )
-    told = [line for line in ran.stdout.splitlines() if line.startswith("FAILED")]
-    return dict(zip(CALLS, told, strict=True))
+
+@pytest.mark.parametrize("call", WANTED)
+def test_a_call_that_cannot_be_meant_fails_its_test_also_in_a_plain_run(
+    call: str, refused: dict[str, dict[str, str]]
+) -> None:
+    assert WANTED[call] in refused["plain"][call]
 
 
 @pytest.mark.parametrize("call", CALLS)
-def test_a_call_that_cannot_be_meant_fails_its_test_also_in_a_plain_run(
-    call: str, refused_calls: dict[str, str]
+def test_where_it_is_measured_it_fails_with_one_sentence_and_its_line(
+    call: str, refused: dict[str, dict[str, str]]
 ) -> None:
-    wanted = REFUSED.get(call, "gpuperf*name=*expected a text that tells this call*")
+    told = refused["measured"][call]
 
-    assert fnmatchcase(refused_calls[call], f"FAILED *- *{wanted}")
+    assert WANTED[call] in told
+    assert re.search(r"\] --> test_it.py:\d+ in test_\d+$", told), told
 
 
 ENDED = {

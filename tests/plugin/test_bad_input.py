@@ -7,9 +7,7 @@ wrong step fails its own test (exit code 1) and no other.
 from __future__ import annotations
 
 import errno
-import itertools
 import json
-import math
 import os
 import re
 from collections.abc import Callable
@@ -20,6 +18,7 @@ from builders import SCRIPTED
 from builders import USUAL
 from builders import an_entry
 from builders import baselines
+from scripted_project import ON
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.baselines.format import dumps
@@ -29,7 +28,6 @@ from pytest_gpuperf.model.baseline import FULL_RUNS
 STEP = "def test_step(gpuperf): gpuperf(int)\n"
 OTHERS = "@gpuperf.budget(ms=12)\ndef test_ok(gpuperf): gpuperf(int)\ndef test_plain(): pass\n"
 
-TORCH_STEP = "import torch\n" + STEP
 ON_CPU = ("--gpuperf", "--gpuperf-device=cpu")
 """In a subprocess: pytester forgets what it imported, which torch does not survive."""
 
@@ -59,131 +57,30 @@ def store(project: ScriptedProject, text: str) -> None:
     project.baseline.write_text(text, encoding="utf-8")
 
 
-def first(old: str, new: str) -> Callable[[str], str]:
-    def change(text: str) -> str:
-        assert old in text
-        return text.replace(old, new, 1)
-
-    return change
-
-
-def step_time(part: str, value: float) -> Callable[[str], str]:
-    def change(text: str) -> str:
-        raw = json.loads(text)
-        raw["tests"][TEST]["runs"][0]["times"]["step_ms"][part] = value
-        return json.dumps(raw)
-
-    return change
-
-
-def line_of_change(old: str, new: str) -> int:
-    shared = itertools.takewhile(
-        lambda pair: pair[0] == pair[1], zip(old, new, strict=False)
-    )
-    return 1 + sum(pair[0] == "\n" for pair in shared)
-
-
 TEST = "test_it.py::test_step"
-IN_ENTRY = f"tests.{TEST}"
-IN_RUN = f"{IN_ENTRY}.runs[0]"
 
 
 @pytest.mark.parametrize(
     ("change", "found"),
     [
-        pytest.param(lambda _: "", "the file is empty", id="empty"),
-        pytest.param(lambda _: "\n", "the file is empty", id="blank"),
-        pytest.param(
-            lambda text: text[: text.index('"runs"') + 3],
-            "the file is cut off at line {line}",
-            id="truncated",
-        ),
-        pytest.param(
-            lambda text: text[:-3],
-            "the file is cut off at line {line}",
-            id="last-lines",
-        ),
-        pytest.param(
-            first('"anchor"', "anchor"),
-            "the file is not JSON at line {line}",
-            id="corrupt",
-        ),
-        pytest.param(
-            lambda text: f"<<<<<<< ours\n{text}",
-            "a merge conflict is left at line {line}",
-            id="conflict",
-        ),
-        pytest.param(
-            lambda _: "[]", "the file: expected an object, found []", id="list"
-        ),
-        pytest.param(
-            lambda _: '{"tests": {}}',
-            'the file has no field "hardware"',
-            id="wrong-schema",
-        ),
-        pytest.param(
-            first('"schema": 1', '"schema": "1"'),
-            "schema: expected 1, found '1'",
-            id="schema-text",
-        ),
-        pytest.param(
-            step_time("q10", math.nan),
-            f"{IN_RUN}.times.step_ms.q10: expected a time above 0, found nan",
-            id="nan",
-        ),
-        pytest.param(
-            step_time("q25", math.inf),
-            f"{IN_RUN}.times.step_ms.q25: expected a time above 0, found inf",
-            id="infinity",
-        ),
-        pytest.param(
-            first('"step_ms": 10.0', '"step_ms": 1e999'),
-            f"{IN_ENTRY}.anchor.step_ms: expected a time above 0, found inf",
-            id="too-large",
-        ),
-        pytest.param(
-            step_time("mean", 0),
-            f"{IN_RUN}.times.step_ms.mean: expected a time above 0, found 0",
-            id="zero",
-        ),
-        pytest.param(
-            step_time("mean", -10.0),
-            f"{IN_RUN}.times.step_ms.mean: expected a time above 0, found -10.0",
-            id="negative-time",
-        ),
-        pytest.param(
-            first('"syncs": 0}', '"syncs": -1}'),
-            f"{IN_RUN}.exact.syncs: expected a whole number from 0 up, found -1",
-            id="negative-count",
-        ),
-        pytest.param(
-            first('"step_ms": 10.0', '"step_ms": NaN'),
-            f"{IN_ENTRY}.anchor.step_ms: expected a time above 0, found nan",
-            id="nan-anchor",
-        ),
-        pytest.param(
-            first('"step_ms": 10.0', '"step_ms": 0.0'),
-            f"{IN_ENTRY}.anchor.step_ms: expected a time above 0, found 0.0",
-            id="zero-anchor",
-        ),
-        pytest.param(
-            first('"step_ms": 10.0', '"step_ms": -10.0'),
-            f"{IN_ENTRY}.anchor.step_ms: expected a time above 0, found -10.0",
-            id="negative-anchor",
+        (lambda _: "", "the file is empty"),
+        (lambda text: text[:-3], "the file is cut off at line 28"),
+        (
+            lambda text: text.replace('"step_ms": 10.0', '"step_ms": -10.0', 1),
+            f"tests.{TEST}.anchor.step_ms: expected a time above 0, found -10.0",
         ),
     ],
+    ids=["empty", "cut off", "a negative time"],
 )
 def test_a_broken_baseline_is_refused_before_anything_is_measured(
     project: ScriptedProject, change: Callable[[str], str], found: str
 ) -> None:
-    old = recorded()
-    broken = change(old)
+    broken = change(recorded())
     store(project, broken)
     project.file(STEP + OTHERS)
 
     message = usage_error(project.refresh(which="all"))
 
-    found = found.format(line=line_of_change(old, broken))
     assert message == f"{project.baseline}: {found}; {WAY_OUT} [GP502]"
     assert project.baseline.read_text(encoding="utf-8") == broken
     assert not list(project.path.glob(".gpuperf/pending-*"))
@@ -197,81 +94,6 @@ def test_the_same_baseline_unbroken_is_taken(project: ScriptedProject) -> None:
 
     result.assert_outcomes(passed=1)
     assert "gpuperf: 1 passed on scripted" in result.outlines
-
-
-def test_bytes_that_are_no_text_are_refused(project: ScriptedProject) -> None:
-    broken = recorded().encode("utf-16")
-    store(project, "")
-    project.baseline.write_bytes(broken)
-    project.file(STEP)
-
-    message = usage_error(project.run())
-
-    assert message == (
-        f"{project.baseline}: not UTF-8 text; restore the file from version control [GP501]"
-    )
-    assert project.baseline.read_bytes() == broken
-
-
-def test_a_newer_baseline_is_refused_by_its_version(project: ScriptedProject) -> None:
-    newer = recorded().replace('"schema": 1', '"schema": 2')
-    store(project, newer)
-    project.file(STEP)
-
-    message = usage_error(project.refresh(which="all"))
-
-    assert message == (
-        f"{project.baseline}: written by a newer pytest-gpuperf (schema 2, this one "
-        "reads 1): upgrade it [GP503]"
-    )
-    assert project.baseline.read_text(encoding="utf-8") == newer
-
-
-def test_a_baseline_whose_name_is_of_other_hardware_is_refused(
-    project: ScriptedProject,
-) -> None:
-    renamed = recorded().replace('"name": ""', '"name": "GPU A"')
-    store(project, "")
-    of_b = project.baseline.rename(project.baseline.with_name("scripted-gpu-b.json"))
-    of_b.write_text(renamed, encoding="utf-8")
-    project.script({"hardware": "GPU B"})
-    project.file(STEP)
-
-    message = usage_error(project.run())
-
-    assert message == (
-        f"{of_b}: measured on scripted GPU A, but the name says scripted-gpu-b; "
-        "rename it to scripted-gpu-a.json [GP504]"
-    )
-    assert of_b.read_text(encoding="utf-8") == renamed
-
-
-def test_a_missing_baselines_folder_is_no_error_and_a_refresh_creates_it(
-    project: ScriptedProject,
-) -> None:
-    project.file(STEP)
-    folder = ("--override-ini=gpuperf_baselines=not/there/yet",)
-
-    gated = project.run(*folder)
-    refreshed = project.refresh(*folder)
-
-    gated.assert_outcomes(passed=1, warnings=1)
-    refreshed.assert_outcomes(passed=1)
-    assert (project.path / "not/there/yet/scripted.json").is_file()
-
-
-def test_a_file_in_the_place_of_the_baselines_folder_is_refused(
-    project: ScriptedProject,
-) -> None:
-    (project.path / "baselines").write_text("mine", encoding="utf-8")
-    project.file(STEP)
-
-    message = usage_error(project.refresh())
-
-    assert message == (
-        f"{project.baseline}: cannot be read, not a directory; make it a readable file [GP501]"
-    )
-    assert (project.path / "baselines").read_text(encoding="utf-8") == "mine"
 
 
 def failing_in(
@@ -296,8 +118,6 @@ def failing_in(
     ("owner", "name", "code", "cause"),
     [
         (os, "fsync", errno.ENOSPC, "no space left on device"),
-        (Path, "open", errno.ENOSPC, "no space left on device"),
-        (Path, "open", errno.EROFS, "read-only file system"),
         (Path, "open", errno.EACCES, "permission denied"),
         (Path, "replace", errno.EIO, "input/output error"),
     ],
@@ -323,6 +143,7 @@ def test_baselines_that_cannot_be_written_fail_their_tests_and_lose_nothing(
 
     result.assert_outcomes(failed=2, passed=1, deselected=1)
     assert "E   AssertionError: my own" in [line.rstrip() for line in result.outlines]
+    assert "gpuperf: 1 failed (1 worse) on scripted" in result.stdout.str()
     pending = project.path / ".gpuperf" / "pending-scripted.json"
     assert (
         f"{project.baseline}: cannot be written, {cause}; {INTACT}; what was measured "
@@ -338,21 +159,6 @@ def test_baselines_that_cannot_be_written_fail_their_tests_and_lose_nothing(
         run["times"]["step_ms"]["q25"]
         for run in measured["test_it.py::test_step"]["runs"]
     ] == [12.0] * 8
-
-
-def test_a_test_that_was_not_refreshed_is_none_that_passed(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store(project, recorded())
-    project.file(STEP)
-    monkeypatch.setattr(
-        os, "fsync", failing_in(project.baseline.parent, errno.ENOSPC, os.fsync)
-    )
-    project.script({"*": {"step_ms": 12.0}})
-
-    result = project.refresh("--gpuperf-accept-drift", which="all")
-
-    assert "gpuperf: 1 failed (1 worse) on scripted" in result.outlines
 
 
 def test_on_a_disk_that_is_full_everywhere_the_old_baseline_and_the_verdicts_stay(
@@ -388,10 +194,8 @@ def test_a_gate_judges_where_it_can_write_nothing(project: ScriptedProject) -> N
     result = project.run()
 
     result.assert_outcomes(failed=1, passed=2)
-    assert (
-        f"gpuperf: {project.path / '.gpuperf'}: cannot be created, file exists; make "
-        "its parent writable [GP506]"
-    ) in result.outlines
+    said = "cannot be created, file exists; make its parent writable [GP506]"
+    assert f"gpuperf: {project.path}/.gpuperf: {said}" in result.outlines
     assert (project.path / ".gpuperf").read_text(encoding="utf-8") == "mine"
 
 
@@ -406,7 +210,7 @@ def fails_on(call):
 """
 
 
-@pytest.mark.parametrize("call", [1, 17, 30])
+@pytest.mark.parametrize("call", [1, 30])
 def test_a_step_that_raises_shows_its_own_traceback_and_harms_no_other_test(
     project: ScriptedProject, call: int
 ) -> None:
@@ -447,57 +251,6 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
     )
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (
-            "gpuperf(3)",
-            (
-                "gpuperf(step): expected a function, found 3 of type int; pass the "
-                "function itself, without calling it [GP215]"
-            ),
-        ),
-        (
-            "gpuperf(type('Tensor', (), {'data_ptr': 0, '__repr__': lambda _: '1\\n2'})())",
-            (
-                "gpuperf(step): expected a function, found a tensor; pass the function "
-                "itself, without calling it [GP215]"
-            ),
-        ),
-        (
-            "gpuperf(int, setup='batch')",
-            (
-                "gpuperf(setup): expected a function, found 'batch' of type str; pass the "
-                "function itself, without calling it [GP215]"
-            ),
-        ),
-        (
-            "gpuperf(int, mss=3)",
-            ("gpuperf.budget() does not know mss (did you mean ms?) [GP201]"),
-        ),
-        (
-            "gpuperf(work)",
-            (
-                "gpuperf(step): the step returned a coroutine, so its work has not been "
-                "done when it returns; pass a function that runs the step to its end [GP301]"
-            ),
-        ),
-    ],
-)
-def test_a_call_that_makes_no_sense_fails_with_one_sentence_and_nothing_else(
-    project: ScriptedProject, call: str, message: str
-) -> None:
-    project.file(f"async def work(): pass\ndef test_step(gpuperf): {call}\n{OTHERS}")
-
-    result = project.run()
-
-    result.assert_outcomes(failed=1, passed=2)
-    at = result.outlines.index(message)
-    assert result.outlines[at - 1].strip("_ ") == "test_step"
-    assert result.outlines[at + 1] == "  --> test_it.py:4 in test_step"
-    assert result.outlines[at + 2].strip("= ") == "gpuperf"
-
-
 LIMITED = (
     "ms, latency_ms, mem_mb, syncs, pageable_copies, launches and 17 more "
     "(docs/reference/marks.md)"
@@ -512,20 +265,12 @@ LIMITED = (
             f"gpuperf.budget() does not know foo; it knows {LIMITED} [GP201]",
         ),
         (
-            "gpuperf_budget(ms='12')",
-            "gpuperf.budget(ms='12'): expected a number above 0, or None to lift it [GP202]",
-        ),
-        (
             "gpuperf_budget(12)",
             "gpuperf_budget takes keywords only, found (12,) [GP208]",
         ),
-        (
-            "gpuperf_tolerance(mem='5%')",
-            "gpuperf.tolerance() does not know mem (did you mean mem_mb?) [GP201]",
-        ),
     ],
 )
-@pytest.mark.parametrize("arguments", [(), ("--gpuperf",), ("--co",)])
+@pytest.mark.parametrize("arguments", [(), ON, ("--co",)])
 def test_a_wrong_mark_is_refused_at_collection_however_it_was_made(
     project: ScriptedProject, mark: str, message: str, arguments: tuple[str, ...]
 ) -> None:
@@ -598,19 +343,6 @@ def test_a_step_that_never_becomes_steady_is_undecided_and_says_so(
     project.run("--gpuperf-strict").assert_outcomes(failed=1)
 
 
-def test_a_step_of_a_microsecond_is_measured(project: ScriptedProject) -> None:
-    store(project, recorded(step_ms=0.001))
-    project.file(STEP)
-    project.script({"*": {"step_ms": 0.001}})
-    project.run().assert_outcomes(passed=1)
-    project.script({"*": {"step_ms": 0.0012}})
-
-    result = project.run()
-
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["SLOWER: 1.200 us per step, was 1.000 us (+20.0 %)*"])
-
-
 def test_a_step_of_four_minutes_is_cut_short_by_the_time_cap_and_says_so(
     project: ScriptedProject,
 ) -> None:
@@ -626,21 +358,6 @@ def test_a_step_of_four_minutes_is_cut_short_by_the_time_cap_and_says_so(
     ) in " ".join(result.stdout.str().split())
     project.run("--gpuperf-strict").assert_outcomes(failed=1, passed=2)
     project.run("--gpuperf-seconds=2000").assert_outcomes(passed=3)
-
-
-def test_cuda_launch_blocking_is_refused_by_each_test(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    project.file(TORCH_STEP + "def test_plain(): pass\n")
-
-    result = project.pytester.runpytest_subprocess(*ON_CPU)
-
-    result.assert_outcomes(failed=1, passed=1)
-    assert (
-        "CUDA_LAUNCH_BLOCKING=1 makes the CPU wait for every kernel, so its times are "
-        "not those of training: unset it to measure [GP404]"
-    ) in result.outlines
 
 
 def test_an_active_profiler_is_refused_by_its_test(project: ScriptedProject) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from scripted_project import ScriptedProject
 
 import pytest_gpuperf
-from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.marks import budgets_of
 from pytest_gpuperf.marks import ranks_of
@@ -114,18 +115,6 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
             ),
         ),
         (
-            {"ms": "12"},
-            "gpuperf.budget(ms='12'): expected a number above 0, or None to lift it [GP202]",
-        ),
-        (
-            {"ms": 0},
-            "gpuperf.budget(ms=0): expected a number above 0, or None to lift it [GP202]",
-        ),
-        (
-            {"mem_mb": float("nan")},
-            "gpuperf.budget(mem_mb=nan): expected a number above 0, or None to lift it [GP202]",
-        ),
-        (
             {"ms": True},
             "gpuperf.budget(ms=True): expected a number above 0, or None to lift it [GP202]",
         ),
@@ -133,13 +122,6 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
             {"syncs": 1.5},
             (
                 "gpuperf.budget(syncs=1.5): expected a whole number of at least 0, or None "
-                "to lift it [GP202]"
-            ),
-        ),
-        (
-            {"syncs": -1},
-            (
-                "gpuperf.budget(syncs=-1): expected a whole number of at least 0, or None "
                 "to lift it [GP202]"
             ),
         ),
@@ -157,13 +139,6 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
                 'hardware\'s name, such as "cpu" or "*H200*", or a list of them [GP204]'
             ),
         ),
-        (
-            {"ms": 1, "on": []},
-            (
-                "gpuperf.budget(on=[]): expected a device kind or a pattern of the "
-                'hardware\'s name, such as "cpu" or "*H200*", or a list of them [GP204]'
-            ),
-        ),
     ],
 )
 def test_a_wrong_budget_is_refused_where_it_is_written(
@@ -173,17 +148,6 @@ def test_a_wrong_budget_is_refused_where_it_is_written(
         pytest_gpuperf.budget(**keywords)  # type: ignore[arg-type]  # wrong on purpose
 
     assert str(caught.value) == sentence
-
-
-@pytest.mark.parametrize("value", ["five percent", 5, "5", "-1%", "nan%", "inf%", None])
-def test_a_wrong_tolerance_is_refused_where_it_is_written(value: object) -> None:
-    with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.tolerance(ms=value)  # type: ignore[arg-type]  # wrong on purpose
-
-    assert str(caught.value) == (
-        f"gpuperf.tolerance(ms={value!r}): expected a percentage of at least 0 as "
-        'text, such as "5%" or "5% and 1 ms" [GP205]'
-    )
 
 
 @pytest.mark.parametrize(
@@ -210,13 +174,6 @@ def test_a_wrong_floor_is_refused_with_the_unit_of_its_keyword(
     )
 
 
-def test_a_wrong_detect_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.tolerance(detect="5% and 1 ms")
-
-    assert caught.value.error_id is ErrorId.GP205
-
-
 def test_a_floor_is_in_the_unit_of_its_keyword() -> None:
     keywords = {"ms": "5% and 0.1 ms", "mem_mb": "1% and 2 MiB", "syncs": "0% and 1"}
 
@@ -238,7 +195,7 @@ def test_wide(gpuperf): gpuperf(int)
 def test_tight(gpuperf): gpuperf(int)
 """
     )
-    project.refresh()
+    project.record()
     project.script({"*": {"step_ms": 10.6, "mem_mb": 104, "syncs": 1}})
 
     result = project.run()
@@ -270,7 +227,7 @@ def test_step(gpuperf): gpuperf(int)
 def test_own(gpuperf): gpuperf(int)
 """
     )
-    project.refresh()
+    project.record()
     project.script({"*": {"step_ms": 10.4, "mem_mb": 104, "syncs": 1}})
 
     result = project.run(*spelled)
@@ -301,53 +258,26 @@ def test_a_keyword_that_is_almost_one_is_told_which_alone(
     )
 
 
-def test_an_unknown_tolerance_is_refused() -> None:
-    with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.tolerance(mem="5%")
-
-    assert str(caught.value) == (
-        "gpuperf.tolerance() does not know mem (did you mean mem_mb?) [GP201]"
-    )
-
-
-@pytest.mark.parametrize(
-    ("n", "timeout_s", "sentence"),
-    [
-        (
-            0,
-            None,
-            "gpuperf.ranks(0): expected a whole number of ranks, at least 1 [GP207]",
-        ),
-        (
-            2.0,
-            None,
-            "gpuperf.ranks(2.0): expected a whole number of ranks, at least 1 [GP207]",
-        ),
-        (
-            True,
-            None,
-            "gpuperf.ranks(True): expected a whole number of ranks, at least 1 [GP207]",
-        ),
-        *(
-            (
-                2,
-                seconds,
-                (
-                    f"gpuperf.ranks(timeout_s={seconds!r}): expected a number of seconds "
-                    "above 0, or None for three times --gpuperf-seconds and half a minute [GP207]"
-                ),
-            )
-            for seconds in (0, -1.5, float("nan"), float("inf"), "3", True)
-        ),
-    ],
-)
-def test_wrong_ranks_are_refused_where_they_are_written(
-    n: object, timeout_s: object, sentence: str
+@pytest.mark.parametrize("n", [0, 2.0, True])
+def test_a_number_of_ranks_that_is_none_is_refused_where_it_is_written(
+    n: object,
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.ranks(n, timeout_s=timeout_s)  # type: ignore[arg-type]
+        pytest_gpuperf.ranks(n)  # type: ignore[arg-type]
 
-    assert str(caught.value) == sentence
+    expected = "expected a whole number of ranks, at least 1 [GP207]"
+    assert str(caught.value) == f"gpuperf.ranks({n}): {expected}"
+
+
+@pytest.mark.parametrize("seconds", [0, -1.5, math.nan, math.inf, "3", True])
+def test_a_timeout_of_ranks_that_is_none_is_refused(seconds: object) -> None:
+    with pytest.raises(UsageError) as caught:
+        pytest_gpuperf.ranks(2, timeout_s=seconds)  # type: ignore[arg-type]
+
+    assert str(caught.value) == (
+        f"gpuperf.ranks(timeout_s={seconds!r}): expected a number of seconds above 0, or "
+        "None for three times --gpuperf-seconds and half a minute [GP207]"
+    )
 
 
 RANKED = """
@@ -392,21 +322,3 @@ def test_it(): pass
             "*test_it: gpuperf.ranks() does not know gpus; it knows n, timeout_s [[]GP201]"
         ]
     )
-
-
-def test_a_class_and_a_parameter_can_carry_a_budget(project: ScriptedProject) -> None:
-    project.file(
-        """
-@gpuperf.budget(ms=5)
-class TestIt:
-    @pytest.mark.parametrize(
-        "n", [1, pytest.param(2, marks=gpuperf.budget(ms=20))], ids=["tight", "wide"]
-    )
-    def test_step(self, gpuperf, n): gpuperf(int)
-"""
-    )
-
-    result = project.run()
-
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["FAILED test_it.py::TestIt::test_step?tight?*"])

@@ -94,23 +94,6 @@ def test_a_step_for_a_larger_gpu_fits_on_one(
     result.assert_outcomes(passed=1, deselected=4)
 
 
-def test_the_memory_of_the_pretend_gpu_is_a_positive_number(
-    project: ScriptedProject,
-) -> None:
-    project.file(TOO_LARGE)
-
-    result = project.pytester.runpytest_inprocess(
-        *ON, "--override-ini=gpuperf_pretend_gb=big"
-    )
-
-    line = (
-        "ERROR: ini key gpuperf_pretend_gb: found 'big', expected a positive number of GiB, "
-        "such as 141 [[]GP101]"
-    )
-    result.stderr.fnmatch_lines([line])
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-
-
 SMALL_HOST = """
 import torch
 from pytest_gpuperf.devices.pretend.tensor_values import BACKING
