@@ -126,23 +126,19 @@ def test_what_a_lock_file_pinned_is_what_is_compared_with(
     assert "better   syncs        1      0      -1" in out
 
 
-def test_programs_read_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ab("--json", "--with", "fastops==2.0") == 1
-
-    (test,) = json.loads(capsys.readouterr().out)["tests"]
-    assert (test["verdict"], test["exact"][0]["metric"]) == ("worse", "syncs")
-    finding = test["findings"][0]
-    assert finding["location"]["file"] == "test_it.py"
-    assert finding["innermost"]["line"] == 1
-    assert (finding["per_step"], finding["before_per_step"]) == (1, 0)
-
-
 def test_one_run_writes_json_and_the_table_for_a_reviewer(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert ab("--json", "--markdown-file=out/it.md", "--with", "fastops==2.0") == 1
 
-    assert json.loads(capsys.readouterr().out)["is_worse"] is True
+    found = json.loads(capsys.readouterr().out)
+    (test,) = found["tests"]
+    assert found["is_worse"] is True
+    assert (test["verdict"], test["exact"][0]["metric"]) == ("worse", "syncs")
+    finding = test["findings"][0]
+    assert finding["location"]["file"] == "test_it.py"
+    assert finding["innermost"]["line"] == 1
+    assert (finding["per_step"], finding["before_per_step"]) == (1, 0)
     assert Path("out/it.md").read_text("utf-8").startswith("**gpuperf: 1 worse**")
 
 
@@ -272,9 +268,6 @@ def test_a_script_is_run_on_both_sides(
     assert "--> train.py:5 in <module>" in out
     assert "inside fastops.py:1 in norm" in out
 
-    assert main(["ab", "--with=fastops==1.1", "--", "train.py", "3"]) == 0
-    assert capsys.readouterr().out.endswith("gpuperf: 1 same\n")
-
 
 @pytest.mark.parametrize(
     ("program", "typed", "said"),
@@ -286,7 +279,6 @@ def test_a_script_is_run_on_both_sides(
             "this folder: train.py ended with exit status 0 in",
         ),
         ("print(1)", [], "train.py did nothing on the GPU: nothing was compared"),
-        ("x = (", [], "train.py"),
         (None, [], "train.py"),
     ],
 )
@@ -326,21 +318,6 @@ def test_a_script_that_ends_by_sigterm_ends_the_command(here: Path) -> None:
         main(["ab", "--with=fastops==2.0", "--", "train.py"])
 
     assert ended.value.code == 128 + signal.SIGTERM
-
-
-def test_a_script_that_is_named_from_the_root_on_is_that_of_each_side(
-    here: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "train.py").write_text(PROGRAM)
-    Path("train.py").write_text(
-        PROGRAM.replace(".backward()", ".backward()\n    torch.cuda.synchronize()")
-    )
-
-    assert main(["ab", "../other", "--", str(here / "train.py"), "2"]) == 1
-
-    assert "worse    syncs        2      4      +2" in capsys.readouterr().out
 
 
 def test_a_word_before_the_dashes_is_refused(
