@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Callable
 from collections.abc import Sequence
-from itertools import count
 
 import pytest
 from builders import SCRIPTED
 from builders import USUAL
-from builders import a_measurement
 from builders import an_entry
 from builders import save
 from scripted_project import ScriptedProject
@@ -19,18 +17,11 @@ from scripted_steps import Clockwork
 from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.compile import CompiledCode
-from pytest_gpuperf.judge.budget import ResolvedBudget
-from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.baseline import FULL_RUNS
-from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.verdict import Outcome
 
 
 CAP_SECONDS = 60.0
@@ -88,8 +79,6 @@ def random_like(low_ms: float, high_ms: float) -> Callable[[int], float]:
 
 UNSTEADY = {
     "a step of 150 ms that becomes 2 percent longer each time": growing(150.0, 1.02),
-    "a step of 300 ms that becomes 1 percent longer each time": growing(300.0, 1.01),
-    "a step of 0.5 s, each third one of 1.5 s": random_like(500.0, 1500.0),
     "a step of 1 s, each third one of 4 s": random_like(1000.0, 4000.0),
     "a step of 0.2 s, each third one of 0.9 s": random_like(200.0, 900.0),
 }
@@ -117,6 +106,7 @@ def test_a_step_of_up_to_a_fifth_of_the_cap_is_counted_within_it(share: float) -
 
     counted = {"peak_allocated_bytes", "syncs", "graph_breaks", "recompiles"}
     assert counted <= set(found.exact)
+    assert "growth_bytes" in {*found.exact, *found.missed}
     assert found.times["step_ms"].q50 == pytest.approx(share * CAP_SECONDS * 1e3)
     assert device.seconds <= CAP_SECONDS * (1 + share)
 
@@ -229,28 +219,6 @@ def test_machines_that_disturb_each_round_do_not_take_the_share_of_counts() -> N
     assert device.seconds <= 1.1 * CAP_SECONDS
 
 
-def test_a_leak_that_too_few_steps_could_show_is_missed_and_not_denied() -> None:
-    device = Counting(steady(0.2))
-
-    found = measured(device)
-
-    assert "growth_bytes" in {*found.exact, *found.missed}
-
-
-def test_a_fast_step_is_timed_as_often_as_ever() -> None:
-    device = Counting(lambda _: 10.0)
-    seen = count()
-
-    found = measure(
-        device,
-        Subject(step=lambda: (next(seen), device.step())),
-        MeasurePlan(test="step", seconds=CAP_SECONDS),
-    ).measurement
-
-    assert found.times["step_ms"].samples == 20
-    assert found.times["latency_ms"].samples == 7
-
-
 TEST = "test_it.py::test_step"
 
 
@@ -261,23 +229,21 @@ def store(project: ScriptedProject, times: dict[str, float]) -> None:
     save(project.baseline, SCRIPTED, **{TEST: entry})
 
 
-NOBODY_COUNTED = {
-    "syncs=0": "waits",
-    "mem_mb=900": "peak memory",
-    "growth_mb=0": "memory growth",
-}
-
-
-@pytest.mark.parametrize("where", ["mark", "call"])
-@pytest.mark.parametrize("keyword", ["syncs=0", "mem_mb=900", "growth_mb=0"])
+@pytest.mark.parametrize(
+    ("mark", "call", "metric"),
+    [
+        ("@gpuperf.budget(syncs=0)\n", "", "waits"),
+        ("@gpuperf.budget(growth_mb=0)\n", "", "memory growth"),
+        ("", ", mem_mb=900", "peak memory"),
+    ],
+)
 def test_a_budget_that_no_run_measured_fails_in_ci_and_warns_elsewhere(
     project: ScriptedProject,
     monkeypatch: pytest.MonkeyPatch,
-    keyword: str,
-    where: str,
+    mark: str,
+    call: str,
+    metric: str,
 ) -> None:
-    mark = f"@gpuperf.budget({keyword})\n" if where == "mark" else ""
-    call = f", {keyword}" if where == "call" else ""
     project.file(f"{mark}def test_step(gpuperf): gpuperf(lambda: None{call})\n")
     project.script({"*": {"step_ms": 600_000.0, "leak_mb": 0.0}})
 
@@ -289,51 +255,29 @@ def test_a_budget_that_no_run_measured_fails_in_ci_and_warns_elsewhere(
     in_ci.assert_outcomes(failed=1)
     for result in (at_home, in_ci):
         told = " ".join(" ".join(result.outlines).split())
-        assert f"UNDECIDED {NOBODY_COUNTED[keyword]}" in told
-        assert f"{keyword} was not judged: the time cap was reached" in told
+        assert f"UNDECIDED {metric}" in told
+        assert re.search(r"\w+=\d+ was not judged: the time cap was reached", told)
 
 
-@pytest.mark.parametrize(
-    "source",
-    {
-        "it is lifted by the call": (
-            "@gpuperf.budget(syncs=0)\n"
-            "def test_step(gpuperf): gpuperf(lambda: None, syncs=None)\n"
-        ),
-        "it is meant for other hardware": (
-            '@gpuperf.budget(syncs=0, on="*H200*")\n'
-            "def test_step(gpuperf): gpuperf(lambda: None)\n"
-        ),
-        "the device cannot measure it": (
-            "@gpuperf.budget(pageable_copies=0)\n"
-            "def test_step(gpuperf): gpuperf(lambda: None)\n"
-        ),
-    }.values(),
-    ids=["lifted", "meant for other hardware", "not of this device"],
-)
 def test_a_budget_that_does_not_bind_here_never_fails_for_want_of_a_number(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, source: str
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CI", "1")
-    project.file(source)
+    project.file(
+        """
+@gpuperf.budget(syncs=0)
+def test_lifted_by_the_call(gpuperf): gpuperf(int, syncs=None)
+@gpuperf.budget(syncs=0, on="*H200*")
+def test_meant_for_other_hardware(gpuperf): gpuperf(int)
+@gpuperf.budget(pageable_copies=0)
+def test_what_the_device_cannot_measure(gpuperf): gpuperf(int)
+"""
+    )
     project.script({"*": {"step_ms": 600_000.0}})
 
-    project.run("-o", "gpuperf_missing_baseline=warn").assert_outcomes(
-        passed=1, warnings=1
-    )
+    result = project.run("-o", "gpuperf_missing_baseline=warn")
 
-
-@pytest.mark.parametrize("step_ms", [0.0, math.nan, math.inf, -1.0])
-def test_a_time_that_is_none_is_no_time_within_a_budget(step_ms: float) -> None:
-    hardware = Hardware(kind=DeviceKind.SCRIPTED, name="")
-    times = {"step_ms": Distribution.of([step_ms] * 5)}
-    run = a_measurement(None, on=hardware, times=times)
-    budget = ResolvedBudget(limits={"ms": 5.0})
-
-    (verdict,) = judge("t", [run], budget, Tolerance(), None).verdicts
-
-    assert (verdict.outcome, verdict.unjudged_budget) == (Outcome.INCONCLUSIVE, True)
-    assert verdict.because.startswith("ms=5 was not judged: not a time")
+    result.assert_outcomes(passed=3, warnings=3)
 
 
 def test_budgets_of_a_slow_step_are_judged_beyond_the_cap(
@@ -366,14 +310,13 @@ def test_a_baseline_of_counts_judges_a_step_that_became_as_long_as_the_cap(
     assert "NEW WAITS: 3 per step, was 0" in result.stdout.str()
 
 
-@pytest.mark.parametrize("ci", ["", "1"])
 def test_a_time_that_its_baseline_lacks_is_named_by_a_warning_and_the_last_line(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, ci: str
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.file("def test_step(gpuperf): gpuperf(lambda: None)\n")
     store(project, times={})
     project.script({"*": {"step_ms": 400.0}})
-    monkeypatch.setenv("CI", ci)
+    monkeypatch.setenv("CI", "1")
 
     result = project.run()
 

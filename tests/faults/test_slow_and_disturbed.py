@@ -47,7 +47,7 @@ def with_baselines(project: ScriptedProject, factors: Sequence[float]) -> None:
     """Record baselines of one test per factor, all of the same step."""
     project.file("".join(f"def {named(f)}(gpuperf): gpuperf(int)\n" for f in factors))
     project.script({"*": {"step_ms": STORED_MS}})
-    project.refresh("-q", TOGETHER).assert_outcomes(passed=len(factors))
+    project.record(TOGETHER)
 
 
 def slowed(factors: Sequence[float], **more: object) -> dict[str, object]:
@@ -66,9 +66,13 @@ def test_a_slower_step_fails_under_every_time_cap(
     result = project.run(f"--gpuperf-seconds={seconds}", TOGETHER)
 
     result.assert_outcomes(failed=len(factors))
+    if seconds == "1":
+        told = " ".join(result.stdout.str().split())
+        assert "100 times the stored time" in told
+        assert "too slow to measure within --gpuperf-seconds" in told
 
 
-@pytest.mark.parametrize("seconds", CAPS)
+@pytest.mark.parametrize("seconds", CAPS[::3])
 @pytest.mark.parametrize("how", DISTURBED, ids=str)
 def test_a_step_far_beyond_the_limit_fails_on_a_disturbed_machine_too(
     project: ScriptedProject, how: dict[str, object], seconds: str
@@ -84,7 +88,7 @@ def test_a_step_far_beyond_the_limit_fails_on_a_disturbed_machine_too(
     result.assert_outcomes(failed=len(factors))
 
 
-@pytest.mark.parametrize("seconds", CAPS)
+@pytest.mark.parametrize("seconds", CAPS[::3])
 @pytest.mark.parametrize("how", DISTURBED, ids=str)
 def test_unchanged_code_never_fails_for_a_disturbed_machine(
     project: ScriptedProject, how: dict[str, object], seconds: str
@@ -101,8 +105,8 @@ def test_unchanged_code_never_fails_for_a_disturbed_machine(
     )
 
 
-@pytest.mark.parametrize("seconds", CAPS)
-@pytest.mark.parametrize("factor", [5.0, 42.0, 1000.0])
+@pytest.mark.parametrize("seconds", CAPS[::3])
+@pytest.mark.parametrize("factor", [5.0, 1000.0])
 def test_a_budget_fails_on_a_disturbed_machine_where_the_machine_explains_too_little(
     project: ScriptedProject, factor: float, seconds: str
 ) -> None:
@@ -113,14 +117,6 @@ def test_a_budget_fails_on_a_disturbed_machine_where_the_machine_explains_too_li
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["*OVER LIMIT ms*"])
-
-
-def test_ten_tests_that_slow_down_together_all_fail(project: ScriptedProject) -> None:
-    factors = [10.0 + n for n in range(10)]
-    with_baselines(project, factors)
-    project.script(slowed(factors))
-
-    project.run().assert_outcomes(failed=10)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +138,7 @@ def test_slow_sentinels_hide_no_slow_step_of_a_gpu(
 ) -> None:
     project.file("def test_step(gpuperf): gpuperf(int)\n")
     project.script({"*": {"step_ms": 10.0, "sentinel_ms": 0.2}})
-    project.refresh("-q")
+    project.record()
     project.script({"*": {"step_ms": 400.0, "sentinel_ms": sentinel_ms}})
 
     project.run().assert_outcomes(failed=1)
@@ -153,19 +149,6 @@ def test_a_step_that_grows_without_end_fails(project: ScriptedProject) -> None:
     project.script({"*": {"step_ms": 60.0, "growth": 1.05}})
 
     project.run().assert_outcomes(failed=1)
-
-
-def test_the_failure_says_how_many_times_and_what_the_cap_left(
-    project: ScriptedProject,
-) -> None:
-    with_baselines(project, [100.0])
-    project.script(slowed([100.0]))
-
-    result = project.run("--gpuperf-seconds=1")
-
-    told = " ".join(" ".join(result.outlines).split())
-    assert "100 times the stored time" in told
-    assert "too slow to measure within --gpuperf-seconds" in told
 
 
 # What the judge says of runs as such.

@@ -41,7 +41,7 @@ def test_what_was_red_in_ci_is_accepted_from_its_artefact_and_green_again(
     tmp_path: Path,
 ) -> None:
     project.file(STEPS)
-    project.refresh()
+    project.record()
     project.script({"test_a": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
     monkeypatch.setenv("CI", "true")
     project.run().assert_outcomes(failed=1, passed=1)
@@ -108,20 +108,3 @@ def test_what_is_pending_says_how_it_was_judged(project: ScriptedProject) -> Non
             }
         },
     }
-
-
-def test_an_improvement_is_accepted_as_a_refresh_would(
-    project: ScriptedProject,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    project.file(STEPS)
-    project.refresh()
-    project.script({"test_a": {"step_ms": 8.0}, "*": {"step_ms": 10.2}})
-    project.run()
-    monkeypatch.chdir(project.path)
-
-    typed(f"gpuperf accept --kind improved .gpuperf/{PENDING}", capsys)
-
-    assert times(project) == {A: 8.0, B: 10.0}
-    assert project.entries()[A]["anchor"]["step_ms"] == 8.0

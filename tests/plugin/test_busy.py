@@ -66,7 +66,7 @@ def test_a_refresh_keeps_the_share_and_gates_nothing_by_it(
 ) -> None:
     project.file(STEP.replace("busy_pct=85", "busy_pct=20"))
     project.script(scheduled(*READ))
-    project.refresh()
+    project.record()
     project.script(scheduled(*READ, ["work", 10_000]))
 
     result = project.run()
@@ -74,16 +74,3 @@ def test_a_refresh_keeps_the_share_and_gates_nothing_by_it(
     result.assert_outcomes(passed=1)
     stored = project.entries()["test_it.py::test_step"]["runs"][0]["times"]  # type: ignore[index]
     assert round(stored["busy_pct"]["q50"], 2) == 71.43
-
-
-def test_a_device_without_kernels_does_not_judge_it(
-    project: ScriptedProject,
-) -> None:
-    project.file(STEP)
-    project.script({"*": {"step_ms": 2.0}})
-
-    result = project.run()
-
-    result.stdout.fnmatch_lines(
-        ["not judged: busy_pct *the scripted device does not measure busy_pct"]
-    )

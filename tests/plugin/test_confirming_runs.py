@@ -27,8 +27,8 @@ def stored(project: ScriptedProject) -> ScriptedProject:
     """A baseline that scatters, so that one run decides nothing."""
     project.file(STEP)
     project.script({"*": CALM})
-    project.refresh()
-    (project.path / "runs.txt").unlink()
+    project.record()
+    (project.path / "runs.txt").unlink(missing_ok=True)
     return project
 
 
@@ -95,7 +95,7 @@ def test_a_machine_that_others_slow_while_runs_are_confirmed_blames_no_test(
 ) -> None:
     project.file(SUITE)
     project.script({"*": {"step_ms": [2.0, 2.02, 1.99, 2.01, 2.0, 1.98, 2.01, 2.0]}})
-    project.refresh()
+    project.record()
     busy = {f"test_step[{n}]": {"step_ms": ms} for n, ms in enumerate(BUSY)}
     project.script({"*": {"step_ms": 2.0}, **busy})
 

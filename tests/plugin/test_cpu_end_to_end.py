@@ -68,40 +68,6 @@ def test_waits_bytes_and_launches_are_left_to_the_simulated_gpu(
     assert "every step keeps a graph of autograd alive" in said
 
 
-OUT_OF_MEMORY = """
-import torch
-
-torch.cuda.is_initialized = lambda: True
-torch.cuda.memory_summary = lambda abbreviated: "|  79.9 GiB in use  |"
-
-def test_too_large(gpuperf):
-    def step():
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-    gpuperf(step)
-
-@gpuperf.budget(syncs=0)
-def test_small(gpuperf):
-    gpuperf(lambda: torch.zeros(3))
-"""
-
-
-def test_running_out_of_gpu_memory_fails_the_test_with_what_the_allocator_held(
-    project: ScriptedProject,
-) -> None:
-    project.file(OUT_OF_MEMORY)
-
-    result = project.pytester.runpytest_inprocess("--gpuperf", "--gpuperf-device=cpu")
-
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "E * torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.",
-            "*- Captured CUDA memory call -*",
-            "|  79.9 GiB in use  |",
-        ]
-    )
-
-
 SLOW = """
 import torch
 

@@ -58,19 +58,3 @@ def test_what_ends_early_is_known_as_such_where_it_is_to_be_evidence(
 
     marks = [found.get("ends_early", False) for found in (recorded, gated, added)]
     assert marks == [False, True, False]
-
-
-def test_a_test_is_known_by_parameters_with_the_sign_of_a_call(
-    project: ScriptedProject,
-) -> None:
-    project.file(
-        "import pytest\n"
-        + STEP.replace(
-            "def test_step(gpuperf)",
-            "@pytest.mark.parametrize('language', ['C#'])\n"
-            "def test_step(gpuperf, language)",
-        )
-    )
-    rounds_of(project, "--gpuperf-update=all")
-
-    assert rounds_of(project) == {"5"}

@@ -57,6 +57,11 @@ def test_a_failure_names_its_trace_and_a_pass_has_none(
     assert trace.name.startswith("test_it.py-test_slow-train-")
     names = [event["name"] for event in events_of(trace)]
     assert names.count("gpuperf.step") == 3
+    found = json.loads((project.path / ".gpuperf" / "results.json").read_text())
+    (call,) = found["tests"]["test_it.py::test_slow"]["verdicts"]
+    assert call["trace"] == f".gpuperf/traces/{trace.name}"
+    project.run("-k", "ok")  # which removes the traces of the last run
+    assert traces(project) == []
 
 
 def test_a_call_that_passed_keeps_no_trace(project: ScriptedProject) -> None:
@@ -73,21 +78,11 @@ def test_step(gpuperf):
     assert [path.name.split("-")[2] for path in traces(project)] == ["slow"]
 
 
-def test_results_name_the_trace(project: ScriptedProject) -> None:
-    project.file(SLOW)
-
-    project.run()
-
-    found = json.loads((project.path / ".gpuperf" / "results.json").read_text())
-    (call,) = found["tests"]["test_it.py::test_slow"]["verdicts"]
-    assert call["trace"] == f".gpuperf/traces/{traces(project)[0].name}"
-
-
 def test_a_run_that_only_traces_is_no_run_of_the_verdict(
     project: ScriptedProject,
 ) -> None:
     project.file("def test_step(gpuperf): gpuperf(int)\n")
-    project.refresh()
+    project.record()
     project.script({"*": {"step_ms": 12.0}})
 
     project.run().assert_outcomes(failed=1)
@@ -99,15 +94,6 @@ def test_a_run_that_only_traces_is_no_run_of_the_verdict(
     (call,) = verdict["tests"]["test_it.py::test_step"]["verdicts"]
     assert call["runs"] == len(pending["tests"]["test_it.py::test_step"]["runs"])
     assert call["trace"]
-
-
-def test_the_next_run_removes_the_traces_of_the_last(project: ScriptedProject) -> None:
-    project.file(SLOW)
-    project.run()
-
-    project.run("-k", "ok")
-
-    assert traces(project) == []
 
 
 def test_only_the_worst_are_traced(project: ScriptedProject) -> None:

@@ -44,19 +44,10 @@ def properties(path: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("-p", "xdist.plugin", "-n2")],
-    ids=["alone", "-n2"],
-)
-def test_each_number_has_a_property_of_its_own(
-    project: ScriptedProject, arguments: tuple[str, ...]
-) -> None:
-    if "-n2" in arguments:
-        pytest.importorskip("xdist")
+def test_each_number_has_a_property_of_its_own(project: ScriptedProject) -> None:
     project.file(STEPS)
 
-    project.run("--junitxml=out.xml", *arguments)
+    project.run("--junitxml=out.xml")
 
     assert properties(project.path / "out.xml") == {
         "test_step": {
@@ -90,8 +81,8 @@ def test_a_plain_run_has_none(project: ScriptedProject) -> None:
 
 @pytest.mark.parametrize(
     ("ini", "workers"),
-    [("", ()), (UNESCAPED, ()), (UNESCAPED, ("-p", "xdist.plugin", "-n2"))],
-    ids=["escaped", "as they are", "-n2"],
+    [("", ()), (UNESCAPED, ("-p", "xdist.plugin", "-n2"))],
+    ids=["escaped", "as they are, -n2"],
 )
 def test_ids_that_are_no_xml_leave_a_file_that_is(
     project: ScriptedProject, workers: tuple[str, ...], ini: str

@@ -318,42 +318,6 @@ def test_a_machine_without_cuda_pretends_and_says_so(
     ) in result.outlines
 
 
-def test_names_taken_out_of_torch_by_modules_of_a_conftest_are_of_the_device(
-    project: ScriptedProject,
-) -> None:
-    project.pytester.makepyfile(
-        making="from functools import partial\n"
-        "import torch\n"
-        "from torch import Tensor, tensor, zeros\n"
-        "from torch.cuda import is_available\n"
-        "HAS_GPU = is_available()\n"
-        "on_gpu = partial(zeros, device='cuda')\n"
-        "class Making:\n"
-        "    ones = staticmethod(torch.ones)\n"
-        "    def kept(self, make=torch.full, take=Tensor.__getitem__):\n"
-        "        return take(make((3,), 2.0, device='cuda'), [0, 2])\n"
-    )
-    project.pytester.makeconftest("import making\n")
-    project.file(
-        "from making import HAS_GPU, Making, on_gpu, tensor, zeros\n"
-        "@gpuperf.budget(syncs=2)\n"
-        "def test_step(gpuperf):\n"
-        "    assert HAS_GPU\n"
-        "    gpuperf(lambda: on_gpu(3) + zeros(3, device='cuda')\n"
-        "            + tensor([1.0, 2.0, 3.0], device='cuda')\n"
-        "            + Making.ones(3, device='cuda') + Making().kept().sum())\n"
-        "    assert gpuperf.measurement.exact['syncs'] == 2\n"
-    )
-
-    result = project.pytester.runpytest_inprocess(*ON)
-
-    result.assert_outcomes(passed=1)
-    assert (
-        "gpuperf: 1 passed on simulated GPU; 9 metrics without baseline"
-        in result.outlines
-    )
-
-
 LEAKING = """
 import torch
 

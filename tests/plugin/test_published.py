@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -62,13 +61,11 @@ def test_a_red_run_tells_the_page_of_its_pull_request(
     ("arguments", "status", "title"),
     [
         (["-k", "test_b"], 0, "1 test without baseline (scripted)"),
-        (["-x"], 1, "1 test over limit (scripted)"),
-        (["--lf", "--gpuperf-strict"], 1, "1 test over limit (scripted)"),
         (["-p", "xdist.plugin", "-n2"], 1, "1 test over limit (scripted)"),
         (["-k", "nothing"], 5, "no test was measured"),
         (["nosuch.py"], 4, "no result, pytest exited with 4"),
     ],
-    ids=["green", "red -x", "red --lf", "red xdist", "empty", "wrong"],
+    ids=["green", "red xdist", "empty", "wrong"],
 )
 def test_every_run_ends_as_without_pages_and_says_how(
     arguments: list[str],
@@ -117,20 +114,6 @@ def test_a_failure_that_was_expected_is_no_failure_there_either(
     assert lines[0] == "### gpuperf: 1 test without baseline, 1 xfailed (scripted)"
     assert any("expected to fail: step time 10.00 ms (limit" in x for x in lines)
     assert "failed=0\n" in (github / "output").read_text("utf-8")
-
-
-def test_workers_write_no_page_of_their_own(
-    project: ScriptedProject, github: Path
-) -> None:
-    pytest.importorskip("xdist")
-    project.file(OVER + STEPS)
-
-    result = project.pytester.runpytest_subprocess("-p", "xdist", "-n2", *ON)
-
-    text = (github / "summary").read_text("utf-8")
-    assert text.count("### gpuperf") == 1
-    assert len([x for x in result.outlines if x.startswith("::error ")]) == 1
-    assert ",line=3," in result.stdout.str()
 
 
 def test_elsewhere_there_is_a_comment_and_nothing_on_the_terminal(
@@ -187,46 +170,6 @@ def test_a_summary_that_others_have_filled_is_left_alone(
         f"gpuperf: {github}/summary: the job's summary is full, nothing was added to it"
     )
     assert (github / "summary").read_text("utf-8") == full
-
-
-def test_hostile_names_stay_text(project: ScriptedProject, github: Path) -> None:
-    project.pytester.makeini(
-        "[pytest]\ndisable_test_id_escaping_and_forfeit_all_rights_to_community_support"
-        " = true\n"
-    )
-    project.file(
-        "NAMES = ['a|b', '<img src=x>', '\"', 'two\\nlines', '\\N{ROCKET}', 'x' * 5000]\n"
-        "@gpuperf.budget(ms=5, on='scripted')\n"
-        "@pytest.mark.parametrize('name', NAMES)\n"
-        "def test_a(gpuperf, name): gpuperf(int)\n"
-    )
-
-    project.run().assert_outcomes(failed=6)
-
-    text = (github / "summary").read_text("utf-8")
-    assert text.count(" | step time 10.00 ms (limit 5.000 ms) | ") == 6
-    assert "<img" not in text
-    assert "a&#124;b" in text
-    assert "two&#92;nlines" in text
-    assert "\N{ROCKET}" in text
-
-
-def test_nothing_that_is_written_names_this_machine_or_its_user(
-    project: ScriptedProject, github: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("GITHUB_TOKEN", "ghs_secret")
-    project.file(OVER + STEPS + "def test_c(gpuperf): raise OSError(__file__)\n")
-
-    project.run("--gpuperf-strict")
-
-    written = [
-        *github.iterdir(),
-        *(p for p in (project.path / ".gpuperf").iterdir() if p.is_file()),
-    ]
-    assert len(written) == 6
-    for path in written:
-        text = path.read_text("utf-8")
-        assert not re.search(r"ghs_|(?<![\w.:/])/(?:tmp|home|root|Users)/", text), path
 
 
 def test_a_run_that_dies_leaves_no_older_comment(project: ScriptedProject) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 from xml.etree import ElementTree as ET
 
 import pytest
-from scripted_project import ON
 from scripted_project import ScriptedProject
 
+
+WORKERS = ("-p", "xdist.plugin", "-n2")
 
 THREE = """
 @gpuperf.budget(ms=5)
@@ -20,59 +20,18 @@ def test_plain(): pass
 """
 
 
-def test_x_stops_at_the_test_that_regressed(project: ScriptedProject) -> None:
-    project.file(THREE)
-
-    result = project.run("-x")
-
-    result.assert_outcomes(failed=1)
-
-
-def test_lf_selects_just_the_test_that_failed(project: ScriptedProject) -> None:
+def test_lf_selects_just_the_test_that_failed_until_it_passes_again(
+    project: ScriptedProject,
+) -> None:
     project.file(THREE)
     project.run().assert_outcomes(failed=1, passed=2)
-
-    result = project.run("--lf")
-
-    result.assert_outcomes(failed=1)
-
-
-def test_lf_forgets_a_test_that_passes_again(project: ScriptedProject) -> None:
-    project.file(THREE)
-    project.run()
+    project.run("--lf").assert_outcomes(failed=1)
     project.script({"*": {"step_ms": 4.0}})
     project.run("--lf").assert_outcomes(passed=1)
 
     result = project.run("--lf")
 
     result.assert_outcomes(passed=3)
-
-
-def test_k_measures_only_what_it_selects(project: ScriptedProject) -> None:
-    project.file(THREE)
-
-    result = project.run("-k", "ok", "-v")
-
-    result.assert_outcomes(passed=1, deselected=2)
-    assert (
-        result.outlines[-2]
-        == "gpuperf: 1 passed on scripted; 2 metrics without baseline"
-    )
-
-
-def test_a_node_id_with_odd_parameters_is_found(project: ScriptedProject) -> None:
-    project.file(
-        """
-class TestIt:
-    @pytest.mark.parametrize("x", ["a::b", "a[0]", "a b", "é"])
-    @gpuperf.budget(ms=12)
-    def test_step(self, gpuperf, x): gpuperf(int)
-"""
-    )
-
-    result = project.run()
-
-    result.assert_outcomes(passed=4)
 
 
 def test_xfail_takes_a_verdict_as_a_failure(project: ScriptedProject) -> None:
@@ -224,7 +183,13 @@ def test_ok(gpuperf): gpuperf(int)
     )
 
 
-def test_fixtures_are_set_up_in_the_child_only(project: ScriptedProject) -> None:
+def test_fixtures_are_set_up_in_the_child_and_the_run_is_summed_up_outside(
+    project: ScriptedProject,
+) -> None:
+    project.pytester.makeconftest(
+        "def pytest_terminal_summary():\n"
+        "    with open('summaries.txt', 'a') as file: file.write('one ')\n"
+    )
     project.file(
         """
 import os
@@ -241,19 +206,6 @@ def test_step(gpuperf): gpuperf(int)
     pids = (project.path / "set_up.txt").read_text().split()
     assert len(pids) == 1
     assert pids[0] != str(__import__("os").getpid())
-
-
-def test_the_run_is_summed_up_in_the_main_process_only(
-    project: ScriptedProject,
-) -> None:
-    project.pytester.makeconftest(
-        "def pytest_terminal_summary():\n"
-        "    with open('summaries.txt', 'a') as file: file.write('one ')\n"
-    )
-    project.file("def test_step(gpuperf): gpuperf(int)\n")
-
-    project.run().assert_outcomes(passed=1)
-
     assert (project.path / "summaries.txt").read_text() == "one "
 
 
@@ -310,47 +262,14 @@ def test_a_rerun_says_that_it_did_not_measure_again(
     result.stdout.fnmatch_lines(["*rerun: not run or measured again*"])
 
 
-def test_the_first_failure_of_a_test_says_nothing_about_reruns(
-    project: ScriptedProject,
-) -> None:
-    project.file(FAILS_ONCE)
-
-    project.run().stdout.no_fnmatch_line("*rerun: not*")
-
-
-def test_junit_shows_the_test_that_regressed_and_the_verdicts(
-    project: ScriptedProject,
-) -> None:
-    project.file(THREE)
-
-    project.run("--junitxml=out.xml")
-
-    root = ET.parse(project.path / "out.xml").getroot()
-    cases = {case.get("name"): case for case in root.iter("testcase")}
-    assert set(cases) == {"test_slow", "test_ok", "test_plain"}
-    failure = cases["test_slow"].find("failure")
-    assert failure is not None
-    assert "OVER LIMIT ms: 10.00 ms per step, limit 5.000 ms" in str(failure.text)
-    assert cases["test_ok"].find("failure") is None
-    properties = {
-        p.get("name"): p.get("value") for p in cases["test_ok"].iter("property")
-    }
-    (verdict,) = json.loads(str(properties["gpuperf"]))
-    assert verdict["test"] == "test_it.py::test_ok"
-
-
-@pytest.mark.parametrize(
-    "dist", ["load", "loadscope", "loadfile", "loadgroup", "worksteal"]
-)
+@pytest.mark.parametrize("dist", ["load", "loadgroup", "worksteal"])
 def test_with_workers_the_controller_measures_and_every_verdict_arrives(
     project: ScriptedProject, dist: str
 ) -> None:
     pytest.importorskip("xdist")
     project.file(THREE)
 
-    result = project.pytester.runpytest_subprocess(
-        "-p", "xdist", "-n2", f"--dist={dist}", *ON
-    )
+    result = project.run(*WORKERS, f"--dist={dist}")
 
     result.assert_outcomes(failed=1, passed=2)
     result.stdout.fnmatch_lines(
@@ -367,9 +286,7 @@ def test_workers_can_refresh_and_only_the_controller_writes(
     pytest.importorskip("xdist")
     project.file(THREE)
 
-    result = project.pytester.runpytest_subprocess(
-        "-p", "xdist", "-n2", *ON, "--gpuperf-update=all"
-    )
+    result = project.refresh(*WORKERS, which="all")
 
     result.assert_outcomes(failed=1, passed=2)
     assert set(project.entries()) == {"test_it.py::test_ok", "test_it.py::test_slow"}
@@ -382,7 +299,7 @@ def test_an_error_before_the_start_is_a_usage_error_with_workers_too(
     project.file(THREE)
     monkeypatch.delenv("GPUPERF_SCRIPT")
 
-    result = project.pytester.runpytest_subprocess("-p", "xdist", "-n2", *ON)
+    result = project.run(*WORKERS)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     result.stderr.fnmatch_lines(

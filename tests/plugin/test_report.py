@@ -41,7 +41,7 @@ def test_a_run_becomes_a_page_without_a_name_of_this_machine(
     project: ScriptedProject, names: tuple[str, str]
 ) -> None:
     project.file(STEPS)
-    project.refresh()
+    project.record()
     project.script({"test_a": {"step_ms": 12.0, "syncs": 1}, "*": {"step_ms": 10.0}})
     project.run().assert_outcomes(failed=2, passed=1, skipped=1)
 
@@ -54,10 +54,3 @@ def test_a_run_becomes_a_page_without_a_name_of_this_machine(
     assert "gpuperf accept --accept-drift --only test_it.py::test_a" in text
     for name in (str(project.path), *names):
         assert name not in text
-
-
-def test_a_run_that_collected_nothing_becomes_a_page(project: ScriptedProject) -> None:
-    project.file("def test_plain(): pass\n")
-    project.run()
-
-    assert "There is nothing to show." in page(project)

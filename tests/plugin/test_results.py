@@ -98,21 +98,12 @@ def samples(project: ScriptedProject, test: str) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [(), ("-p", "xdist.plugin", "-n2")],
-    ids=["alone", "-n2"],
-)
-def test_each_call_has_the_samples_of_each_run(
-    arguments: tuple[str, ...], project: ScriptedProject
-) -> None:
-    if "-n2" in arguments:
-        pytest.importorskip("xdist")
+def test_each_call_has_the_samples_of_each_run(project: ScriptedProject) -> None:
     project.file(
         STEPS + "def test_two(gpuperf):\n    gpuperf(int)\n    gpuperf(int, name='b')\n"
     )
 
-    project.run(*arguments, "-k", "test_two or test_c or plain")
+    project.run("-k", "test_two or test_c or plain")
 
     run = {"step_ms": [10.0] * 20, "latency_ms": [10.0] * 7}
     assert samples(project, TWO) == {TWO: [run], f"{TWO}#b": [run]}

@@ -77,17 +77,17 @@ def test_after_the_last_day_it_fails_and_the_key_can_go(
     result.stdout.no_fnmatch_line(f"*{WOULD}*")
 
 
-@pytest.mark.parametrize("budget", ["ms=5", "ms=50"])
 def test_true_has_no_last_day_and_a_run_without_failures_says_so_too(
-    project: ScriptedProject, budget: str
+    project: ScriptedProject,
 ) -> None:
-    project.file(OVER.replace("ms=5", budget))
+    project.file(OVER.replace("ms=5", "ms=50"))
 
     result = project.run("-o", "gpuperf_warn=true")
 
     assert result.ret == pytest.ExitCode.OK
     result.stdout.fnmatch_lines(["gpuperf: 1 * on scripted (failures are warnings)*"])
-    assert project.run("-o", "gpuperf_warn=false").ret == (budget == "ms=5")
+    project.file(OVER)
+    assert project.run("-o", "gpuperf_warn=false").ret == pytest.ExitCode.TESTS_FAILED
 
 
 WORSE: Final = {"step_ms": 12.0, "syncs": 1}
@@ -108,13 +108,11 @@ def test_what_is_judged_by_a_baseline_is_a_warning(
     project: ScriptedProject, script: dict[str, object], arguments: tuple[str, ...]
 ) -> None:
     project.file(STEP)
-    project.refresh()
+    project.record()
     project.script({"*": script})
 
-    failed = project.run(*arguments)
     warned = project.run(*WARN, *arguments)
 
-    assert failed.ret == pytest.ExitCode.TESTS_FAILED
     assert warned.ret == pytest.ExitCode.OK
     warned.stdout.fnmatch_lines([f"*1 warning, 1 {WOULD} in *"])
 
@@ -125,7 +123,7 @@ def test_in_ci_a_missing_baseline_is_a_warning_and_so_is_one_that_nothing_measur
     project.file(
         "def test_step(gpuperf):\n    gpuperf(int)\n    gpuperf(int, name='b')\n"
     )
-    project.refresh()
+    project.record()
     monkeypatch.setenv("CI", "true")
     project.file(STEP + STEP.replace("step", "new"))
 
@@ -141,7 +139,7 @@ def test_counts_that_moved_with_torch_are_a_warning_of_the_run(
 ) -> None:
     project.script({"*": {"step_ms": 10.0}, "software": {"torch": "2.6.0"}})
     project.file(STEP)
-    project.refresh()
+    project.record()
     moved = {"step_ms": 10.0, "syncs": 1}
     project.script({"*": moved, "software": {"torch": "2.7.0"}})
 
@@ -171,21 +169,13 @@ def test_what_no_verdict_fails_fails_as_before(project: ScriptedProject) -> None
     project.run(*WARN).assert_outcomes(failed=5)
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "until",
-        "until 2027-13-01",
-        "until 20270115",
-        "until 2027-W02-5",
-        "till 2027-01-15",
-        "2027-01-15",
-        "until 2027-01-15 noon",
-        "UNTIL 2027-01-15",
-        "yes",
-    ],
+NO_DAYS = (
+    "|until|until 2027-13-01|until 20270115|until 2027-W02-5|till 2027-01-15|2027-01-15"
+    "|until 2027-01-15 noon|UNTIL 2027-01-15|yes"
 )
+
+
+@pytest.mark.parametrize("value", NO_DAYS.split("|"))
 def test_what_is_neither_true_nor_a_day_is_refused(value: str) -> None:
     with pytest.raises(ValueError, match=r"such as until 2027-01-15$"):
         PARSERS["gpuperf_warn"](value)
@@ -221,15 +211,6 @@ def test_an_expected_failure_stays_one_with_and_without_the_key(
         result = project.run(*arguments)
         result.assert_outcomes(xfailed=1)
         assert result.ret == pytest.ExitCode.OK
-
-
-def test_an_expectation_that_does_not_hold_here_changes_nothing(
-    project: ScriptedProject,
-) -> None:
-    project.file(f"@pytest.mark.xfail(False, reason='elsewhere')\n{OVER}")
-
-    project.run().assert_outcomes(failed=1)
-    project.run(*WARN).stdout.fnmatch_lines([f"*1 warning, 1 {WOULD} in *"])
 
 
 def test_nothing_is_run_again_for_a_warning_and_no_debugger_opens(
@@ -272,7 +253,7 @@ def test_a_refresh_stores_nothing_worse_because_it_is_a_warning(
     project: ScriptedProject,
 ) -> None:
     project.file(STEP)
-    project.refresh()
+    project.record()
     stored = project.baseline.read_bytes()
     project.script({"*": WORSE})
 
@@ -283,24 +264,6 @@ def test_a_refresh_stores_nothing_worse_because_it_is_a_warning(
     assert refused.ret == pytest.ExitCode.TESTS_FAILED
     refused.stdout.fnmatch_lines(["DRIFTED *", "*1 NOT REFRESHED*"])
     assert project.baseline.read_bytes() == stored
-
-
-def test_accepting_a_run_that_warns_follows_the_rules_of_any_run(
-    project: ScriptedProject,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    project.file(STEP)
-    project.refresh()
-    stored = project.baseline.read_bytes()
-    project.script({"*": WORSE})
-    project.run(*WARN)
-    monkeypatch.chdir(project.path)
-
-    assert main(["accept", ".gpuperf"]) == 1
-    assert project.baseline.read_bytes() == stored
-    assert main(["accept", "--accept-drift", ".gpuperf"]) == 0
-    assert project.baseline.read_bytes() != stored
 
 
 # What other programs read.

@@ -42,7 +42,10 @@ def test_names(gpuperf, x): gpuperf(int)
     "workers", [(), ("-p", "xdist.plugin", "-n2")], ids=["alone", "-n2"]
 )
 def test_a_red_run_writes_nothing_of_this_machine(
-    project: ScriptedProject, local_strings: list[str], workers: tuple[str, ...]
+    project: ScriptedProject,
+    local_strings: list[str],
+    workers: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if workers:
         pytest.importorskip("xdist")
@@ -52,6 +55,9 @@ def test_a_red_run_writes_nothing_of_this_machine(
     project.script({"*": {"syncs": 1, **memory}})
     project.refresh("-k", "slower")
     project.script({"*": {"syncs": 2, "step_ms": 12.0, **memory}})
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"):
+        monkeypatch.setenv(name, str(project.baseline.with_name(name)))
 
     result = project.run(*workers)
 
@@ -62,6 +68,8 @@ def test_a_red_run_writes_nothing_of_this_machine(
         ".gpuperf/pending",
         ".gpuperf/results.json",
         ".gpuperf/traces/test_it.py",
+        "baselines/GITHUB_OUTPUT",
+        "baselines/GITHUB_STEP_SUMMARY",
         "baselines/scripted.json",
     }
     assert leaks(project, local_strings) == []
