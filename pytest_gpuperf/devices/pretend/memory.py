@@ -195,9 +195,10 @@ class LiveMemory:
     ``now_bytes`` and ``peak_bytes`` are what ``torch.cuda.memory_allocated`` and
     ``max_memory_allocated`` would say: sizes rounded as the allocator rounds them.
     ``site`` returns the running line, or is ``None`` if sites are not recorded.
-    ``device`` gives the storages, as long as it has *room*. ``several_streams`` says
-    that more than one stream took memory, ``is_emptied`` that the code has emptied the
-    cache, ``at_outputs`` what the kernel that runs takes
+    ``device`` gives the storages, as long as it has *room*. ``stream`` is the number of
+    the current stream, 0 that of the default one; ``several_streams`` says that more than
+    one took memory, ``is_emptied`` that the code has emptied the cache, ``at_outputs``
+    what the kernel that runs takes
     beside its outputs. ``whereabouts`` are the number of a program's step that runs, 0 if
     none is known, and that of the operations so far.
     """
@@ -213,13 +214,14 @@ class LiveMemory:
         self.now_bytes = 0
         self.peak_bytes = 0
         self.several_streams = False
+        self.stream = 0
         self.is_emptied = False
         self.unjudged: dict[tuple[str, str], None] = {}
         self.before_birth: Callable[[], None] | None = None
         self.on_birth: Callable[[int], None] | None = None
         self.at_outputs: Mapping[int, AtOutput] = {}
         self._workspace_bytes = workspace_bytes
-        self._workspaces: set[bool] = set()
+        self._workspaces: set[tuple[bool, int]] = set()
         self._storages: dict[int, tuple[int, int, Any]] = {}
         self._numbers = 0
         self._node: tuple[str, int] | None = None
@@ -281,7 +283,7 @@ class LiveMemory:
             self._node, self._number_before_node = name, self._numbers
 
     def begin(self, op: str, *, multiplies: bool) -> None:
-        """Let *op* be what runs; a matrix product needs the workspace of its thread.
+        """Let *op* be what runs; a matrix product needs that of its thread and stream.
 
         Backward has a thread of its own.
         """
@@ -290,9 +292,9 @@ class LiveMemory:
         node = current_node()
         self._follow(node)
         if multiplies:
-            in_backward = node is not None
-            if in_backward not in self._workspaces:
-                self._workspaces.add(in_backward)
+            user = (node is not None, self.stream)
+            if user not in self._workspaces:
+                self._workspaces.add(user)
                 if self._workspace_bytes:
                     self._born(self._workspace_bytes, workspace=True)
 

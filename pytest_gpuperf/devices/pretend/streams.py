@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
+from typing import Final
 
 import torch
 
@@ -11,20 +13,36 @@ from .memory import PRETEND_MEMORY
 from .recorder import WATCH
 
 
+POOL: Final = 32
+"""So many streams torch makes, and then gives them out again."""
+
+CAPTURING: Final = POOL + 1
+"""The number of the stream on which graphs are captured."""
+
+_made = itertools.cycle(range(1, POOL + 1))
+
+
 class _Aside:
     """Notes whether memory is taken while a non-default stream is current."""
 
     stream: Any
     _events: int | None = None
+    _outer = 0
 
     def _begin(self) -> None:
         live = PRETEND_MEMORY.live
-        is_aside = live is not None and getattr(self.stream, "is_aside", False)
-        self._events = len(live.events) if live is not None and is_aside else None
+        if live is None:
+            return
+        self._outer = live.stream
+        live.stream = getattr(self.stream, "number", live.stream)
+        self._events = len(live.events) if 0 < live.stream <= POOL else None
 
     def _end(self) -> None:
         live = PRETEND_MEMORY.live
-        if live is not None and self._events not in {None, len(live.events)}:
+        if live is None:
+            return
+        live.stream = self._outer
+        if self._events not in {None, len(live.events)}:
             # Blocks of one stream are not reused by another, which the simulated
             # allocator does not know.
             live.several_streams = True
@@ -33,10 +51,9 @@ class _Aside:
 class Stream(_Aside):
     """``torch.cuda.Stream``: one queue, always empty.
 
-    One that is made is not the default one: it ``is_aside``.
+    One that is made is not the default one, whose ``number`` is 0.
     """
 
-    is_aside = True
     cuda_stream = stream_id = device_index = 0
     device_type = 1
     device = CUDA
@@ -45,6 +62,7 @@ class Stream(_Aside):
     def __init__(self, *_: object, **__: object) -> None:
         """Take whatever torch's takes."""
         self.stream = self
+        self.number = next(_made)
 
     def synchronize(self) -> None:
         """Wait, which a GPU's host would do."""
@@ -121,8 +139,8 @@ class Event:
 
 def default_stream() -> Stream:
     """Return the stream that is current where no other is."""
-    stream = Stream()
-    stream.is_aside = False
+    stream = Stream.__new__(Stream)
+    stream.stream, stream.number = stream, 0
     return stream
 
 
@@ -165,6 +183,8 @@ GRAPH_REASON = "a CUDA graph replays work that no operation shows"
 
 class CUDAGraph:
     """``torch.cuda.CUDAGraph``: captured work runs once, as it is captured."""
+
+    number = CAPTURING
 
     def __init__(self, *_: object, **__: object) -> None:
         """Take whatever torch's takes."""

@@ -286,6 +286,42 @@ def test_sparse_tensors_hold_indices_and_values() -> None:
     assert memory.allocated_bytes == 2 * 512 * 8 + 512 * 4
 
 
+ASIDE: dict[str, tuple[Callable[[Any, Any], object], int]] = {
+    "the default stream": (lambda a, _: a @ a, 1),
+    "no stream": (lambda a, _: on(None, a, a), 1),
+    "the default one by name": (lambda a, _: on(torch.cuda.default_stream(), a, a), 1),
+    "another": (lambda a, s: on(s, a, a), 1),
+    "both": (lambda a, s: (a @ a, on(s, a, a)), 2),
+    "the same twice": (lambda a, s: (on(s, a, a), on(s, a, a)), 1),
+    "as a context of its own": (lambda a, s: on(s, a, a, of=lambda each: each), 1),
+    "backward as well": (lambda a, s: (on(s, a, a), on(s, a, a).sum().backward()), 2),
+    "two graphs": (lambda a, _: (captured(a), captured(a)), 1),
+    "a graph after a warm-up": (lambda a, s: (on(s, a, a), captured(a)), 2),
+}
+"""What multiplies, and how many workspaces that takes: over stub CUDA as many."""
+
+
+def on(stream: Any, a: Any, b: Any, of: Any = torch.cuda.stream) -> Any:
+    with of(stream):
+        return a @ b
+
+
+def captured(a: Any) -> None:
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        a.detach() @ a.detach()
+
+
+@pytest.mark.parametrize("case", ASIDE)
+def test_each_stream_has_a_workspace_of_cublas(case: str) -> None:
+    multiply, workspaces = ASIDE[case]
+    with pretend_gpu(), watching_memory(2**20) as audit:
+        a = torch.ones(8, 8, device="cuda", requires_grad=True)
+
+        multiply(a, torch.cuda.Stream())
+
+        assert audit.live.workspace_bytes == workspaces * 2**20
+
+
 def test_products_take_a_workspace_of_cublas_a_thread() -> None:
     weight = torch.ones(8, 8, device="cuda", requires_grad=True)
     mib = 2**20
