@@ -82,6 +82,9 @@ def unjudged_patches() -> Iterator[Patch]:
         yield Patch(torch.jit, name, _unjudged(getattr(torch.jit, name), name))
     for name in ("export", "draft_export"):
         yield Patch(torch.export, name, _of_host(getattr(torch.export, name)))
+    program = torch.export.ExportedProgram
+    decompose = _with_state_of_host(program.run_decompositions)
+    yield Patch(program, "run_decompositions", decompose)
     yield Patch(torch.nn.DataParallel, "forward", _on_one_device)
 
 
@@ -166,6 +169,23 @@ def _of_host(export: Callable[..., Any]) -> Callable[..., Any]:
         return program
 
     return exported
+
+
+def _with_state_of_host(decompose: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap *decompose*, which traces an exported program once more."""
+
+    @functools.wraps(decompose)
+    def decomposed(program: Any, *args: Any, **options: Any) -> Any:
+        own = dict(program.state_dict)
+        program.state_dict.update({name: _host_twin(own[name]) for name in own})
+        try:
+            found = decompose(program, *args, **options)
+        finally:
+            program.state_dict.update(own)
+        found.state_dict.update(own)
+        return found
+
+    return decomposed
 
 
 def _host_twin(value: Any) -> Any:

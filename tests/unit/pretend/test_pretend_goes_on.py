@@ -268,6 +268,39 @@ def test_a_compiled_module_is_one_around_the_module() -> None:
     assert torch.compile(compiled.forward) is not None
 
 
+class Shifted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x) + torch.arange(3, device=x.device)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [lambda: nn.Linear(3, 3), Shifted])
+def test_an_exported_network_runs_on_the_device(
+    gpu: PretendGpu, make: Callable[[], Any]
+) -> None:
+    net, x = make().cuda(), on_gpu(4, 3)
+    gpu.begin_step()
+    exported = torch.export.export(net, (x,))
+    audit = gpu.end_step()
+
+    assert (audit.findings, audit.copies) == ((), ())
+    assert {found.op for found in audit.not_judged} == {"torch.export"}
+    torch.testing.assert_close(exported.module()(x).cpu(), net(x).cpu())
+
+
+@pytest.mark.slow
+def test_an_exported_network_is_decomposed() -> None:
+    net, x = nn.Linear(3, 3).cuda(), on_gpu(4, 3)
+
+    program = torch.export.export(net, (x,)).run_decompositions()
+
+    torch.testing.assert_close(program.module()(x).cpu(), net(x).cpu())
+
+
 def stacked() -> Any:
     return nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 5))
 
