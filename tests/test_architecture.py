@@ -432,7 +432,7 @@ MOST_CODE: Final = {
     "runner": 2792,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 261,  # how every process is started, and signals; where a program is
     "trainers": 467,
-    "worker": 1261,  # trackers that name a run; what a step reads of a clock, and not what its file names
+    "worker": 1259,  # trackers that name a run; what a step reads of a clock, and not what its file names
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""

@@ -129,7 +129,7 @@ def _note_clock(frame: FrameType | None, event: str, called: Any) -> None:
         name, frame = frame.f_code.co_name, frame.f_back
     else:
         name = getattr(called, "__qualname__", "")
-    if event not in {"call", "c_call"} or name not in CLOCKS:
+    if event not in {"call", "c_call"} or not CLOCKS.fullmatch(name):
         return
     while frame and str(frame.f_globals.get("__name__")).startswith(_TIMERS):
         frame = frame.f_back
@@ -174,30 +174,27 @@ def _at(file: str, line: int) -> str:
     return f"{os.path.relpath(file)}:{line}"
 
 
+_READERS: Final = (
+    rb"time_ns|perf_counter|monotonic|process_time|thread_time|timeit|default_timer|"
+    rb"datetime\.now|utcnow|today\("
+)
+
 CLOCK: Final = re.compile(
-    rb"^[^#\n]*\b("
-    rb"time\.time|from time import|perf_counter|monotonic|process_time|thread_time|"
-    rb"timeit|default_timer|datetime\.now|utcnow|today\(|elapsed_time|do_bench|"
-    rb"benchmark\.Timer)",
+    rb"^[^#\n]*\b(time\.time|from time import|elapsed_time|do_bench|benchmark\.Timer|%b)"
+    % _READERS,
     re.MULTILINE,
 )
 """A look at a clock in source code, outside of a comment."""
 
 MODULE_CLOCK: Final = re.compile(
-    rb"^(?!import |from |def |class |async |@)[^\s#][^#\n]*\b("
-    rb"time\(|time_ns|perf_counter|monotonic|process_time|thread_time|"
-    rb"timeit|default_timer|datetime\.now|utcnow|today\()",
+    rb"^(?!import |from |def |class |async |@)[^\s#][^#\n]*\b(time\(|%b)" % _READERS,
     re.MULTILINE,
 )
 """One that is made while the module is imported, before anything can watch it."""
 
-CLOCKS: Final = frozenset(
-    {
-        *(f"{name}{unit}" for name in ("time", "monotonic") for unit in ("", "_ns")),
-        *(f"{of}_time{unit}" for of in ("process", "thread") for unit in ("", "_ns")),
-        *("perf_counter", "perf_counter_ns", "elapsed_time"),
-        *("datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
-    }
+CLOCKS: Final = re.compile(
+    r"((process_|thread_)?time|monotonic|perf_counter)(_ns)?|elapsed_time|"
+    r"datetime\.(utc)?now|date(time)?\.today"
 )
 """Functions that read one, by their qualified names."""
 
@@ -211,13 +208,15 @@ def _drawing() -> FrameType | None:
     A library that draws while it is imported does so for itself, as plugins do.
     """
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001, as inspect is slow to import
-    while frame and not is_own(file := frame.f_code.co_filename, ""):
+    while frame:
+        file = frame.f_code.co_filename
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
         if package in _NAMING or file.startswith((OWN, "<frozen importlib")):
             return None
+        if is_own(file, ""):
+            break
         frame = frame.f_back
-    of = frame and str(frame.f_globals.get("__name__")).partition(".")[0]
-    return None if of in _NAMING else frame
+    return frame
 
 
 _NAMING: Final = frozenset(
