@@ -35,6 +35,7 @@ from ..model.metrics import PREDICTED_GARBAGE
 from .memory import COLLECTOR_OFF
 from .memory import findings_of_garbage
 from .memory import findings_of_picture
+from .prediction import COLD_CACHE
 from .prediction import COMPILED_PEAK
 from .prediction import COMPILED_RESERVED
 from .prediction import PREDICTED_PEAKS
@@ -91,7 +92,7 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
     if BACKING.switched:
         yield BACKING.switched
     if memory.live.is_compiled:
-        yield f"{COMPILED_PEAK}; {COMPILED_RESERVED}"
+        yield f"{COMPILED_PEAK}; {COMPILED_RESERVED}; {COLD_CACHE}"
     if memory.live.several_streams:
         yield f"{SEVERAL_STREAMS}: a GPU may reserve more"
 

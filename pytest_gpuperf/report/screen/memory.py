@@ -125,7 +125,7 @@ def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -
         fits = f"; {FIT_IN_WORDS[fit].format(f'{gib:g}')}"
     else:
         fits = f"; a GPU with {least} GiB is enough" if least else ""
-    about = "about " if forecast.not_judged else ""
+    about = "about " if forecast.not_judged or forecast.as_eager else ""
     return f"{name} needs {about}{peak} at its peak{fits}"
 
 

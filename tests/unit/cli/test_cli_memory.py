@@ -121,6 +121,7 @@ def test_a_script_that_compiles_is_said_to_be_predicted_as_eager_code(
     fused, plain = found
     (note,) = fused["notes"]
     assert note.startswith("torch.compile: the peak is that of eager code")
+    assert "with a cold cache takes up to 50 MiB more" in note
     assert fused["as_eager"] is True
     assert plain["notes"] == []
     assert plain["as_eager"] is False
