@@ -478,14 +478,14 @@ def test_third(gpuperf): open("third.txt", "w"); gpuperf(int)
 
 
 @pytest.mark.parametrize(
-    "arguments", [("-x",), ("--maxfail=1",), ("-x", "-p", "xdist", "-n1")], ids=" ".join
+    "arguments", [("-x",), ("-x", "-p", "xdist.plugin", "-n1")], ids=" ".join
 )
 def test_x_says_calmly_what_was_not_measured(
     project: ScriptedProject, arguments: tuple[str, ...]
 ) -> None:
     project.file(THREE)
 
-    result = project.pytester.runpytest_subprocess(*ON, *arguments)
+    result = project.run(*arguments)
 
     assert result.ret != pytest.ExitCode.OK
     assert not (project.path / "third.txt").exists()

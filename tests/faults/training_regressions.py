@@ -202,23 +202,23 @@ REGRESSIONS: Final = {
 
 HARMLESS: Final = {
     "unchanged": Edit(old="", new=""),
-    "class_renamed": Edit(old="Block", new="Layer", more=(("Trainer", "Loop"),)),
-    "lines_reordered": Edit(
-        old="BATCH = 64\nWIDTH = 64\n",
-        new="\n\n\nWIDTH = 64\nBATCH = 64\n",
-    ),
-    "comments": Edit(
-        old="        self.steps += 1\n",
-        new='        """One step of training."""\n        # count it\n        self.steps += 1\n',
+    "names_lines_and_comments": Edit(
+        old="Block",
+        new="Layer",
+        more=(
+            ("Trainer", "Loop"),
+            ("hidden", "features"),
+            ("evaluate", "validate"),
+            ("BATCH = 64\nWIDTH = 64\n", "\n\n\nWIDTH = 64\nBATCH = 64\n"),
+            (
+                "        self.steps += 1\n",
+                "        # count it\n        self.steps += 1\n",
+            ),
+            ("def test_step", "def test_other():\n    assert BATCH\n\n\ndef test_step"),
+        ),
     ),
     "detached_losses": Edit(
         old="        self.scaler.update()\n",
         new="        self.scaler.update()\n        self.losses.append(loss.detach())\n",
     ),
-    "unrelated_test": Edit(
-        old="def test_step",
-        new="def test_of_something_else():\n    assert BATCH\n\n\ndef test_step",
-    ),
-    "local_renamed": Edit(old="hidden", new="features"),
-    "method_renamed": Edit(old="evaluate", new="validate"),
 }

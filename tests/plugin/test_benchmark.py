@@ -104,22 +104,6 @@ def test_a_saved_run_is_compared_with_the_next(
     )
 
 
-def test_its_own_limit_fails_the_run(steps: ScriptedProject) -> None:
-    steps.run(*FEED, "--benchmark-save=first", "-k", "sized")
-    steps.script({"*": {"step_ms": 12.0}})
-
-    result = steps.pytester.runpytest_subprocess(
-        *ON,
-        *FEED,
-        *("-k", "sized", "--benchmark-compare", "--benchmark-compare-fail=min:10%"),
-    )
-
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stderr.re_match_lines_random(
-        [r".*test_sized\[8\] .* - Field 'min' has failed .*: 20\.0+ > 10\.0+"]
-    )
-
-
 def test_only_what_is_measured_runs_where_only_benchmarks_are_asked_for(
     steps: ScriptedProject,
 ) -> None:

@@ -89,39 +89,3 @@ def test_a_seed_repeats_what_a_test_draws(project: ScriptedProject) -> None:
         return re.findall(r"memory (\S+ MiB)", result.stdout.str())
 
     assert drawn(7) == drawn(7) != drawn(8)
-
-
-CHOSEN = """
-import timeit
-from pathlib import Path
-
-import torch
-
-FASTER = Path(__file__).with_name("faster")
-
-def best():
-    now, *later = FASTER.read_text().split()
-    FASTER.write_text(" ".join(later or [now]))
-    return min((8, 16), key=lambda size: timeit.timeit(number=1) + (size != int(now)))
-
-def test_step(gpuperf):
-    size = best() * 2**20
-    gpuperf(lambda: torch.ones(size, dtype=torch.uint8, device="cuda"))
-"""
-
-
-def test_a_size_that_was_chosen_by_its_time_is_not_blamed_for_a_choice(
-    project: ScriptedProject,
-) -> None:
-    project.file(CHOSEN)
-    faster = project.path / "faster"
-    faster.write_text("8")
-    gate(project, "--gpuperf-update=missing").assert_outcomes(passed=1)
-
-    faster.write_text("16 16 16 8")
-    gate(project).assert_outcomes(passed=1)
-
-    faster.write_text("16")
-    result = gate(project)
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["*in each of 8 runs, each free to*"])

@@ -43,16 +43,9 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     ("source", "arguments"),
     [
         pytest.param(PLAIN, (), id="no test takes the fixture"),
-        pytest.param("", (), id="there is no test"),
-        pytest.param(PLAIN, ("--gpuperf-update=all",), id="in a refresh"),
         pytest.param(MEASURED, ("-k", "plain"), id="-k deselects those that do"),
-        pytest.param(MEASURED, ("-m", "not gpuperf"), id="-m deselects them"),
-        pytest.param(
-            MEASURED, ("--deselect=test_it.py::test_step",), id="--deselect does"
-        ),
         pytest.param(MEASURED, ("--co",), id="tests are only collected"),
         pytest.param("import nothing_like_it\n", (), id="no test can be collected"),
-        pytest.param(PLAIN, ("--gpuperf-device=pretend", *WORKERS), id="with workers"),
         pytest.param(
             MEASURED,
             ("--gpuperf-device=pretend", "-k", "plain", *WORKERS),
@@ -75,7 +68,6 @@ def test_no_server_starts_where_nothing_is_measured(
     [
         pytest.param(MEASURED, (), id="a test takes the fixture"),
         pytest.param(BY_ANOTHER_FIXTURE, (), id="one has only a budget"),
-        pytest.param(MEASURED, ("-k", "step"), id="-k selects it"),
         pytest.param(
             PLAIN, ("--gpuperf-update=all", "--gpuperf-prune"), id="in a prune"
         ),

@@ -178,10 +178,7 @@ def meet(side):
 """Opening a FIFO waits for the other side: each run of one waits for one of the other."""
 
 
-@pytest.mark.parametrize("number", range(3))
-def test_two_runs_that_write_at_once_lose_nothing(
-    project: ScriptedProject, number: int
-) -> None:
+def test_two_runs_that_write_at_once_lose_nothing(project: ScriptedProject) -> None:
     project.file("def test_old(gpuperf): gpuperf(int)\n")
     project.refresh().assert_outcomes(passed=1)
     os.mkfifo(project.path / "meeting")

@@ -34,35 +34,6 @@ class Optimizers(Optimizer):
         for part in self.parts:
             part.zero_grad(*args, **kwargs)
 
-class Schedulers:
-    def __init__(self, optimizers):
-        self.parts = [
-            torch.optim.lr_scheduler.LambdaLR(part, lambda step: 0.99**step)
-            for part in optimizers.parts
-        ]
-
-    def step(self):
-        for part in self.parts:
-            part.step()
-
-class Metrics:
-    def __init__(self, log_every):
-        self.log_every, self.tokens, self.logged = log_every, 0, []
-
-    def should_log(self, step):
-        return step % self.log_every == 0
-
-    def log(self, step, loss, norm):
-        self.logged.append((step, loss, norm, self.tokens))
-
-class Checkpoints:
-    def __init__(self, every):
-        self.every, self.saved = every, []
-
-    def save(self, step, states):
-        if step % self.every == 0:
-            self.saved.append((step, {k: v.cpu() for k, v in states.items()}))
-
 class Trainer:
     def __init__(self, device, *, steps=10**6, micro_batches=2, log_every=10**6):
         torch.manual_seed(0)
@@ -71,8 +42,7 @@ class Trainer:
             nn.Embedding(50, 32), nn.Linear(32, 64), nn.Linear(64, 50)
         ).to(device)
         self.optimizers = Optimizers([self.model[:2], self.model[2:]])
-        self.lr_schedulers = Schedulers(self.optimizers)
-        self.metrics, self.checkpointer = Metrics(log_every), Checkpoints(10**6)
+        self.log_every, self.logged = log_every, []
         self.step = 0
         rows = torch.arange(64 * 8).remainder(50).view(64, 8)
         self.dataloader = DataLoader(rows, batch_size=4)
@@ -80,7 +50,6 @@ class Trainer:
     def batch_generator(self):
         while True:
             for rows in self.dataloader:
-                self.metrics.tokens += rows.numel()
                 yield {"input": rows[:, :-1]}, rows[:, 1:]
 
     def forward_backward_step(self, input_dict, labels):
@@ -97,16 +66,14 @@ class Trainer:
         ]
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizers.step()
-        self.lr_schedulers.step()
-        if self.metrics.should_log(self.step):
-            self.metrics.log(self.step, sum(losses).item(), norm.item())
+        if self.step % self.log_every == 0:
+            self.logged.append((sum(losses).item(), norm.item()))
 
     def train(self):
         batches = self.batch_generator()
         while self.step < self.steps:
             self.step += 1
             self.train_step(batches)
-            self.checkpointer.save(self.step, self.model.state_dict())
 
 def keep(gpuperf, name):
     if gpuperf.measurement is not None:

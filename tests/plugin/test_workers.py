@@ -7,7 +7,6 @@ import os
 from typing import Any
 
 import pytest
-from scripted_project import ON
 from scripted_project import ScriptedProject
 
 
@@ -54,6 +53,8 @@ CRASHES = """
 import os
 import pytest
 
+FIRST, LAST = pytest.hookimpl(tryfirst=True), pytest.hookimpl(trylast=True)
+
 def crash_once(worker):
     if os.environ.get("PYTEST_XDIST_WORKER") == worker:
         os._exit(9)
@@ -61,17 +62,16 @@ def crash_once(worker):
 
 
 @pytest.mark.parametrize(
-    "when",
+    ("when", "dist"),
     [
-        "crash_once('gw0')",
-        "def pytest_collection(): crash_once('gw0')",
-        "@pytest.hookimpl(trylast=True)\ndef pytest_collection_finish(): crash_once('gw0')",
-        "@pytest.hookimpl(tryfirst=True)\ndef pytest_runtestloop(): crash_once('gw0')",
-        "def pytest_runtest_logfinish(): crash_once('gw0')",
+        ("crash_once('gw0')", "loadfile"),
+        ("def pytest_collection(): crash_once('gw0')", "load"),
+        ("@LAST\ndef pytest_collection_finish(): crash_once('gw0')", "load"),
+        ("@FIRST\ndef pytest_runtestloop(): crash_once('gw0')", "load"),
+        ("def pytest_runtest_logfinish(): crash_once('gw0')", "loadfile"),
     ],
     ids=["importing", "collecting", "collected", "starting", "reporting"],
 )
-@pytest.mark.parametrize("dist", ["load", "loadfile"])
 def test_in_place_of_a_worker_that_crashes_another_one_reports(
     with_workers: ScriptedProject, when: str, dist: str
 ) -> None:
@@ -159,16 +159,13 @@ def test_a_run_whose_workers_are_not_replaced_is_not_green(
     assert results(with_workers)["unreported"] == [OK, SLOW]
 
 
-@pytest.mark.parametrize(
-    "hook", ["pytest_runtest_logstart", "pytest_runtest_logfinish"]
-)
 def test_an_internal_error_in_a_worker_fails_the_run(
-    with_workers: ScriptedProject, hook: str
+    with_workers: ScriptedProject,
 ) -> None:
     """xdist prints it, and with one worker ends the run as one that passed."""
     with_workers.file("@gpuperf.budget(ms=12)\ndef test_ok(gpuperf): gpuperf(int)\n")
     with_workers.pytester.makeconftest(
-        f"import os\ndef {hook}():\n"
+        "import os\ndef pytest_runtest_logfinish():\n"
         "    assert 'PYTEST_XDIST_WORKER' not in os.environ, 'broken'\n"
     )
 
@@ -315,13 +312,10 @@ def test_a_hook_of_the_project_skips_a_measured_test_in_its_child_alone(
     there.assert_outcomes(passed=1, skipped=2)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("-p", "xdist.plugin", "-n0"), ("-p", "no:xdist")], ids=" ".join
-)
 def test_without_workers_the_one_process_measures(
-    with_workers: ScriptedProject, arguments: tuple[str, ...]
+    with_workers: ScriptedProject,
 ) -> None:
-    result = with_workers.run(*arguments)
+    result = with_workers.run("-p", "xdist.plugin", "-n0")
 
     result.assert_outcomes(failed=1, passed=2)
     assert ONE_FAILED in result.outlines
@@ -381,22 +375,6 @@ def test_a_crash_in_a_group_is_told_by_the_test_s_own_name(
     result.stdout.no_fnmatch_line("*WITHOUT A RESULT*")
 
 
-def test_with_workers_lf_measures_just_the_test_that_failed(
-    with_workers: ScriptedProject,
-) -> None:
-    with_workers.run(*WORKERS).assert_outcomes(failed=1, passed=2)
-
-    again = with_workers.run(*WORKERS, "--lf")
-    measured = set(results(with_workers)["tests"])
-    with_workers.script({"*": {"step_ms": 4.0}})
-    better = with_workers.run(*WORKERS, "--lf")
-
-    again.assert_outcomes(failed=1)
-    assert measured == {SLOW}
-    better.assert_outcomes(passed=1)
-    with_workers.run(*WORKERS, "--lf").assert_outcomes(passed=3)
-
-
 def test_with_workers_ff_measures_all_and_the_one_that_failed_first(
     with_workers: ScriptedProject,
 ) -> None:
@@ -411,11 +389,10 @@ def test_with_workers_ff_measures_all_and_the_one_that_failed_first(
     assert found["selected"] == ["test_it.py::test_a", SLOW]
 
 
-@pytest.mark.parametrize("stop", ["-x", "--maxfail=1"])
 def test_with_workers_a_run_that_stops_at_a_failure_is_not_green(
-    with_workers: ScriptedProject, stop: str
+    with_workers: ScriptedProject,
 ) -> None:
-    result = with_workers.run(*WORKERS, stop)
+    result = with_workers.run(*WORKERS, "-x")
 
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert results(with_workers)["exit_status"] == pytest.ExitCode.INTERRUPTED
@@ -431,23 +408,3 @@ def test_with_workers_a_failed_verdict_is_rerun(with_workers: ScriptedProject) -
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["*1 failed, 2 rerun*"])
-
-
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "-n2"])
-def test_forked_tests_report_what_was_measured(
-    project: ScriptedProject, workers: tuple[str, ...]
-) -> None:
-    pytest.importorskip("pytest_forked")
-    if workers:
-        pytest.importorskip("xdist")
-    project.file(THREE + "def test_crash():\n    import os\n    os._exit(0)\n")
-    project.script({"slots": ["gpu-a"], "*": {"step_ms": 10.0}})
-    forked = (*workers, "-p", "pytest_forked", "--forked")
-    run = project.pytester.runpytest_subprocess
-    if run(*forked, "-k", "plain").ret:
-        pytest.skip("this pytest-forked does not work with this pytest")
-
-    result = run(*forked, *ON)
-
-    result.assert_outcomes(failed=2, passed=2)
-    assert ONE_FAILED in result.outlines
