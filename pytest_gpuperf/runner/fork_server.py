@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -168,34 +167,26 @@ _BOOTSTRAP: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One call in a fresh process: ``entry`` is ``module:function``, *request* JSON.
-
-    Of those *in_line* the next gets ready while one runs, and waits for its end.
-    """
+    """One call in a fresh process: ``entry`` is ``module:function``, *request* JSON."""
 
     entry: str
     request: Mapping[str, Any]
-    in_line: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Running:
     """A job that was started, and how long it is waited for.
 
-    Nobody is impatient before it is released. What it had ``used`` is why it was killed.
+    What it had ``used`` is why it was killed.
     """
 
     job: Job
     result: Path
     output: Path
     seconds: float
+    patience: Patience
     pids: tuple[int, ...] = ()
-    patience: Patience | None = None
     used: UsedTime | None = None
-
-    @property
-    def due(self) -> float:
-        return self.patience.due if self.patience else inf
 
     def answer(self, code: int) -> Any:
         """Return the job's result, or the ``RunError`` it ended with."""
@@ -358,15 +349,6 @@ class ForkServer:
     def start(self, job: Job, seconds: float) -> int:
         """Start *job*; ``ended`` will report it by the number returned.
 
-        Raises ``RunError`` if the server is dead.
-        """
-        number = self.prepare(job, seconds, waits=False)
-        self._released(number)
-        return number
-
-    def prepare(self, job: Job, seconds: float, *, waits: bool = True) -> int:
-        """Let *job*, which is in line, get ready; its *seconds* begin with ``release``.
-
         Raises ``RunError`` if a server that has died cannot be started anew.
         """
         if self._is_ready and self._process.poll() is not None:
@@ -376,7 +358,6 @@ class ForkServer:
             self.wait_until_ready()
         self._jobs += 1
         result = Path(self._folder.name, f"{self._jobs}.json")
-        line = result.with_name("line.lock") if job.in_line else None
         output = result.with_suffix(".txt")
         self._send(
             {
@@ -385,34 +366,18 @@ class ForkServer:
                 "request": job.request,
                 "result": str(result),
                 "output": str(output),
-                "line": line and str(line),
-                "waits": waits,
             }
         )
-        self._running[self._jobs] = _Running(job, result, output, seconds)
+        self._running[self._jobs] = _Running(
+            job, result, output, seconds, patience_for(seconds)
+        )
         return self._jobs
-
-    def release(self, number: int) -> int:
-        """Let the prepared job go on; return its number, another one with another server."""
-        running = self._running.get(number)
-        if running is not None:
-            try:
-                self._send({"release": number})
-            except RunError:
-                return self.start(running.job, running.seconds)
-            self._released(number)
-        return number
-
-    def _released(self, number: int) -> None:
-        running = self._running[number]
-        patience = patience_for(running.seconds, *running.pids)
-        self._running[number] = replace(running, patience=patience)
 
     def ended(self, seconds: float) -> Ended | None:
         """Return a job that has ended; ``None`` if none did in *seconds*."""
         until = now_s() + seconds
         while self._running and not self._lost:
-            due = min(running.due for running in self._running.values())
+            due = min(running.patience.due for running in self._running.values())
             try:
                 message = self._receive(min(until, due))
             except RunError as error:
@@ -434,17 +399,16 @@ class ForkServer:
         return self._lost.pop() if self._lost else None
 
     def _lose(self, error: RunError) -> None:
-        """Give up what has begun: with the server each child is dead. The rest is in line."""
-        for number in [n for n, each in self._running.items() if each.patience]:
-            self._lost.append((number, error))
-            del self._running[number]
+        """Give up all that runs: with the server each child is dead."""
+        self._lost.extend((number, error) for number in self._running)
+        self._running.clear()
 
     def _kill_the_late(self) -> Ended | None:
         """Return a job that did not even end when it was killed."""
         now = now_s()
         for job, running in self._running.items():
             pids = running.pids or (self._process.pid,)
-            used = running.patience and running.patience.over(now, pids)
+            used = running.patience.over(now, pids)
             if used and running.used:
                 del self._running[job]
                 return job, running.answer(code=0)

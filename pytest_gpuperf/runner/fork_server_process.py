@@ -31,7 +31,6 @@ from ..devices.process_time import patience_for
 from ..files import keep_below
 from ..model.codec import decode
 from ..model.environment import Overlay
-from ..sharing import head_start
 from ..sharing.processes import adopt_orphans
 from ..sharing.processes import die_with
 from ..sharing.processes import kill_group
@@ -106,7 +105,6 @@ class _Server:
     def __init__(self, replies: int) -> None:
         self._replies = replies
         self._workers: dict[int, int] = {}
-        self._gates: dict[int, int] = {}
         self._wake, self._woken = os.pipe()
         os.set_blocking(self._woken, False)
         # Python writes to the wakeup descriptor only for signals that have a Python
@@ -148,30 +146,16 @@ class _Server:
             for pid, job in self._workers.items():
                 if job == order["kill"]:
                     kill_group(pid)
-        elif "release" in order:
-            self._open_gate(order["release"])
         else:
             self._fork(order)
 
-    def _open_gate(self, job: int) -> None:
-        gate = self._gates.pop(job, None)
-        if gate is not None:
-            with suppress(BrokenPipeError):  # it has ended before its turn
-                os.write(gate, b".")
-            os.close(gate)
-
     def _fork(self, order: dict[str, Any]) -> None:
-        gate, opened = os.pipe() if order["waits"] else (None, None)
         server, pid = os.getpid(), os.fork()
         if pid == 0:
             # The client reads end of file only when no process has a write end of the
             # replies.
             os.close(self._replies)
-            _close(opened)
-            _run_child(order, server, gate)
-        _close(gate)
-        if opened is not None:
-            self._gates[order["job"]] = opened
+            _run_child(order, server)
         with suppress(ProcessLookupError, PermissionError):
             os.setpgid(pid, pid)  # here too, or a kill could come before its group
         self._workers[pid] = order["job"]
@@ -183,7 +167,6 @@ class _Server:
             job = self._workers.pop(pid, None)
             if job is not None:
                 code = os.waitstatus_to_exitcode(status)
-                _close(self._gates.pop(job, None))
                 self._end_orphans()
                 # Only now: the client starts the next job when it reads this, and what
                 # the ended one left running would disturb it.
@@ -217,17 +200,10 @@ def _next_ended() -> tuple[int, int] | None:
     return (pid, status) if pid else None
 
 
-def _close(descriptor: int | None) -> None:
-    if descriptor is not None:
-        os.close(descriptor)
-
-
-def _run_child(order: dict[str, Any], server: int, gate: int | None) -> NoReturn:
+def _run_child(order: dict[str, Any], server: int) -> NoReturn:
     code = 1
     try:
         _enter_child(order["output"], server)
-        if order["line"] is not None:
-            head_start.enter_line(Path(order["line"]), gate)
         result = resolved(order["entry"])(order["request"])
         write_json(Path(order["result"]), result)
         code = 0

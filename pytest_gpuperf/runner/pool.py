@@ -20,7 +20,6 @@ from ..measure.plan import MOST_CAPS
 from ..measure.plan import longest_run
 from ..model.codec import decode
 from ..model.codec import encode
-from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import DeviceSlot
 from ..model.environment import Environment
@@ -249,15 +248,8 @@ class WorkerPool:
         request = replace(request, visible=self.slots[slot].visible)
         launch = request.settings.launch
         entry = IN_RANKS if launch else ON_ITS_OWN
-        # On a GPU what gets ready would take memory and time of it, and where several
-        # measure side by side there is no one line.
-        in_line = (
-            entry == ON_ITS_OWN
-            and len(self.slots) == 1
-            and not request.device.has(Capability.QUEUES)
-        )
         return SlotJob(
-            job=Job(entry=entry, request=encode(request), in_line=in_line),
+            job=Job(entry=entry, request=encode(request)),
             seconds=longest_run(len(group), self._settings.seconds),
             slots=(slot,),
         )

@@ -67,9 +67,6 @@ class Reservation:
         self._since = self._now() if self._since is None else self._since
         waited = self._now() - self._since
         if waited >= self._seconds:
-            # The failed attempt may have taken the gate, which keeps new users out.
-            # Whoever gives up must not block them any longer.
-            self._lock.release()
             raise self._lock.refusal()
         if waited >= QUIET_SECONDS and not self._is_announced:
             self._is_announced = True

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from typing import Final
@@ -33,8 +32,6 @@ class ProcessServer(Protocol):
     """Starts processes and tells which have ended."""
 
     def start(self, job: Job, seconds: float) -> int: ...
-    def prepare(self, job: Job, seconds: float) -> int: ...
-    def release(self, number: int) -> int: ...
     def ended(self, seconds: float) -> Ended | None: ...
 
 
@@ -99,8 +96,6 @@ class SideBySide:
         self._held: set[int] = set()
         self._waiting: list[int] = []
         self._running: dict[int, int] = {}
-        self._prepared: dict[int, int] = {}
-        self._ended_early: dict[int, Any] = {}
 
     def run(self, jobs: Sequence[SlotJob]) -> list[Any]:
         """Return what each job returned, or the ``RunError`` it ended with.
@@ -135,7 +130,8 @@ class SideBySide:
                 if self._watch is not None:
                     self._watch.started(index)
                 try:
-                    yield from self._begin(index, jobs)
+                    job = jobs[index]
+                    self._running[self._server.start(job.job, job.seconds)] = index
                 except RunError as error:
                     yield index, error
             # Also for a job that did not start: one for all slots would otherwise
@@ -143,32 +139,6 @@ class SideBySide:
             wanted.update(slots)
             if len(wanted) == len(self._turns):
                 return
-
-    def _begin(self, index: int, jobs: Sequence[SlotJob]) -> Iterator[tuple[int, Any]]:
-        """Start a job, or let one go on that is ready; yield one that has ended early."""
-        number = self._prepared.pop(index, None)
-        if number is None:
-            number = self._server.start(jobs[index].job, jobs[index].seconds)
-        elif number in self._ended_early:
-            yield index, self._ended_early.pop(number)
-            return
-        else:
-            number = self._server.release(number)
-        self._running[number] = index
-        self._prepare_next(jobs[index], jobs)
-
-    def _prepare_next(self, job: SlotJob, jobs: Sequence[SlotJob]) -> None:
-        """Let the job behind *job* get ready, if they are in one line."""
-        behind = (i for i in self._waiting if set(jobs[i].slots) & set(job.slots))
-        index = next(behind, None)
-        if index is None or index in self._prepared:
-            return
-        next_job = jobs[index]
-        if job.job.in_line and next_job.job.in_line and job.slots == next_job.slots:
-            # A server that cannot start is reported when the job is to go on.
-            with suppress(RunError):
-                number = self._server.prepare(next_job.job, next_job.seconds)
-                self._prepared[index] = number
 
     def _busy(self, jobs: Sequence[SlotJob]) -> set[int]:
         return {slot for index in self._running.values() for slot in jobs[index].slots}
@@ -193,10 +163,7 @@ class SideBySide:
                 self._watch.waiting()
             return
         job, answer = ended
-        if job in self._running:
-            yield self._running.pop(job), answer
-        else:
-            self._ended_early[job] = answer  # before its turn
+        yield self._running.pop(job), answer
 
     def _give_back(self, slots: Sequence[int]) -> None:
         for slot in self._held.intersection(slots):

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from collections.abc import Generator
 from collections.abc import Mapping
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 from typing import Final
@@ -32,7 +31,6 @@ from ..errors import RunError
 from ..files import scratch_folder
 from ..model.codec import decode
 from ..model.codec import encode
-from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.run import Ending
 from ..model.run import Stop
@@ -42,7 +40,6 @@ from ..report.secrets import secrets_of
 from ..runner.fork_server import send_progress
 from ..runner.fork_server import send_progress_seldom
 from ..runner.request import RunRequest
-from ..sharing import head_start
 from . import draws
 from .fixture import Measurer
 from .fixture import measurer_key
@@ -131,12 +128,7 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request = decode(RunRequest, raw)
     enter(request)
-    # Where nothing is timed nobody is disturbed.
-    is_timed = request.device.has(Capability.CLOCK)
-    alone = head_start.undisturbed if is_timed else nullcontext
-    listener = CallListener(
-        arriving=send_progress, follow=send_progress_seldom, alone=alone
-    )
+    listener = CallListener(arriving=send_progress, follow=send_progress_seldom)
     results = run_tests(request, measuring_for(request, listener=listener))
     return [encode(result) for result in results]
 
@@ -228,12 +220,6 @@ class MeasuringProcess:
 
     def results(self) -> Sequence[TestResult]:
         return list(self._results.values())
-
-    # Outermost: nothing of the project has been read, and no plugin has acted on it.
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_load_initial_conftests(self) -> Generator[None, object, object]:
-        head_start.wait_for_turn()
-        return (yield)
 
     # First: our own plugin's hook finds the measurer and so knows that this process
     # must not start a run of its own. The options are set before other plugins read

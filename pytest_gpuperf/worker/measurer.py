@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from collections.abc import Collection
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import nullcontext
 from copy import deepcopy
 from dataclasses import dataclass
 from dataclasses import replace
@@ -127,13 +125,11 @@ class CallListener:
     """What follows a run: by default nothing does.
 
     ``arriving`` is called with the key of each call before it is measured, ``follow`` with
-    the key and what is being done. Each call is measured inside of ``alone``, which keeps
-    others from disturbing it.
+    the key and what is being done.
     """
 
     arriving: Callable[[str], None] = lambda _: None
     follow: Callable[[str, str], object] = lambda _, __: None
-    alone: Callable[[], AbstractContextManager[object]] = nullcontext
 
 
 NO_LISTENER: Final = CallListener()
@@ -185,10 +181,9 @@ class Measuring:
         plan = self._plan(item, test, budgets)
         draws.watch_no_clocks()
         subject = replace(subject, step=draws.watching_clocks(subject.step))
-        with self._listener.alone():
-            measured = measured_call(
-                self._device, self._compared(subject, test, item, budgets), plan
-            )
+        measured = measured_call(
+            self._device, self._compared(subject, test, item, budgets), plan
+        )
         _refuse_unreal_time(measured.measurement)
         self._held.refuse_replaced()
         found = replace(measured.measurement, unseeded=draws.unseeded())
@@ -282,10 +277,8 @@ class Measuring:
         question = _question(pair, test, self._settings.seconds, tolerance)
         self._listener.arriving(test)
         # The key is taken only after this: a comparison that raises leaves none behind.
-        with self._listener.alone():
-            found = compare_sides(
-                self._device, question, partial(self._listener.follow, test)
-            )
+        follow = partial(self._listener.follow, test)
+        found = compare_sides(self._device, question, follow)
         self._held.refuse_replaced()
         comparisons[test] = replace(
             found,

@@ -15,7 +15,6 @@ from typing import Any
 from typing import NoReturn
 
 from pytest_gpuperf.runner.fork_server import send_progress
-from pytest_gpuperf.sharing import head_start
 
 
 Request = Mapping[str, Any]
@@ -141,28 +140,6 @@ def kill_the_server_and_stay(request: Request) -> NoReturn:
     alive(request["fifo"])
     kill_the_server(request)
     never()
-
-
-def wait_in_line(request: Request) -> str:
-    """Say in the log that it is ready, and later that its turn has come."""
-    if "fifo" in request:
-        alive(request["fifo"])
-    log = Path(request.get("log", os.devnull))
-    with log.open("a") as file:
-        file.write("ready\n")
-    head_start.wait_for_turn()
-    with log.open("a") as file:
-        file.write("its turn\n")
-    return log.read_text()
-
-
-def hang_until_ready(request: Request) -> None:
-    """End when the next job is ready: it has the lock until then."""
-    log = Path(request["log"])
-    while not log.exists() or not log.read_text():
-        os.sched_yield()
-    with head_start.undisturbed():
-        return
 
 
 def leave_a_grandchild(request: Request) -> int:

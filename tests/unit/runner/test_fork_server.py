@@ -10,7 +10,6 @@ import tempfile
 from collections.abc import Callable
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -323,58 +322,6 @@ def test_a_hanging_job_is_killed_after_the_limit_and_the_next_works(
     assert next_result == {"x": 1}
 
 
-def in_line(name: str, **request: object) -> Job:
-    return replace(job(name, **request), in_line=True)
-
-
-def test_a_job_that_is_prepared_goes_on_when_it_is_released(
-    server: ForkServer, tmp_path: Path
-) -> None:
-    log = tmp_path / "log"
-    first = server.start(in_line("hang_until_ready", log=str(log)), ENOUGH_SECONDS)
-    second = server.prepare(in_line("wait_in_line", log=str(log)), ENOUGH_SECONDS)
-
-    ended = server.ended(ENOUGH_SECONDS)
-    written = log.read_text()
-    server.release(second)
-
-    assert (ended and ended[0], written) == (first, "ready\n")
-    assert server.ended(ENOUGH_SECONDS) == (second, "ready\nits turn\n")
-
-
-def test_a_job_that_waits_for_its_turn_is_not_late(server: ForkServer) -> None:
-    number = server.prepare(in_line("wait_in_line"), TOO_FEW_SECONDS)
-
-    assert server.ended(2 * TOO_FEW_SECONDS) is None
-    server.release(number)
-
-    ended = server.ended(ENOUGH_SECONDS)
-    assert ended is not None
-    assert ended[0] == number
-
-
-def test_a_job_that_ends_before_its_turn_is_reported_and_its_release_does_nothing(
-    server: ForkServer,
-) -> None:
-    number = server.prepare(in_line("echo", x=1), ENOUGH_SECONDS)
-
-    ended = server.ended(ENOUGH_SECONDS)
-    server.release(number)
-
-    assert ended == (number, {"x": 1})
-    assert server.run(job("echo", x=2), ENOUGH_SECONDS) == {"x": 2}
-
-
-def test_close_ends_a_job_that_waits_for_its_turn(witness: Witness) -> None:
-    server = started()
-    server.prepare(in_line("wait_in_line", fifo=witness.fifo), ENOUGH_SECONDS)
-    assert witness.has_heard()
-
-    server.close()
-
-    assert witness.all_ended()
-
-
 def test_a_job_that_runs_into_the_limit_leaves_no_process(
     server: ForkServer, witness: Witness
 ) -> None:
@@ -407,19 +354,6 @@ def test_a_server_that_dies_is_started_anew() -> None:
         os.kill(server._process.pid, signal.SIGKILL)
         server._process.wait()
         assert server.run(job("echo", text="b"), ENOUGH_SECONDS) is not None
-
-
-def test_a_job_in_line_is_no_loss_when_its_server_dies() -> None:
-    with closing(started()) as server:
-        kills = server.start(in_line("kill_the_server"), ENOUGH_SECONDS)
-        waits = server.prepare(in_line("echo"), ENOUGH_SECONDS)
-
-        number, answer = ended_in(server)
-        assert (number, answer.text) == (kills, DEATH)
-
-        number = server.release(waits)
-        assert number != waits
-        assert ended_in(server)[0] == number
 
 
 def test_all_that_had_begun_ends_with_its_server(witness: Witness) -> None:

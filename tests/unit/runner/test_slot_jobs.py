@@ -22,15 +22,11 @@ SEATS = (DeviceSlot(visible="0", board="a"), DeviceSlot(visible="1", board="b"))
 
 
 class Server:
-    """Jobs end in the order of their names; the one named ``dead`` cannot start.
-
-    One named ``hasty`` ends while it gets ready.
-    """
+    """Jobs end in the order of their names; the one named ``dead`` cannot start."""
 
     def __init__(self) -> None:
         self.events: list[str] = []
         self._running: dict[int, str] = {}
-        self._prepared: dict[int, str] = {}
         self._started = 0
 
     def start(self, job: Job, seconds: float) -> int:
@@ -42,27 +38,8 @@ class Server:
         self._running[self._started] = job.entry
         return self._started
 
-    def prepare(self, job: Job, seconds: float) -> int:
-        if job.entry == "dead":
-            msg = "the measuring server died"
-            raise RunError(msg, ErrorId.GP605)
-        self._started += 1
-        self.events.append(f"prepare {job.entry} ({seconds:g} s)")
-        self._prepared[self._started] = job.entry
-        return self._started
-
-    def release(self, number: int) -> int:
-        self._running[number] = self._prepared.pop(number)
-        self.events.append(f"release {self._running[number]}")
-        return number
-
     def ended(self, seconds: float) -> Ended | None:
         assert seconds > 0
-        hasty = [n for n, name in self._prepared.items() if name == "hasty"]
-        if hasty:
-            del self._prepared[hasty[0]]
-            self.events.append("end hasty")
-            return hasty[0], "answer of hasty"
         number = min(self._running, key=lambda started: self._running[started])
         name = self._running.pop(number)
         self.events.append(f"end {name}")
@@ -94,11 +71,9 @@ class Turns:
         """Nothing is open."""
 
 
-def jobs(*named: Any, in_line: bool = False) -> list[SlotJob]:
+def jobs(*named: Any) -> list[SlotJob]:
     return [
-        SlotJob(
-            job=Job(entry=name, request={}, in_line=in_line), seconds=9, slots=slots
-        )
+        SlotJob(job=Job(entry=name, request={}), seconds=9, slots=slots)
         for name, *rest in named
         for slots in [tuple(rest)]
     ]
@@ -238,84 +213,3 @@ def test_a_watch_is_told_before_each_start_and_behind_each_end() -> None:
         "told of 1",
         "told the end of 1",
     ]
-
-
-def test_of_jobs_in_line_the_next_gets_ready_while_one_runs() -> None:
-    turns = (Turns(),)
-
-    events, answers = run(turns, jobs(("a", 0), ("b", 0), ("c", 0), in_line=True))
-
-    assert events == [
-        "start a (9 s)",
-        "prepare b (9 s)",
-        "end a",
-        "release b",
-        "prepare c (9 s)",
-        "end b",
-        "release c",
-        "end c",
-    ]
-    assert answers == ["answer of a", "answer of b", "answer of c"]
-    assert turns[0].taken == 3
-    assert not turns[0].is_held
-
-
-def test_what_is_ready_waits_for_a_device_that_others_have_taken_meanwhile() -> None:
-    turns = TakenInBetween()
-
-    events, _ = run((turns,), jobs(("a", 0), ("b", 0), in_line=True))
-
-    assert events == [
-        "start a (9 s)",
-        "prepare b (9 s)",
-        "end a",
-        "pause",
-        "release b",
-        "end b",
-    ]
-
-
-class TakenInBetween(Turns):
-    """A device that somebody else gets once it is given back."""
-
-    def give_back(self) -> None:
-        super().give_back()
-        self._refusals = 1
-
-
-def test_nothing_gets_ready_behind_a_job_of_another_line() -> None:
-    first, second = jobs(("a", 0), in_line=True), jobs(("b", 0), ("c", 0))
-
-    events, _ = run((Turns(),), [*first, *second])
-
-    assert not any(event.startswith("prepare") for event in events)
-    assert [event for event in events if event.startswith("start")] == [
-        "start a (9 s)",
-        "start b (9 s)",
-        "start c (9 s)",
-    ]
-
-
-def test_a_job_that_ends_while_it_gets_ready_has_its_answer_in_its_turn() -> None:
-    turns = (Turns(),)
-
-    events, answers = run(turns, jobs(("a", 0), ("hasty", 0), ("z", 0), in_line=True))
-
-    assert events == [
-        "start a (9 s)",
-        "prepare hasty (9 s)",
-        "end hasty",
-        "end a",
-        "pause",
-        "start z (9 s)",
-        "end z",
-    ]
-    assert answers == ["answer of a", "answer of hasty", "answer of z"]
-    assert not turns[0].is_held
-
-
-def test_a_job_that_could_not_get_ready_is_an_answer_in_its_turn() -> None:
-    events, answers = run((Turns(),), jobs(("a", 0), ("dead", 0), in_line=True))
-
-    assert events[:2] == ["start a (9 s)", "end a"]
-    assert str(answers[1]) == "the measuring server died [GP605]"
