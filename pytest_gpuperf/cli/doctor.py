@@ -35,7 +35,6 @@ from ..model.environment import Hardware
 from ..model.measurement import Measurement
 from ..model.metrics import STEP_MS
 from ..model.results import ProjectSettings
-from ..plugin.parse_settings import positive_seconds
 from ..report.screen.checkup import examined_lines
 from ..report.screen.checkup import no_clock_lines
 from ..report.screen.checkup import stored_lines
@@ -70,13 +69,7 @@ Ask = Callable[[str, CheckupRequest], Answer]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the device, the baselines and what the noise measurement may cost."""
-    parser.add_argument(
-        "--baselines",
-        type=Path,
-        metavar="DIR",
-        help="folder of the baselines (default: that of the project)",
-    )
+    """Declare the device and the runs that measure how noisy it is."""
     parser.add_argument(
         "--device",
         "--gpuperf-device",
@@ -91,13 +84,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=FULL_RUNS,
         metavar="NUMBER",
         help="fresh processes that measure a fixed step (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=_seconds,
-        default=60.0,
-        metavar="SECONDS",
-        help="most seconds that these may cost together (default: 60)",
     )
     parser.add_argument(
         "-v",
@@ -116,7 +102,6 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
             request = CheckupRequest(
                 device=arguments.device or project.device,
                 script=os.environ.get("GPUPERF_SCRIPT"),
-                seconds=arguments.seconds,
             )
             return check(arguments, request, project, _asker(server))
     except RunError as error:
@@ -133,8 +118,7 @@ def check(
     """Look at the device, then at the baselines, then try a step; print as it comes."""
     found = _examined(ask, request)
     hardware = found.environment.hardware
-    folder = _folder(arguments, project)
-    stored = _stored(folder, hardware, project)
+    stored = _stored(Path(os.path.relpath(project.baselines)), hardware, project)
     # Printed at once: what follows takes up to a minute.
     _print(examined_lines(found, verbose=arguments.verbose))
     _print(stored_lines(stored, _options(arguments)))
@@ -155,10 +139,6 @@ def _examined(ask: Ask, request: CheckupRequest) -> Examination:
     if "error" in answer:
         raise QuotedError(answer["error"], ErrorId.GP401)
     return decode(Examination, answer["examination"])
-
-
-def _folder(arguments: argparse.Namespace, project: ProjectSettings) -> Path:
-    return arguments.baselines or Path(os.path.relpath(project.baselines))
 
 
 def _trials(
@@ -248,11 +228,3 @@ def _runs(text: str) -> int:
         msg = f"expected a number from {LEAST_RUNS} to {MOST_RUNS}, found {text!r}"
         raise argparse.ArgumentTypeError(msg)
     return runs
-
-
-def _seconds(text: str) -> float:
-    try:
-        return positive_seconds(text)
-    except ValueError as error:
-        msg = f"{error}, found {text!r}"
-        raise argparse.ArgumentTypeError(msg) from None
