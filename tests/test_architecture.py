@@ -414,9 +414,9 @@ MOST_CODE: Final = {
     "cli": 1770,  # what takes seconds says at which step it is; a script in another encoding
     "compare_commits": 964,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 909,  # records of what steps train, for another process
-    "devices": 2563,  # live memory, which was of the CPU
+    "devices": 2512,  # live memory, which was of the CPU
     "devices.cpu": 186,
-    "devices.cuda": 814,
+    "devices.cuda": 811,
     "devices.pretend": 7294,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1012,  # ranks are ended by their own time
     "environments": 380,  # the releases of a package; what names none

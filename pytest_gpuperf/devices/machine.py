@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from typing import Final
@@ -40,9 +38,7 @@ def gpu_circumstances(torch: Any, nvml: Nvml | None) -> Iterator[Circumstance]:
         return
     yield _driver(torch, nvml)
     yield from _mig(nvml)
-    yield from _persistence(nvml)
     yield from _power(nvml)
-    yield from _ecc(nvml)
     yield _clocks(nvml)
     yield from _others(nvml)
 
@@ -100,16 +96,6 @@ def _mig(nvml: Nvml) -> Iterator[Circumstance]:
         )
 
 
-def _persistence(nvml: Nvml) -> Iterator[Circumstance]:
-    if nvml.is_persistent() is False:
-        yield Circumstance(
-            subject="persistent",
-            found="off",
-            means="the driver begins anew with each first process, which takes seconds",
-            advice="as root: nvidia-smi --persistence-mode=1",
-        )
-
-
 def _power(nvml: Nvml) -> Iterator[Circumstance]:
     limit, usual = nvml.power_watts()
     if limit is not None and usual is not None and limit < usual:
@@ -118,17 +104,6 @@ def _power(nvml: Nvml) -> Iterator[Circumstance]:
             found=f"limited to {limit} W of {usual} W",
             means="heavy steps run at lower clocks than on other boards of the model",
             advice=f"as root: nvidia-smi --power-limit={usual}, or keep it for good",
-        )
-
-
-def _ecc(nvml: Nvml) -> Iterator[Circumstance]:
-    setting = nvml.settings().get("ECC")
-    if setting:
-        yield Circumstance(
-            subject="ECC",
-            found=setting,
-            means="bandwidth and memory depend on it",
-            advice="leave it as baselines have it",
         )
 
 
@@ -180,17 +155,9 @@ STEADY_GOVERNOR: Final = "performance"
 BUSY_LOAD: Final = 0.5
 """Load a core from which on other programs are in the way more often than not."""
 
-TOOLS: Final = {
-    "pytest": (8, 1),
-    "pytest-xdist": (3, 5),
-    "pytest-benchmark": (5,),
-    "nvidia-ml-py": (),
-}
-"""What is used beside torch, and the oldest version of it that is tested."""
-
 
 def host_circumstances(gpus: int, root: Path = ROOT) -> Iterator[Circumstance]:
-    """Describe the cores, their clocks, who else uses them, and what is installed.
+    """Describe the cores, their clocks, and who else uses them.
 
     The data loaders of *gpus* share the cores. Files are those below *root*.
     """
@@ -201,7 +168,6 @@ def host_circumstances(gpus: int, root: Path = ROOT) -> Iterator[Circumstance]:
     yield _governor(root)
     yield from _boost(root)
     yield _load(cores)
-    yield _tools()
 
 
 def _cores(cores: int, share: float | None) -> Circumstance:
@@ -270,38 +236,6 @@ def _load(cores: int) -> Circumstance:
         means="other programs want the same cores",
         advice="measure when they have ended, or give the runner cores of its own",
     )
-
-
-def _tools() -> Circumstance:
-    versions = {name: _version(name) for name in TOOLS}
-    old = [
-        f"{name} {'.'.join(map(str, least))}"
-        for name, least in TOOLS.items()
-        if versions[name] and _numbers(versions[name]) < least
-    ]
-    return Circumstance(
-        subject="tools",
-        found=", ".join(f"{name} {v or 'absent'}" for name, v in versions.items()),
-        means="some are older than what is tested" if old else "",
-        advice=f"upgrade to {', '.join(old)}" if old else "",
-    )
-
-
-def _version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
-
-
-def _numbers(text: str) -> tuple[int, ...]:
-    """Return the leading numbers of a version: 3, 8 of ``3.8.0rc1``."""
-    found = []
-    for part in text.split("."):
-        if not part.isdecimal():
-            break
-        found.append(int(part))
-    return tuple(found)
 
 
 # All that measuring on this machine depends on.

@@ -111,11 +111,6 @@ class Nvml:
         answer = _ask(self.pynvml, "nvmlDeviceGetMigMode", self.board)
         return bool(answer and answer[0])
 
-    def is_persistent(self) -> bool | None:
-        """Whether the driver stays where no process uses the GPU."""
-        answer = _ask(self.pynvml, "nvmlDeviceGetPersistenceMode", self.board)
-        return None if answer is None else bool(answer)
-
     def power_watts(self) -> tuple[int | None, int | None]:
         """Power limit of the board, and the one that it came with."""
         limit = _ask(self.pynvml, "nvmlDeviceGetPowerManagementLimit", self.board)

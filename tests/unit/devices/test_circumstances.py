@@ -17,15 +17,11 @@ from pytest_gpuperf.devices.machine import no_gpu
 from pytest_gpuperf.model.checkup import Circumstance
 
 
-VERSIONS = {"pytest": "9.2.0", "pytest-xdist": "3.8.0", "nvidia-ml-py": "13.5"}
-
-
 @pytest.fixture
 def calm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eight cores with nothing to do."""
     monkeypatch.setattr(host, "usable_cores", lambda: 8)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.31, 0.0, 0.0))
-    monkeypatch.setattr(host, "_version", lambda name: VERSIONS.get(name, ""))
 
 
 def write(root: Path, files: Mapping[str, str]) -> None:
@@ -64,11 +60,6 @@ def test_a_quiet_host_has_nothing_to_complain_of(tmp_path: Path) -> None:
         Circumstance(subject="cores", found="8 may be used, all the time"),
         Circumstance(subject="governor", found="performance"),
         Circumstance(subject="load", found="0.3 on 8 cores"),
-        Circumstance(
-            subject="tools",
-            found="pytest 9.2.0, pytest-xdist 3.8.0, pytest-benchmark absent, "
-            "nvidia-ml-py 13.5",
-        ),
     ]
 
 
@@ -157,23 +148,6 @@ def test_a_busy_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-@pytest.mark.usefixtures("calm")
-def test_tools_that_are_older_than_what_is_tested(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    old = {**VERSIONS, "pytest-xdist": "3.4.9", "pytest-benchmark": "4.0.0rc1"}
-    monkeypatch.setattr(host, "_version", lambda name: old.get(name, ""))
-
-    found = told(tmp_path)["tools"]
-
-    assert found.advice == "upgrade to pytest-xdist 3.5, pytest-benchmark 5"
-
-
-def test_a_version_is_that_of_what_is_installed() -> None:
-    assert host._version("pytest") == pytest.__version__
-    assert host._version("no-such-distribution") == ""
-
-
 class NVMLError(Exception):
     """Stands for every refusal of the driver."""
 
@@ -202,10 +176,8 @@ HEALTHY = {
     "nvmlSystemGetDriverVersion": "580.95.05",
     "nvmlSystemGetCudaDriverVersion": 13000,
     "nvmlDeviceGetMigMode": [0, 0],
-    "nvmlDeviceGetPersistenceMode": 1,
     "nvmlDeviceGetPowerManagementLimit": 700_000,
     "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
-    "nvmlDeviceGetEccMode": [1, 1],
     "nvmlDeviceGetClockInfo": 345,
     "nvmlDeviceGetMaxClockInfo": 1980,
     "nvmlDeviceGetComputeRunningProcesses": [],
@@ -219,12 +191,6 @@ def test_a_healthy_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         Circumstance(subject="profiler", found="Kineto records GPUs"),
         Circumstance(
             subject="driver", found="580.95.05, for CUDA up to 13.0; torch has 13.0"
-        ),
-        Circumstance(
-            subject="ECC",
-            found="on",
-            means="bandwidth and memory depend on it",
-            advice="leave it as baselines have it",
         ),
         Circumstance(
             subject="clock",
@@ -255,16 +221,6 @@ def test_a_healthy_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
                 found="on",
                 means="other instances of the board share its power and clocks",
                 advice="keep them idle while you measure times",
-            ),
-        ),
-        (
-            {"nvmlDeviceGetPersistenceMode": 0},
-            Circumstance(
-                subject="persistent",
-                found="off",
-                means="the driver begins anew with each first process, which takes "
-                "seconds",
-                advice="as root: nvidia-smi --persistence-mode=1",
             ),
         ),
         (
