@@ -293,7 +293,7 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
             ),
             (
                 f"SKIPPED * only a GPU can judge torch.jit.script (test_it.py:{script}): "
-                "scripted code runs as plain Python here"
+                "judged without what a script fuses"
             ),
         ],
     )

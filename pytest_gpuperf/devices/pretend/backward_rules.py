@@ -312,11 +312,14 @@ class EngineAlone:
 
 ENGINE_ALONE: Final = EngineAlone()
 
+_use_count: Final = torch.Tensor._use_count  # noqa: SLF001
+"""The core's count: where ghosts are, torch's own callers get another answer."""
+
 
 def _owners(ghost: Any) -> Owners:
     storage = ghost.inside.untyped_storage()
     return Owners(
         python=sys.getrefcount(ghost),
-        core=ghost._use_count(),  # noqa: SLF001
+        core=_use_count(ghost),
         storage=torch._C._storage_Use_Count(storage._cdata),  # noqa: SLF001
     )

@@ -227,8 +227,13 @@ def _synchronize(name: str) -> Callable[..., Any]:
     )
 
 
+def _seeding() -> Callable[..., None]:
+    return lambda *_, **__: DROPOUT_STATES.seed()
+
+
 current_stream = _about(streams.default_stream)
 """The one stream there is."""
+
 SEEDS: Final = ("manual_seed", "manual_seed_all", "seed", "seed_all")
 """The device draws from the host's generator, so only cuDNN's own states are seeded."""
 
@@ -304,9 +309,10 @@ def answers() -> dict[str, Any]:
         "make_graphed_callables": streams.make_graphed_callables,
         "graph_pool_handle": _always((0, 0)),
     }
-    found.update(dict.fromkeys(ZEROS, _always(0)))
-    found.update(dict.fromkeys(NOTHINGS, _always(None)))
-    found.update(dict.fromkeys(SEEDS, DROPOUT_STATES.seed))
+    # One function for each name: dynamo has rules for functions, by their identity.
+    found.update({name: _always(0) for name in ZEROS})
+    found.update({name: _always(None) for name in NOTHINGS})
+    found.update({name: _seeding() for name in SEEDS})
     found.update(MEMORY_ANSWERS)
     found.update(cuda_tensor_types())
     return found

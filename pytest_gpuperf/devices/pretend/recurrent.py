@@ -448,7 +448,7 @@ class DropoutStates:
         self._states = like.new_empty(DROPOUT_STATES_BYTES, dtype=torch.uint8)
         self._is_seeded = True
 
-    def seed(self, *_: object, **__: object) -> None:
+    def seed(self) -> None:
         """Let the next use make them anew, as after each seed of the device."""
         self._is_seeded = False
 

@@ -128,24 +128,6 @@ def test_gradients_that_are_zeroed_between_micro_batches_are_caught(kind: Any) -
     assert float(percent.partition(" ")[0]) > 40
 
 
-def test_a_loss_that_is_not_scaled_shows_although_adam_does_not_mind() -> None:
-    said = refusal(
-        whole(kind=torch.optim.AdamW),
-        accumulated(kind=torch.optim.AdamW, micro_scale=1.0),
-    )
-
-    # Estimated from a sketch: it is 50 %.
-    assert said == (
-        "the training differs: gradient of 0.weight in step 1: 43.4 % apart, tolerated 1 %"
-    )
-
-
-def test_another_learning_rate_is_named() -> None:
-    assert refusal(whole(lr=0.001), whole(lr=0.0005)) == (
-        "the training differs: lr of 0.weight: 0.001 before, 0.0005 after"
-    )
-
-
 def test_parameters_that_go_another_way_by_the_same_gradients_are_caught() -> None:
     def training(*, twice: bool) -> Step:
         model, optimizer = build(lr=0.001)
@@ -283,25 +265,6 @@ def test_results_that_cannot_be_compared_are_refused() -> None:
         "return their loss, or neither"
     )
     assert check(returning(None), returning("told")) == (
-        "gradients and movement of 4 tensors agree in every digit over 3 steps"
-    )
-
-
-def test_parameters_are_matched_by_name_where_their_order_differs() -> None:
-    def training(*, reverse: bool) -> Step:
-        torch.manual_seed(0)
-        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 3))
-        parameters = list(model.parameters())
-        optimizer = torch.optim.SGD(parameters[:: -1 if reverse else 1], lr=0.1)
-
-        def step() -> None:
-            optimizer.zero_grad()
-            model(torch.ones(2, 3)).square().sum().backward()
-            optimizer.step()
-
-        return step
-
-    assert check(training(reverse=False), training(reverse=True)) == (
         "gradients and movement of 4 tensors agree in every digit over 3 steps"
     )
 
