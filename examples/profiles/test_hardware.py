@@ -8,7 +8,7 @@ import sys
 import pytest
 
 
-SUBJECTS = {"device", "software", "cores", "workers", "tools"}
+SUBJECTS = {"device", "software", "cores", "workers"}
 
 
 @pytest.mark.claim("T5")
