@@ -80,7 +80,7 @@ def unjudged_patches() -> Iterator[Patch]:
     yield Patch(torch, "compile", compile_)
     for name in ("script", "trace", "trace_module"):
         yield Patch(torch.jit, name, _unjudged(getattr(torch.jit, name), name))
-    for name in ("export", "draft_export"):
+    for name in {"export", "draft_export"} & vars(torch.export).keys():
         yield Patch(torch.export, name, _of_host(getattr(torch.export, name)))
     program = torch.export.ExportedProgram
     decompose = _with_state_of_host(program.run_decompositions)

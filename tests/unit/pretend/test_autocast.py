@@ -25,8 +25,11 @@ TORCH_S_OWN = {
     "aten::binary_cross_entropy",
     "aten::cudnn_convolution",
     "aten::cudnn_convolution_transpose",
+    "aten::linalg_matrix_sqrth",
+    "aten::norm.names_ScalarOpt_dim",
 }
-"""The first raises for any tensor; the others run on a GPU alone."""
+"""The first raises for any tensor; the next two run on a GPU alone; the next is registered
+by torch 2.14 beside its lists; the last has names of dimensions, which torch retired."""
 
 CUDNN_S = {"aten::_cudnn_rnn"}
 """A build without cuDNN does not cast it."""
@@ -47,7 +50,7 @@ def test_each_operation_that_torch_casts_on_cuda_is_cast() -> None:
 
     cast = {f"aten::{name}" for name, _ in autocast.autocast_kernels()}
 
-    assert cast - CUDNN_S == set(registered) - TORCH_S_OWN
+    assert cast - CUDNN_S == set(registered) - TORCH_S_OWN - CUDNN_S
 
 
 IN_FLOAT32: dict[str, Callable[[], Any]] = {
@@ -132,8 +135,12 @@ def dtype_of(place: Any, name: str, args: Any, *more: Any) -> Any:
 @pytest.mark.usefixtures("_pretending")
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 @pytest.mark.parametrize("kind", SAMPLES)
-def test_torch_s_own_samples_have_the_dtype_that_torch_expects(kind: str) -> None:
+def test_torch_s_own_samples_have_the_dtype_that_torch_expects(
+    monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
     pytest.importorskip("expecttest", reason="torch's lists of samples need it")
+    # Its import would forbid each later test to set a flag of torch.backends.
+    monkeypatch.setattr(torch.backends, "disable_global_flags", lambda: None)
     from torch.testing._internal.autocast_test_lists import AutocastTestLists
 
     place, expected = SAMPLES[kind]
@@ -157,4 +164,4 @@ def test_a_torch_without_its_headers_casts_nothing_silently(
     kernels = dict(autocast.autocast_kernels())
 
     with pytest.raises(NeedsGpuError, match="autocast_mode"):
-        kernels["rms_norm"](on_gpu(2, 8), (8,))
+        kernels["exp"](on_gpu(2, 8))
