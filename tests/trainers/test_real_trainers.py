@@ -341,10 +341,10 @@ def test_a_trainer_of_trl_is_measured_as_it_is_and_its_own_waits_are_named(
 
     found = measured(project, TRL, device)["sft"]
 
-    # TRL looks at the labels of each batch, and weighs its loss by their number.
-    assert "compute_loss" in found["waits"]
     assert found["exact"]["kept_graphs"] == 0
     if device == "pretend":
+        # TRL looks at the labels of each batch, and weighs its loss by their number.
+        assert "compute_loss" in found["waits"]
         assert found["exact"]["pageable_copies"] == 0
     else:
         assert found["times"]["step_ms"] > 0

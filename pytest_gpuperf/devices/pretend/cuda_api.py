@@ -359,6 +359,8 @@ IN_CORE: Final[dict[str, Callable[..., Any]]] = {
     "_broadcast": lambda tensor, devices: [tensor for _ in devices],
     "_broadcast_coalesced": lambda tensors, devices, _: [tensors for _ in devices],
     "_CudaDeviceProperties": type(PROPERTIES),
+    # They stay: trainers clear them at their end, and the next product takes them again.
+    "_cuda_clearCublasWorkspaces": lambda: None,
     "_cuda_getAllocatorBackend": lambda: "native",
     "_gather": lambda tensors, dim, _: torch.cat(tensors, dim or 0),
     "_nccl_version": lambda: NCCL_VERSION,

@@ -174,6 +174,10 @@ def test_a_name_without_an_answer_is_not_judged(gpu: PretendGpu) -> None:
     assert unjudged(gpu, lambda: torch.cuda._sleep(1)) == {"torch._C._cuda_sleep"}
 
 
+def test_a_trainer_that_clears_workspaces_is_judged(gpu: PretendGpu) -> None:
+    assert unjudged(gpu, torch._C._cuda_clearCublasWorkspaces) == set()
+
+
 def test_other_names_of_the_core_are_missing_as_ever() -> None:
     assert not hasattr(torch._C, "no_such_name")
 
