@@ -16,6 +16,7 @@ from threading import TIMEOUT_MAX
 import pytest
 from everyday import everyday
 from everyday import first_cases
+from everyday import is_no_dearest
 from hypothesis import settings
 from scripted_project import ScriptedProject
 from warm_servers import warm_servers
@@ -125,6 +126,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker("everyday")
     for item in first_cases(items):
         item.add_marker("first_case")
+    items.sort(key=is_no_dearest)
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

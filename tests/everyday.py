@@ -56,3 +56,16 @@ def first_cases(items: Iterable[pytest.Item]) -> Iterator[pytest.Item]:
         if name not in seen and not any(item.iter_markers("slow")):
             seen.add(name)
             yield item
+
+
+DEAREST: Final = (
+    "tests/test_examples.py",
+    "tests/faults/test_training_regressions.py",
+    "tests/plugin/test_ab_training.py",
+)
+"""Files with tests that take minutes: a worker that began one last would end alone."""
+
+
+def is_no_dearest(item: pytest.Item) -> bool:
+    """Whether *item* may begin after others: a key to sort by."""
+    return not item.nodeid.startswith(DEAREST)
