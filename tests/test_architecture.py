@@ -429,7 +429,7 @@ MOST_CODE: Final = {
     "report.html": 838,
     "report.json": 326,  # --json of seven more commands
     "report.screen": 2188,  # what to do about a loop
-    "runner": 2716,  # ends by own time; what a server needs to import; one that dies is started anew
+    "runner": 2712,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 230,  # how every process is started, and signals; where a program is
     "trainers": 467,
     "worker": 1247,  # trackers that name a run; what a step reads of a clock, and not what its file names

@@ -221,7 +221,7 @@ def _turn(lock_folder: Path, hardware: Hardware) -> Iterator[None]:
 
 @contextmanager
 def _only_writer(path: Path) -> Iterator[None]:
-    """Wait until nobody else writes beside *path*, from whatever rootdir or by what link."""
+    """Wait until no other process writes to the folder of *path*, by whatever name."""
     # The folder itself is locked: a file would be one more in the user's repository.
     deadline = time.monotonic() + LOCK_SECONDS
     try:

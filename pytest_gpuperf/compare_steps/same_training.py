@@ -232,7 +232,7 @@ def refuse_other_training(pair: Pair, *starts: Start) -> None:
     if not ours or ours != theirs:
         return
     ways = [*map(_way, starts)]
-    if not any(map(isfinite, ways)):  # both have diverged, and what is left is NaN
+    if not any(map(isfinite, ways)):  # both have diverged: only NaN is left
         return
     least, most = sorted(ways)
     found = f"parameters moved by {least:.2%} on one side, {most:.2%} on the other"

@@ -55,7 +55,7 @@ class Held:
             raise StepError(msg, ErrorId.GP312)
 
     def replaced(self) -> Iterator[str]:
-        """Name what is another value now; of what was imported since, what is foreign."""
+        """Name each value that was replaced, and each foreign one in a later import."""
         for name, members in _scopes():
             before = self._before.get(name)
             for member, value in [*members.items()]:

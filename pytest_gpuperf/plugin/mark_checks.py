@@ -20,7 +20,8 @@ from . import options
 if TYPE_CHECKING:
     from ..model.budget import Tolerance
 
-# Every pytest run imports this module, so what only a mark needs is imported in functions.
+
+# Every pytest run imports this module, so functions import what only a mark needs.
 
 
 def unknown_kind(pattern: str) -> str:

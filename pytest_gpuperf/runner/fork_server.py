@@ -180,10 +180,8 @@ class _Running:
     What it had ``used`` is why it was killed.
     """
 
-    job: Job
     result: Path
     output: Path
-    seconds: float
     patience: Patience
     pids: tuple[int, ...] = ()
     used: UsedTime | None = None
@@ -368,9 +366,7 @@ class ForkServer:
                 "output": str(output),
             }
         )
-        self._running[self._jobs] = _Running(
-            job, result, output, seconds, patience_for(seconds)
-        )
+        self._running[self._jobs] = _Running(result, output, patience_for(seconds))
         return self._jobs
 
     def ended(self, seconds: float) -> Ended | None:

@@ -135,7 +135,7 @@ def _appending_float32(
 ) -> Any:
     """Give the dtype to an operation that has an overload with one."""
     dtype = torch.float32 if _is_castable(args[0]) else args[0].dtype
-    # Those left out have no default beside a dtype.
+    # Arguments that are left out have no default where a dtype is given.
     given = (*args, *defaults[len(args) - 1 :])
     return given, {**kwargs, "dtype": dtype}
 

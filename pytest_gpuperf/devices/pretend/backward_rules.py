@@ -313,7 +313,7 @@ class EngineAlone:
 ENGINE_ALONE: Final = EngineAlone()
 
 _use_count: Final = torch.Tensor._use_count  # noqa: SLF001
-"""The core's count: where ghosts are, torch's own callers get another answer."""
+"""The core's count: on the simulated GPU torch's own callers get another answer."""
 
 
 def _owners(ghost: Any) -> Owners:

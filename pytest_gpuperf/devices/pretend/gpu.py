@@ -95,7 +95,7 @@ def higher_order_patches() -> Iterator[Patch]:
 
 
 def _by_operations(dispatch: Callable[..., Any]) -> Callable[..., Any]:
-    """Run an operator on ghosts as the operations that it consists of, in eager code."""
+    """Run an operator on simulated tensors as its own operations, in eager code."""
 
     def dispatched(operator: Any, key: Any, /, *args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
@@ -152,7 +152,7 @@ def _unjudged(compile_script: Callable[..., Any], name: str) -> Callable[..., An
 
 
 def _of_host(export: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap *export*: torch makes fake tensors of what is on the host, and of no ghost."""
+    """Wrap *export*: torch makes fake tensors of tensors on the CPU alone."""
 
     @functools.wraps(export)
     def exported(module: Any, args: Any, kwargs: Any = None, **options: Any) -> Any:
@@ -189,7 +189,7 @@ def _with_state_of_host(decompose: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _host_twin(value: Any) -> Any:
-    """Return *value*, of a ghost what is inside."""
+    """Return *value*, or the tensor inside if it is a simulated one."""
     if not is_ghost(value):
         return value
     if isinstance(value, torch.nn.Parameter):

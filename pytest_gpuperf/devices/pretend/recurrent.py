@@ -438,7 +438,7 @@ class DropoutStates:
         self._is_seeded = False
 
     def make(self, like: Any) -> None:
-        """Make them beside *like*, unless they are there and were seeded last."""
+        """Make them on the device of *like*, unless they are there and seeded."""
         if self._is_seeded:
             return
         reason = (

@@ -146,7 +146,7 @@ def _of_subclass(new: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _in_core(make: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap *make*: tensors that are made of ghosts are where torch's core has these."""
+    """Wrap *make*: a tensor around simulated ones is on the device that torch's core has for them."""
 
     def made(*args: Any, **options: Any) -> Any:
         options = {name: in_core(value) for name, value in options.items()}
