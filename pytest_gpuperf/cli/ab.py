@@ -7,13 +7,10 @@ import sys
 from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import closing
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from ..baselines.store import write
@@ -30,15 +27,12 @@ from ..compare_commits.sides import versions
 from ..environments.lock_files import changed
 from ..environments.lock_files import installed
 from ..environments.lock_files import pins_of
-from ..environments.overlay import PackageCache
 from ..environments.overlay import PackageChange
-from ..environments.overlay import default_place
-from ..environments.overlay import overlay
-from ..environments.pythons import other_python
+from ..environments.overlay import Packages
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..files import scratch_folder
 from ..model.ab import AbRun
-from ..model.metric import MIB
 from ..model.metrics import STEP_MS
 from ..report.json.ab import ab_document
 from ..report.screen.commits import comparison_lines
@@ -60,7 +54,7 @@ REST: Final = "[REF [REF2]] [-- pytest arguments... | -- train.py arguments...]"
 
 STDIN: Final = "-"
 
-CHANGE_OPTIONS: Final = "--with, --without, --python, --lock and --patch"
+CHANGE_OPTIONS: Final = "--with, --without, --lock and --patch"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -112,11 +106,6 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         help="judge the project without this package (repeatable)",
     )
     parser.add_argument(
-        "--python",
-        metavar="VERSION",
-        help="judge the project with this Python, with the same packages (needs uv)",
-    )
-    parser.add_argument(
         "--lock",
         type=Path,
         metavar="FILE",
@@ -133,17 +122,10 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="judge the project with this patch, - for standard input",
     )
-    parser.add_argument(
-        "--clear-cache",
-        action="store_true",
-        help="remove the packages that were installed for comparisons, and end",
-    )
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Compare, print the table, and return its status."""
-    if arguments.clear_cache:
-        return _clear()
     program = program_named(passed_on(arguments, rest))
     given = () if program else pytest_arguments(arguments, rest)
     selection = Selection(arguments=tuple(given), asks_training=True)
@@ -174,16 +156,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     return code or found.status
 
 
-def _clear() -> int:
-    with closing(PackageCache(default_place())) as cache:
-        gone = cache.trim(0)
-    sys.stdout.write(f"gpuperf: {len(gone)} removed, {sum(gone) / MIB:.1f} MiB\n")
-    return 0
-
-
 def _is_lock_alone(arguments: argparse.Namespace) -> bool:
-    others = (arguments.patch, arguments.python)
-    changes = (arguments.requirements, arguments.without, *others)
+    changes = (arguments.requirements, arguments.without, arguments.patch)
     return arguments.lock is not None and not any(changes)
 
 
@@ -196,25 +170,19 @@ def _sides(arguments: argparse.Namespace) -> Iterator[tuple[Side, Side]]:
     if arguments.which and not _is_lock_alone(arguments):
         msg = "--which: expected --lock=FILE and no other change"
         raise UsageError(msg, ErrorId.GP102)
-    others = (arguments.lock, arguments.patch, arguments.python)
-    if change == PackageChange() and not any(others):
+    if change == PackageChange() and not (arguments.lock or arguments.patch):
         yield _named(arguments.before, arguments.after)
         return
     if arguments.before:
         msg = f"{arguments.before}: {CHANGE_OPTIONS} change what is here now: expected no REF"
         raise UsageError(msg, ErrorId.GP102)
-    with ExitStack() as opened:
-        before, after = _of_files(arguments.patch)
-        cache = opened.enter_context(closing(PackageCache(default_place())))
-        if arguments.python:
-            project = Path(after.relocation.origin)
-            packages = other_python(arguments.python, change, project, cache, announce)
-        else:
-            packages = overlay(change, cache, announce)
-        after = after.with_packages(packages)
+    before, after = _of_files(arguments.patch)
+    with scratch_folder() as place:
+        packages = Packages(place, announce)
+        after = after.with_packages(packages.overlay(change))
         if arguments.lock:
             old = PackageChange.to_lock(arguments.lock)
-            before = before.with_packages(overlay(old, cache, announce))
+            before = before.with_packages(packages.overlay(old))
         if before == after:
             msg = "what is named is what is installed: there is nothing to compare"
             raise UsageError(msg, ErrorId.GP703)
@@ -242,7 +210,7 @@ def _of_files(patch: str | None) -> tuple[Side, Side]:
     repository = Repository.containing(Path.cwd())
     if patch != STDIN:
         return patched(repository, Path(patch), patch)
-    with TemporaryDirectory() as scratch:
+    with scratch_folder() as scratch:
         file = Path(scratch, "patch")
         file.write_bytes(sys.stdin.buffer.read())
         return patched(repository, file, "the patch")
@@ -266,12 +234,12 @@ def _with_culprits(
     """Return *found* with a note on each culprit; and 130 after Ctrl-C, else 0."""
     old, new = both
     pins = changed(pins_of(lock), installed())
-    with closing(PackageCache(default_place())) as cache:
+    with scratch_folder() as place:
+        packages = Packages(place, announce)
 
         def compare_part(requirements: tuple[str, ...]) -> AbRun:
             change = PackageChange(requirements=requirements)
-            part = new.with_packages(overlay(change, cache, announce))
-            return compare((old, part))
+            return compare((old, new.with_packages(packages.overlay(change))))
 
         culprits = Culprits(found, pins, compare_part, announce)
         code, more = 0, list[str]()

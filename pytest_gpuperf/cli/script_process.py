@@ -7,7 +7,6 @@ import atexit
 import gc
 import os
 import signal
-import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -247,7 +246,6 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
             code, answer = spawn(
                 "pytest_gpuperf.cli.script_process:be_program",
                 request,
-                python=request.packages.python or sys.executable,
                 meanwhile=terminations_passed_on,
                 env=variables,
                 **streams,

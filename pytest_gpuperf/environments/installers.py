@@ -48,8 +48,8 @@ class Uv:
 
     ADDED: Final = re.compile(r"^ [+~] (\S+(?: @ \S+)?)", re.MULTILINE)
 
-    def __init__(self, program: str, python: str = sys.executable) -> None:
-        self._typed = (program, "pip", "install", "--python", python)
+    def __init__(self, program: str) -> None:
+        self._typed = (program, "pip", "install", "--python", sys.executable)
 
     def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
         planned = _run("uv", *self._typed, "--dry-run", "--", *requirements).stderr
@@ -58,23 +58,6 @@ class Uv:
     def install(self, packages: Sequence[str], folder: Path) -> None:
         target = ("--no-deps", "--target", str(folder))
         _run("uv", *self._typed, *target, "--", *packages)
-
-    def fill(self, requirements: Sequence[str], folder: Path) -> None:
-        """Put the files of *requirements*, and of all that they need, into *folder*."""
-        _run("uv", *self._typed, "--target", str(folder), "--", *requirements)
-
-
-def uv_of(wanted: str) -> tuple[Uv, str]:
-    """Return a uv for the interpreter that is *wanted*, a version or a path, and that.
-
-    Raises ``UsageError`` if there is none, or no uv to find it.
-    """
-    program = shutil.which("uv")
-    if program is None:
-        msg = f"--python={wanted}: found no uv; expected it, to install packages with"
-        raise UsageError(msg, ErrorId.GP716)
-    python = _run("uv", program, "python", "find", "--", wanted).stdout.strip()
-    return Uv(program, python), python
 
 
 class Pip:

@@ -135,15 +135,13 @@ class Overlay:
     """What comes before the user's packages on a side's path, and what is hidden there.
 
     ``hidden`` are names of modules, ``without`` of their packages. ``changes`` say for
-    each package what it was and is. With another ``python`` none of the user's packages
-    are on the path.
+    each package what it was and is.
     """
 
     path: tuple[str, ...] = ()
     hidden: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
-    python: str = ""
 
 
 AS_INSTALLED: Final = Overlay()

@@ -13,6 +13,8 @@ from ..errors import UsageError
 
 RETIRED: Final = {
     "gpuperf accept --json": "`gpuperf accept --dry-run` prints it; baseline files are JSON",
+    "gpuperf ab --clear-cache": "packages go with the command that installed them; `uv cache clean` and `pip cache purge` remove downloads",
+    "gpuperf ab --python": "`gpuperf refresh` with one Python and `pytest --gpuperf` with the other compare them",
     "gpuperf audit --sarif": "on GitHub `pytest --gpuperf` and `--gpuperf-watch` mark the lines",
     "gpuperf bisect": "`git bisect run gpuperf ab GOOD -- TEST` finds the commit",
     "gpuperf diff": "`gpuperf accept --dry-run .gpuperf` says what would be accepted",

@@ -157,7 +157,7 @@ _BOOTSTRAP: Final = (
     # in the working directory would be imported instead of the library.
     "import sys; sys.path = [place for place in sys.path if place]; "
     "import json; order = json.loads(sys.argv[1]); "
-    "sys.path[:] = order['search_path'] + sys.path * order['keeps_path']; "
+    "sys.path[:] = order['search_path']; "
     "from pytest_gpuperf.runner.fork_server_process import main; "
     "main(order); "
     # Python would free every object of torch one by one, while the client waits.
@@ -240,17 +240,12 @@ class ForkServer:
         what is set for them unless the user has set it.
         """
         self._order = {
-            "search_path": [
-                *packages.path,
-                *(str(place) for place in sys.path if not packages.python),
-            ],
-            "keeps_path": bool(packages.python),
+            "search_path": [*packages.path, *map(str, sys.path)],
             "packages": encode(packages),
             "preload": list(preload),
             "warm": warm,
             "relocation": encode(relocation),
         }
-        self._python = packages.python or sys.executable
         # As it is now, also for a server that is started later in the session.
         self._directory = str(Path.cwd())
         self._environment = {**(variables or {}), **_environment(relocation, packages)}
@@ -302,7 +297,7 @@ class ForkServer:
         }
         with self._stderr.open("wb") as stderr:
             return subprocess.Popen(  # noqa: S603 - our own interpreter
-                [self._python, "-u", "-c", _BOOTSTRAP, json.dumps(order)],
+                [sys.executable, "-u", "-c", _BOOTSTRAP, json.dumps(order)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

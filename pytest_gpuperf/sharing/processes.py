@@ -53,13 +53,12 @@ def spawn(
     entry: str,
     request: object,
     *,
-    python: str = sys.executable,
     meanwhile: Callable[[Popen[bytes]], AbstractContextManager[object]] = lambda _: (
         nullcontext()
     ),
     **streams: Any,
 ) -> tuple[int, Any]:
-    """Call *entry*, ``module:function``, in a new *python*: its exit code and its answer.
+    """Call *entry*, ``module:function``, in a new process: its exit code and its answer.
 
     The function gets the *request* in JSON and a ``Reply``; the answer is ``None`` if it
     left none. *streams* are those of ``Popen``.
@@ -68,7 +67,7 @@ def spawn(
         order, answer = Path(folder, "order.json"), Path(folder, "answer.json")
         text = json.dumps({"entry": entry, "request": encode(request)})
         order.write_text(text, encoding="utf-8")
-        command = [python, "-c", _START, str(OWN_PACKAGES), str(order)]
+        command = [sys.executable, "-c", _START, str(OWN_PACKAGES), str(order)]
         with (
             Popen([*command, str(answer)], **streams) as process,  # noqa: S603, our own
             meanwhile(process),

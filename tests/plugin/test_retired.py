@@ -9,6 +9,7 @@ import pytest
 from scripted_project import ScriptedProject
 
 import pytest_gpuperf
+from pytest_gpuperf.cli import REFUSAL_OF
 from pytest_gpuperf.cli import USAGE_ERROR
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.errors import UsageError
@@ -43,7 +44,9 @@ def test_each_name_is_of_one_of_the_kinds_that_answer() -> None:
 def test_a_command_or_its_option_says_what_does_its_job(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(name.split()[1:]) == USAGE_ERROR
+    command, *rest = name.split()[1:]
+
+    assert main([command, *rest]) == REFUSAL_OF.get(command, USAGE_ERROR)
     assert capsys.readouterr() == ("", f"gpuperf: {said(name)}\n")
 
 

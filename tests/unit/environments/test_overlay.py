@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from pytest_gpuperf.environments import overlay as module
-from pytest_gpuperf.environments.overlay import PackageCache
 from pytest_gpuperf.environments.overlay import PackageChange
-from pytest_gpuperf.environments.overlay import overlay
+from pytest_gpuperf.environments.overlay import Packages
+from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import AS_INSTALLED
+from pytest_gpuperf.model.environment import Overlay
 
 
 class Shelf:
@@ -33,10 +32,8 @@ class Shelf:
         self.installed.append(packages)
 
 
-@pytest.fixture
-def cache(tmp_path: Path) -> Iterator[PackageCache]:
-    with closing(PackageCache(tmp_path / "packages")) as opened:
-        yield opened
+def hidden(package: str) -> Overlay:
+    return Packages("", print).overlay(PackageChange(without=(package,)))
 
 
 @pytest.fixture(autouse=True)
@@ -44,50 +41,50 @@ def _installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "installed", lambda: {"rich": "15.0.0", "pluggy": "1"})
 
 
-def test_what_a_change_needs_is_installed_once_and_said(cache: PackageCache) -> None:
+def test_what_a_change_needs_is_installed_once_and_said(tmp_path: Path) -> None:
     shelf, said = Shelf("rich==13.0.0", "commonmark==0.9.2"), list[str]()
+    packages = Packages(str(tmp_path), said.append, shelf)
     change = PackageChange(requirements=("rich<14",))
 
-    found = overlay(change, cache, said.append, shelf)
+    found = packages.overlay(change)
 
     assert found.changes == ("rich 15.0.0 -> 13.0.0", "commonmark none -> 0.9.2")
     assert found.hidden == ()
-    assert overlay(change, cache, said.append, shelf) == found
+    assert packages.overlay(change) == found
     assert said == ["installing rich==13.0.0 commonmark==0.9.2"]
     assert len(shelf.installed) == 1
 
 
-def test_pins_are_installed_as_they_are(cache: PackageCache) -> None:
-    shelf = Shelf("never asked")
+def test_what_could_not_be_installed_is_begun_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shelf, folders = Shelf(), list[Path]()
+
+    def cut_off(_: object, folder: Path) -> None:
+        folder.mkdir()
+        folders.append(folder)
+        raise UsageError(str(folder), ErrorId.GP718)
+
+    monkeypatch.setattr(shelf, "install", cut_off)
+    packages = Packages(str(tmp_path), print, shelf)
+    for _ in range(2):
+        with pytest.raises(UsageError):
+            packages.overlay(PackageChange(requirements=("rich==13.0.0",), pins=True))
+
+    assert len({*folders}) == 2
+
+
+def test_pins_are_installed_as_they_are(tmp_path: Path) -> None:
+    packages = Packages(str(tmp_path), print, Shelf("never asked"))
     change = PackageChange(requirements=("rich==13.0.0",), pins=True)
 
-    assert overlay(change, cache, print, shelf).changes == ("rich 15.0.0 -> 13.0.0",)
+    assert packages.overlay(change).changes == ("rich 15.0.0 -> 13.0.0",)
 
 
-def test_what_is_there_already_changes_nothing(cache: PackageCache) -> None:
+def test_what_is_there_already_changes_nothing() -> None:
     change = PackageChange(requirements=("rich==15.0.0",))
 
-    assert overlay(change, cache, print, Shelf()) == AS_INSTALLED
-
-
-@pytest.mark.parametrize("name", ["mine", "my code"])
-def test_a_package_that_is_a_path_is_another_one_once_its_code_is(
-    cache: PackageCache, tmp_path: Path, name: str
-) -> None:
-    mine = tmp_path / name
-    (mine / "__pycache__").mkdir(parents=True)
-    shelf = Shelf(f"mine @ {mine.as_uri()}")
-
-    def folder(text: str) -> tuple[str, ...]:
-        (mine / "code.py").write_text(text)
-        return overlay(PackageChange(requirements=(".",)), cache, print, shelf).path
-
-    first = folder("1")
-    (mine / "__pycache__/code.pyc").write_text("compiled")
-    (mine / ".git").write_text("hidden")
-    assert folder("1") == first
-    assert folder("2") != first
-    assert folder("1") == first
+    assert Packages("", print, Shelf()).overlay(change) == AS_INSTALLED
 
 
 @pytest.mark.parametrize(
@@ -114,14 +111,14 @@ def test_a_package_may_be_a_folder_or_an_address(tmp_path: Path) -> None:
     assert PackageChange(requirements=there).requirements == there
 
 
-def test_a_package_can_be_hidden(cache: PackageCache) -> None:
-    found = overlay(PackageChange(without=("Pluggy",)), cache, print)
+def test_a_package_can_be_hidden() -> None:
+    found = hidden("Pluggy")
 
     assert (found.hidden, found.without) == (("pluggy",), ("pluggy",))
     with pytest.raises(
         UsageError, match="--without=nosuch: no such package is install"
     ):
-        overlay(PackageChange(without=("nosuch",)), cache, print)
+        hidden("nosuch")
 
 
 def test_a_run_that_compares_nothing_imports_nothing_that_installs() -> None:
@@ -139,21 +136,21 @@ def test_a_run_that_compares_nothing_imports_nothing_that_installs() -> None:
 
 
 def test_a_package_without_a_module_of_its_own_cannot_be_hidden(
-    cache: PackageCache, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     owners = {"shared": ["pluggy", "other"]}
     monkeypatch.setattr(module, "packages_distributions", lambda: owners)
     monkeypatch.setattr(module, "_tops", lambda package: iter(["shared"]))
 
     with pytest.raises(UsageError, match="found no module that this package alone has"):
-        overlay(PackageChange(without=("pluggy",)), cache, print)
+        hidden("pluggy")
 
 
 def test_modules_are_known_by_their_files_if_no_file_names_them(
-    cache: PackageCache, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "packages_distributions", dict[str, list[str]])
 
-    found = overlay(PackageChange(without=("pluggy",)), cache, print)
+    found = hidden("pluggy")
 
     assert set(found.hidden) == {"pluggy"}
