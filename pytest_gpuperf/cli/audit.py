@@ -91,7 +91,7 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
         return code or AUDIT_FAILED
     limits = (arguments.max_syncs, arguments.max_syncs_per_step)
     # A number of a part is no limit for all, nor is one above the limit that was given.
-    offers_limit = code == 0 and limits == (None, None)
+    offers_limit = code == 0 and limits == (None, None) and not audited.unchecked
     command = ""
     if offers_limit:
         command = audit_command(_limit(audited.audit), program.typed)
@@ -99,7 +99,7 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
         print_json(audit_document(audited.audit, audited.notes))
     else:
         sys.stdout.write(_text(audited.audit, audited.notes, command))
-    objections = list(_objections(audited.audit, arguments))
+    objections = [*_objections(audited.audit, arguments), *audited.unchecked]
     for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")
     return code or (AUDIT_FAILED if objections else 0)

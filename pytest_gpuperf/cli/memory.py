@@ -102,7 +102,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     )
     halved = _halved(program, arguments.batch_option)
     output = Output.ERRORS if arguments.json else Output.SHOWN
-    code, forecast = _predicted(request, output)
+    code, forecast, unchecked = _predicted(request, output)
     if forecast is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or PROGRAM_FAILED
@@ -113,7 +113,9 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     worth = not arguments.no_savings and _is_worth_savings(arguments, forecast, fit)
     savings = dict(_pulled(request, halved)) if worth else {}
     _print(arguments, program, forecast, savings, fit)
-    return PROGRAM_FAILED if fit in {Fit.TOO_LARGE, Fit.UNKNOWN} else 0
+    for objection in unchecked:
+        sys.stderr.write(f"gpuperf: {objection}\n")
+    return PROGRAM_FAILED if unchecked or fit in {Fit.TOO_LARGE, Fit.UNKNOWN} else 0
 
 
 def _is_worth_savings(
@@ -160,14 +162,16 @@ def _command(arguments: argparse.Namespace, program: Program, gib: float | None)
     return memory_command(options, program.typed)
 
 
-def _predicted(request: ScriptRequest, output: Output) -> tuple[int, Forecast | None]:
-    """Run the program in a process of its own: its exit code and what it would need."""
+def _predicted(
+    request: ScriptRequest, output: Output
+) -> tuple[int, Forecast | None, tuple[str, ...]]:
+    """Run the program in a process of its own: its exit code, its needs, the unchecked."""
     notes = notes_of(request.program)
     code, answer = run_program(request, **output.streams)
     forecast = answer.forecast
     if forecast is not None:
         forecast = replace(forecast, notes=(*forecast.notes, *notes))
-    return code, forecast
+    return code, forecast, answer.unchecked
 
 
 def _pulled(
@@ -178,7 +182,7 @@ def _pulled(
         program = halved if saving is Saving.HALF_BATCH else request.program
         if program is not None:
             again = replace(request, program=program, saving=saving)
-            code, forecast = _predicted(again, Output.NOWHERE)
+            code, forecast, _ = _predicted(again, Output.NOWHERE)
             yield saving, None if code else forecast
 
 

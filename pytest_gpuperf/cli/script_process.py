@@ -48,6 +48,8 @@ from ..sharing.processes import spawn
 from ..sharing.processes import terminations_passed_on
 from ..worker import draws
 from . import RANK_LAUNCHERS
+from .child_processes import ChildProcesses
+from .child_processes import join_children
 from .progress import elapsed_shown
 from .progress import standard_error
 from .script import Loaded
@@ -61,6 +63,8 @@ from .shared_options import STANDARD_ERROR
 
 if TYPE_CHECKING:
     from ..devices.pretend import PretendGpu
+    from ..devices.pretend import ProgramAudit
+    from ..devices.pretend import ProgramMemory
 
 
 # The program that a command runs, as its command line names it.
@@ -197,21 +201,23 @@ class ScriptRequest:
         return f"{self.asked.value}: {self.program.name}{saving}{where}"
 
     def shared_whereabouts(self) -> memoryview[int]:
-        """Return the step and the operations, as the program counts them."""
-        return shared_numbers(Path(self.whereabouts), 2)
+        """Return the step and the operations, as the program and its forks count them."""
+        return shared_numbers(Path(self.whereabouts), 4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptAnswer:
     """What was found, as far as it was asked, or why the program was not started.
 
-    ``notes`` say what else must be known to read what was found.
+    ``notes`` say what else must be known to read what was found, ``unchecked`` what was not
+    checked, so that the command fails.
     """
 
     audit: StepAudit | None = None
     forecast: Forecast | None = None
     training: TrainingRecord | None = None
     notes: tuple[str, ...] = ()
+    unchecked: tuple[str, ...] = ()
     refusal: str | None = None
 
 
@@ -241,7 +247,7 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
     with scratch_folder() as folder, interrupts_left_to_child():
         request = replace(request, whereabouts=str(Path(folder, "whereabouts")))
         numbers = request.shared_whereabouts()
-        line = standard_error(lambda: request.doing(*numbers))
+        line = standard_error(lambda: request.doing(*numbers[:2]))
         with elapsed_shown(line, Event()):
             code, answer = spawn(
                 "pytest_gpuperf.cli.script_process:be_program",
@@ -307,14 +313,15 @@ def _audited(request: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
     gc.freeze()
     program = ProgramAudit(gpu)
     undo.callback(program.close)
-    program.live.whereabouts = request.shared_whereabouts()
+    children = _watched_children(request, program)
     if request.relocation is not None:  # as one side: which lines run other operations?
         gpu.recorder.locates_work = True
         undo.enter_context(gpu.recorder.log.following_modules())
 
     def found() -> ScriptAnswer:
-        notes = program.notes()
-        return ScriptAnswer(audit=program.audit(), notes=notes)
+        notes = (*program.notes(), *children.notes())
+        unchecked = (*children.unchecked(),)
+        return ScriptAnswer(audit=program.audit(), notes=notes, unchecked=unchecked)
 
     return found
 
@@ -324,14 +331,28 @@ def _remembered(request: ScriptRequest, _: PretendGpu, undo: ExitStack) -> Found
 
     gc.freeze()
     memory = undo.enter_context(watching_program(request.root, request.steps))
-    memory.live.whereabouts = request.shared_whereabouts()
+    children = _watched_children(request, memory)
 
     def found() -> ScriptAnswer:
         from ..measure.forecast import forecast_of_program
 
-        return ScriptAnswer(forecast=forecast_of_program(memory))
+        forecast = forecast_of_program(memory)
+        forecast = replace(forecast, notes=(*forecast.notes, *children.notes()))
+        return ScriptAnswer(forecast=forecast, unchecked=(*children.unchecked(),))
 
     return found
+
+
+def _watched_children(
+    request: ScriptRequest, watch: ProgramAudit | ProgramMemory
+) -> ChildProcesses:
+    """Let *watch* count operations, apart from those in forks, and remember processes."""
+    numbers, live = request.shared_whereabouts(), watch.live
+    live.whereabouts, forked = numbers[:2], numbers[2:]
+    os.register_at_fork(after_in_child=lambda: setattr(live, "whereabouts", forked))
+    children = ChildProcesses(request.root, forked)
+    children.watch()
+    return children
 
 
 def _trained(_: ScriptRequest, __: PretendGpu, undo: ExitStack) -> Found:
@@ -371,6 +392,7 @@ class _End:
         """Leave it, and end the pretence."""
         if os.getpid() != self._process:
             return
+        join_children()
         self._reply(encode(self._found()))
         try:
             self._undo.close()

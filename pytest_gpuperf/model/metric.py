@@ -104,6 +104,8 @@ def counted(number: int, noun: str) -> str:
     """Write *number* with its *noun*: ``1 copy``, ``2 copies``."""
     if number == 1:
         return f"1 {noun}"
+    if noun.endswith("ss"):
+        return f"{number} {noun}es"
     plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number} {plural}"
 

@@ -1,4 +1,4 @@
-"""``gpuperf audit`` of a script that a signal ends prints what was found until then."""
+"""``gpuperf audit`` of a script that a signal ends, or that other processes work for."""
 
 from __future__ import annotations
 
@@ -155,3 +155,81 @@ def test_a_limit_that_is_given_is_answered_with_no_other(
 
     assert main(["audit", "train.py", f"--max-syncs={most}"]) == status
     assert "next:" not in capfd.readouterr().out
+
+
+PARENT = """\
+import multiprocessing
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+import torch
+import torch.multiprocessing
+
+def train(rank=0):
+    torch.ones((), device="cuda").item()
+
+def rest(rank):
+    return rank
+
+class Rows(torch.utils.data.Dataset):
+    def __len__(self): return 2
+    def __getitem__(self, row): return torch.ones(2)
+
+def process(method, target=train):
+    child = multiprocessing.get_context(method).Process(target=target, args=(0,))
+    child.start()
+    return child
+
+if __name__ == "__main__":
+    train()
+    {start}
+"""
+FAILED = "started 1 process that failed without a GPU"
+POOL = "with ProcessPoolExecutor(1, multiprocessing.get_context('spawn')) as pool:"
+LOADER = "torch.utils.data.DataLoader(Rows(), num_workers=1, multiprocessing_context='spawn')"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("command", "start", "said"),
+    [
+        ("memory", "process('spawn')", FAILED),
+        (
+            "audit",
+            "process('fork').join()",
+            "1 operation of forked processes went unchecked",
+        ),
+        (
+            "audit",
+            "subprocess.call([sys.executable, '-c', 'import train as t; t.train()'])",
+            FAILED,
+        ),
+        (
+            "audit",
+            "torch.multiprocessing.spawn(train, join=False).processes[0].join()",
+            FAILED,
+        ),
+        (
+            "audit",
+            f"{POOL} pool.submit(rest, 1).result()",
+            "note: train.py:25 started 1 process without",
+        ),
+        (
+            "audit",
+            f"process('fork', rest); subprocess.call(['false']); list({LOADER})",
+            "",
+        ),
+    ],
+    ids=["spawn", "fork", "subprocess", "torch", "pool", "neither"],
+)
+def test_what_other_processes_do_on_a_gpu_is_said_to_be_unchecked(
+    command: str, start: str, said: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(PARENT.format(start=start))
+
+    code = main([command, "train.py"])
+
+    shown = "\n".join(capfd.readouterr())
+    assert said in shown
+    assert ("started" in shown or "forked" in shown) is bool(said)
+    assert code == ("fail" in said or "unchecked" in said)
