@@ -24,7 +24,7 @@ from .errors import NeedsGpuError
 from .op_plan import kernel_of
 from .patches import Patch
 from .recurrent_weights import copied
-from .tensor import Ghost
+from .tensor import is_ghost
 
 
 HEADER: Final = Path(torch.__file__).parent / "include" / "ATen" / "autocast_mode.h"
@@ -186,7 +186,7 @@ def _is_castable(value: Any) -> bool:
     return (
         # The kernels replace torch's for every tensor, so host tensors must pass as
         # they are.
-        type(value) is Ghost
+        is_ghost(value)
         and value.is_floating_point()
         and value.dtype is not torch.float64
     )

@@ -50,7 +50,6 @@ from .recorder import WATCH
 from .sync_conditions import SyncRule
 from .sync_rules import INDEXING
 from .tensor import SHOWN
-from .tensor import Ghost
 from .tensor import is_ghost
 from .tensor import is_unusual
 from .tensor import leave_unknown_layouts
@@ -403,7 +402,7 @@ def _count_flops(
 
 
 def _is_host_target(plan: OpPlan, args: Sequence[Any]) -> bool:
-    return plan.name == "copy_" and type(args[0]) is not Ghost
+    return plan.name == "copy_" and not is_ghost(args[0])
 
 
 def _unwrap_all(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
@@ -412,7 +411,7 @@ def _unwrap_all(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     hosts: list[Any] = []
     for arg in args:
         kind = type(arg)
-        if kind is Ghost:
+        if is_ghost(arg):
             inner.append(arg.inside)
         elif kind is list or kind is tuple:
             inner.append(_unwrap_list(arg, hosts))
@@ -426,7 +425,7 @@ def _unwrap_all(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
 def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
     inner = []
     for value in values:
-        if type(value) is Ghost:
+        if is_ghost(value):
             inner.append(value.inside)
         elif type(value) is list:  # collectives take lists of lists
             inner.append(_unwrap_list(value, hosts))
@@ -580,13 +579,13 @@ def _written(
             outputs.append(wrap(out) if isinstance(out, torch.Tensor) else out)
             continue
         target = args[place] if place < len(args) else kwargs.get(name)
-        if plan.reshapes and type(target) is Ghost:
+        if plan.reshapes and is_ghost(target):
             _keep_up(target)
         outputs.append(target)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 
 
-def _keep_up(target: Ghost) -> None:
+def _keep_up(target: Any) -> None:
     inner = target.inside
     same = (
         target.shape == inner.shape

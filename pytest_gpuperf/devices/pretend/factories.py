@@ -19,7 +19,7 @@ from .device_names import is_cuda
 from .memory import PRETEND_MEMORY
 from .patches import Patch
 from .recorder import WATCH
-from .tensor import Ghost
+from .tensor import is_ghost
 from .tensor import wrap
 from .tensor_values import BACKING
 from .transfers import MOVED
@@ -163,7 +163,7 @@ def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
         made = create(*args, device=BACKING.device, **options)
         if PRETEND_MEMORY.live is not None:
             PRETEND_MEMORY.live.op = f"aten::{name}"
-        ghost = made if type(made) is Ghost else wrap(made)
+        ghost = made if is_ghost(made) else wrap(made)
         if launches:
             WATCH.launch()
             WATCH.ran(f"aten::{name}", ghost)
@@ -200,7 +200,7 @@ def _to_device(
         # Named explicitly, or a default device of the user would apply here.
         options["device"] = "cpu"
     made = build(*args, **options)
-    on_device = made if type(made) is Ghost else made.to(LAZY)
+    on_device = made if is_ghost(made) else made.to(LAZY)
     return on_device.requires_grad_() if requires_grad else on_device
 
 
@@ -208,9 +208,9 @@ def _read(values: Any) -> Any:
     """Read the ghosts in a list one by one, as torch does it for CUDA tensors."""
     if not isinstance(values, (list, tuple)):
         return values
-    if not any(isinstance(value, (Ghost, list, tuple)) for value in values):
+    if not any(isinstance(value, (list, tuple)) or is_ghost(value) for value in values):
         return values
-    return [_numbers(v) if type(v) is Ghost else _read(v) for v in values]
+    return [_numbers(v) if is_ghost(v) else _read(v) for v in values]
 
 
 def _numbers(ghost: Any) -> Any:
@@ -242,7 +242,7 @@ def _placed(create: Callable[..., Any]) -> Callable[..., Any]:
             options["device"] = in_core(options["device"])
         pinned = options.pop("pin_memory", False)
         made = create(*args, **options)
-        return PINNED_MEMORY.pin(made) if pinned and type(made) is not Ghost else made
+        return PINNED_MEMORY.pin(made) if pinned and not is_ghost(made) else made
 
     return created
 
@@ -256,8 +256,8 @@ def _nested_tensor(tensors: Any, *, layout: Any = None, **options: Any) -> Any:
     __tracebackhide__ = True
     if layout is not None:
         options["layout"] = layout
-    parts = [part.inside if type(part) is Ghost else part for part in tensors]
-    first = tensors[0] if parts and type(tensors[0]) is Ghost else None
+    parts = [part.inside if is_ghost(part) else part for part in tensors]
+    first = tensors[0] if parts and is_ghost(tensors[0]) else None
     device = options.get("device", first.device if first is not None else None)
     if layout is torch.jagged or not is_cuda(device):
         return _make_jagged(tensors, **options)

@@ -440,33 +440,29 @@ def seen(*tensors: Any) -> None:
 
 
 @contextmanager
-def watched(live: LiveMemory, ghosts: type[Any] | None) -> Iterator[LiveMemory]:
-    """Let *live* see the *ghosts* that are alive now, and all that are made inside."""
+def watched(
+    live: LiveMemory, is_ghost: Callable[[Any], bool] | None
+) -> Iterator[LiveMemory]:
+    """Let *live* see what *is_ghost* and alive now, and all that are made inside."""
     before = PRETEND_MEMORY.live
     PRETEND_MEMORY.live = live
     try:
-        if ghosts is not None:
-            _see_all(live, ghosts)
+        if is_ghost is not None:
+            _see_all(live, is_ghost)
         yield live
     finally:
         PRETEND_MEMORY.live = before
 
 
-def _see_all(live: LiveMemory, ghosts: type[Any]) -> None:
+def _see_all(live: LiveMemory, is_ghost: Callable[[Any], bool]) -> None:
     """See what is alive, the largest first.
 
     In which order it was born is not known, and the order in which the collector lists
     it differs from process to process.
     """
-    insides = [ghost.inside for ghost in _alive(ghosts)]
+    insides = [thing.inside for thing in gc.get_objects() if is_ghost(thing)]
     for inside in sorted(insides, key=nbytes_of, reverse=True):
         live.see(inside)
-
-
-def _alive(kind: type[Any]) -> Iterator[Any]:
-    for candidate in gc.get_objects():
-        if type(candidate) is kind:
-            yield candidate
 
 
 def nbytes_of(tensor: Any) -> int:

@@ -48,7 +48,7 @@ from .recorder import WATCH
 from .step_picture import Lookout
 from .step_picture import LoopMemory
 from .step_picture import site_here
-from .tensor import Ghost
+from .tensor import is_ghost
 
 
 T = TypeVar("T")
@@ -185,7 +185,7 @@ def held_by_events(
 
 def size_of_ghost(thing: Any) -> int:
     """Return the size of *thing*'s storage, if it is a ghost."""
-    return nbytes_of(thing.inside) if type(thing) is Ghost else 0
+    return nbytes_of(thing.inside) if is_ghost(thing) else 0
 
 
 @contextmanager
@@ -220,7 +220,7 @@ def watching_memory(
     with unrecorded(), watched(LiveMemory(), None):
         ENGINE_ALONE.count()
     gc.collect()
-    with held_collector() as collector, watched(live, None if from_now else Ghost):
+    with held_collector() as collector, watched(live, None if from_now else is_ghost):
         WATCH.unjudged_listeners.append(live.leave_unjudged)
         try:
             yield MemoryAudit(live, collector)

@@ -34,7 +34,7 @@ from .memory import StepMemory
 from .memory import alive_at
 from .memory import step_memories
 from .program_audit import LoopTurns
-from .tensor import Ghost
+from .tensor import is_ghost
 
 
 Claims = Mapping[int, StorageRole]
@@ -122,7 +122,7 @@ def claims_now(live: LiveMemory) -> Claims:
 def _claims(live: LiveMemory) -> Iterator[tuple[int, StorageRole]]:
     """Yield the numbers of storages and the roles their owners give them now."""
     for tensor, role in owned_tensors():
-        number = live.number_of(tensor.inside) if type(tensor) is Ghost else None
+        number = live.number_of(tensor.inside) if is_ghost(tensor) else None
         if number is not None:
             yield number, role
 

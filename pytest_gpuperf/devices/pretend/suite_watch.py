@@ -33,6 +33,7 @@ from .memory_watch import held_by_events
 from .memory_watch import size_of_ghost
 from .specification import memory_of
 from .tensor import Ghost
+from .tensor import is_ghost
 
 
 if TYPE_CHECKING:
@@ -169,7 +170,7 @@ class SimulatedSuite:
 
 
 def _ghosts() -> Iterator[Ghost]:
-    return (thing for thing in gc.get_objects() if type(thing) is Ghost)
+    return (thing for thing in gc.get_objects() if is_ghost(thing))
 
 
 @contextmanager

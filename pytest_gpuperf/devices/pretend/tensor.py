@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import functools
+import inspect
 from collections import OrderedDict
 from collections.abc import Callable
 from collections.abc import Iterable
@@ -40,7 +42,7 @@ from .tensor_values import GhostStorage
 
 
 def deep_copy(ghost: Any, memo: dict[int, Any]) -> Any:
-    """Copy *ghost*, its gradient and its users' attributes; of a parameter, neither.
+    """Copy *ghost*, its gradient and its users' attributes.
 
     Raises torch's own ``RuntimeError`` for a tensor that has a history.
     """
@@ -59,13 +61,11 @@ def deep_copy(ghost: Any, memo: dict[int, Any]) -> Any:
 
 def _with_state_of(ghost: Any, copied: Any, memo: dict[int, Any]) -> Any:
     memo[id(ghost)] = copied
-    is_parameter = isinstance(ghost, torch.nn.Parameter)
     for name, value in ghost.__dict__.items():
-        # As ``Parameter.__deepcopy__``, which makes a new one of the data alone.
-        if name != "inside" and (not is_parameter or name == "_is_param"):
+        if name != "inside":
             setattr(copied, name, copy.deepcopy(value, memo))
     copied.requires_grad_(ghost.requires_grad)
-    if ghost.grad is not None and not is_parameter:
+    if ghost.grad is not None:
         copied.grad = copy.deepcopy(ghost.grad, memo)
     return copied
 
@@ -186,9 +186,13 @@ def _wrap_unusual(inner: Any) -> Ghost:
     return ghost
 
 
+PARAMETER: Final = torch.nn.Parameter
+
+
 def is_ghost(value: Any) -> bool:
-    """Whether *value* is a tensor on the pretend GPU."""
-    return type(value) is Ghost
+    """Whether *value* is a tensor on the pretend GPU; its parameters have torch's class."""
+    kind = type(value)
+    return kind is Ghost or (kind is PARAMETER and "inside" in value.__dict__)
 
 
 def refresh(ghost: Ghost) -> Ghost:
@@ -226,13 +230,9 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         __tracebackhide__ = True
         # Another library's subclass is among the arguments: its own dispatch must run
         # first.
-        if any(not issubclass(Ghost, kind) for kind in types):
+        if not all(map(_is_own, types)):
             return NotImplemented
         return execution.execute(func, args, kwargs or {})
-
-    def __new__(cls, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002, torch's
-        """Make a parameter: users call ``type(net.weight)``, and no tensor's class."""
-        return torch.nn.Parameter(data, requires_grad)
 
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         """Tell ``nn.Module`` to swap parameters in place, as it does for wrappers."""
@@ -254,6 +254,9 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     @data.setter
     def data(self, value: Any) -> None:
+        if not is_ghost(value):
+            torch.utils.swap_tensors(self, PARAMETER(value, self.requires_grad))
+            return
         # It shares the storage, and may later change its shape alone.
         inside = value.inside.detach()
         if value.is_inference() is not self.is_inference():
@@ -292,7 +295,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         if isinstance(source, torch.storage.TypedStorage):
             source = source._untyped_storage  # noqa: SLF001, its only name
         if not isinstance(source, GhostStorage):
-            return super().set_(source, *place)
+            return torch.Tensor.set_(self, source, *place)
         self.inside.set_(source.real, *place)
         return refresh(self)
 
@@ -307,11 +310,11 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         """Read the one element, or guess it."""
         __tracebackhide__ = True
         if BACKING.has_values:
-            return super().item()
+            return torch.Tensor.item(self)
         with guesses.followed():
             # It runs for its wait, which is recorded; the number it returns is
             # replaced.
-            super().item()
+            torch.Tensor.item(self)
         return guesses.item(self)
 
     def tolist(self) -> Any:
@@ -352,7 +355,8 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
             WATCH.sync("Tensor.__repr__", "printing reads every element that is shown")
         grad = f", grad_fn=<{self.grad_fn.name()}>" if self.grad_fn is not None else ""
         grad = grad or (", requires_grad=True" if self.requires_grad else "")
-        return f"{shown[:-1]}, device='{CUDA}'{grad})"
+        name = "Parameter containing:\n" if isinstance(self, PARAMETER) else ""
+        return f"{name}{shown[:-1]}, device='{CUDA}'{grad})"
 
     def type(self, dtype: Any = None, non_blocking: bool = False, **_: object) -> Any:  # noqa: FBT001, FBT002, torch's
         """Name the type as CUDA's, or convert to another."""
@@ -379,7 +383,7 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         """Make a tensor of this kind, with the oldest of torch's constructors."""
         if self.is_sparse and args:
             return torch.sparse_coo_tensor(*args, check_invariants=False)
-        return super().new(*args, **options)
+        return torch.Tensor.new(self, *args, **options)
 
     def as_subclass(self, cls: Any) -> Ghost:
         """Return the ghost itself: a ghost cannot get the class of a subclass."""
@@ -414,8 +418,9 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickle as a plain CUDA tensor or parameter would be."""
         if getattr(self, "_is_param", False):
-            rebuild = torch._utils._rebuild_parameter  # noqa: SLF001, in pickles for ever
-            return rebuild, (self.detach(), self.requires_grad, OrderedDict())
+            rebuild = torch._utils._rebuild_parameter_with_state  # noqa: SLF001, in pickles for ever
+            own = {n: v for n, v in vars(self).items() if n not in OWN_ATTRIBUTES}
+            return rebuild, (self.detach(), self.requires_grad, OrderedDict(), own)
         return self._reduce_ex_internal(protocol)
 
 
@@ -445,9 +450,13 @@ def dispatch_patches() -> Iterator[Patch]:
 def _rule_of_ghosts(holder: Any, kind: type) -> Any:
     # For a tensor without a rule torch first asks if it is a DTensor, and to know what
     # one is it imports torch.distributed.tensor and sympy: 0.7 s.
-    if kind is Ghost:
+    if kind is Ghost or kind is PARAMETER:
         return _dispatch_ghost
     return _rule_of(holder, kind)
+
+
+def _is_own(kind: type) -> bool:
+    return kind is PARAMETER or issubclass(Ghost, kind)
 
 
 def _dispatch_ghost(
@@ -465,12 +474,77 @@ def _dispatch_ghost(
     __tracebackhide__ = True
     if not isinstance(cls, type):
         return NotImplemented
-    others = [kind for kind in types if not issubclass(Ghost, kind)]
+    others = [kind for kind in types if not _is_own(kind)]
     for kind in others:
         result = kind.__torch_dispatch__(func, types, args, kwargs or {})  # type: ignore[attr-defined]
         if result is not NotImplemented:
             return result
     return NotImplemented if others else execution.execute(func, args, kwargs or {})
+
+
+# Parameters, whose class is torch's own: ``type(net.weight) is nn.Parameter``.
+
+OWN_ATTRIBUTES: Final = frozenset({"inside", "_is_param"})
+"""Attributes that make a ghost of a parameter."""
+
+OF_CLASS: Final = frozenset({"__new__", "__deepcopy__", "__tensor_flatten__"})
+"""What a parameter does as torch's own."""
+
+
+class _DispatchOfParameters:
+    """``Parameter.__torch_dispatch__``, which classes that inherit from it do not get.
+
+    Their tensors on the host would be dispatched to Python as well.
+    """
+
+    def __get__(self, _: object, owner: type) -> Any:
+        return (Ghost if owner is PARAMETER else torch.Tensor).__torch_dispatch__
+
+
+def parameter_patches() -> Iterator[Patch]:
+    """What a ghost has of its own, for parameters that are ghosts."""
+    yield Patch(PARAMETER, "__new__", _of_ghosts(PARAMETER.__new__))
+    yield Patch(PARAMETER, "__torch_dispatch__", _DispatchOfParameters())
+    for name, own in vars(Ghost).items():
+        if isinstance(own, property):
+            yield Patch(PARAMETER, name, _own_property(name, own))
+        elif inspect.isfunction(own) and name not in OF_CLASS:
+            yield Patch(PARAMETER, name, _own_method(name, own))
+
+
+def _of_ghosts(new: Callable[..., Any]) -> Callable[..., Any]:
+    def made(cls: Any, data: Any = None, requires_grad: bool = True) -> Any:  # noqa: FBT001, FBT002, torch's
+        found = new(cls, data.detach() if is_ghost(data) else data, requires_grad)
+        if cls is PARAMETER and is_ghost(found):
+            found.__class__ = PARAMETER
+        return found
+
+    return made
+
+
+def _own_method(name: str, own: Callable[..., Any]) -> Callable[..., Any]:
+    plain = vars(PARAMETER).get(name)
+
+    @functools.wraps(own)
+    def called(tensor: Any, *args: Any, **options: Any) -> Any:
+        __tracebackhide__ = True
+        method = own if is_ghost(tensor) else plain or getattr(torch.Tensor, name)
+        return method(tensor, *args, **options)
+
+    return called
+
+
+def _own_property(name: str, own: Any) -> property:
+    def of(tensor: Any) -> Any:
+        return own if is_ghost(tensor) else getattr(torch.Tensor, name)
+
+    def read(tensor: Any) -> Any:
+        return of(tensor).__get__(tensor)
+
+    def write(tensor: Any, value: Any) -> None:
+        of(tensor).__set__(tensor, value)
+
+    return property(read, write)
 
 
 def exchange_patches() -> Iterator[Patch]:

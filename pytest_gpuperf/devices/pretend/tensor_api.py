@@ -23,7 +23,10 @@ from .guesses import concluded
 from .modules import is_uninitialized
 from .modules import mark
 from .patches import Patch
+from .tensor import OWN_ATTRIBUTES
 from .tensor import Ghost
+from .tensor import is_ghost
+from .tensor import parameter_patches
 from .tensor_values import GhostStorage
 from .transfers import MOVED
 from .transfers import PINNED_MEMORY
@@ -91,9 +94,6 @@ def restore_location(storage: Any, location: str) -> Any:
     return GhostStorage(storage, CUDA)
 
 
-OWN_METHODS: Final = frozenset({"inside", "_is_param"})
-"""Attributes that make a ghost of a parameter."""
-
 UNBOUND: Final = ("__format__", "numpy", "tolist")
 """Methods that ghosts have of their own and users call as ``Tensor.tolist(x)`` too."""
 
@@ -127,6 +127,7 @@ def method_patches() -> Iterator[Patch]:
     make = tensor._make_wrapper_subclass  # noqa: SLF001
     yield Patch(tensor, "_make_wrapper_subclass", staticmethod(_in_core(make)))
     yield Patch(tensor, "__new__", _of_subclass(tensor.__new__))
+    yield from parameter_patches()
     yield Patch(torch.nn.Module, "to", _to_named_gpu(torch.nn.Module.to))
     yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
     yield Patch(torch.UntypedStorage, "cuda", storage_to_cuda)
@@ -168,7 +169,7 @@ def _is_on_cuda(tensor: Any) -> bool:
 def _move(tensor: Any, *args: Any, **options: Any) -> Any:
     """``Tensor.to`` as torch has it; a host tensor is remembered meanwhile."""
     __tracebackhide__ = True
-    if type(tensor) is Ghost:
+    if is_ghost(tensor):
         return _to(tensor, *args, **options)
     if is_uninitialized(tensor) and LAZY in (*args[:1], options.get("device")):
         return mark(tensor)
@@ -189,7 +190,7 @@ def _with_own(name: str) -> Callable[..., Any]:
     @functools.wraps(plain)
     def called(tensor: Any, *args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
-        method = own if type(tensor) is Ghost else plain
+        method = own if is_ghost(tensor) else plain
         return method(tensor, *args, **options)
 
     return called
@@ -246,7 +247,7 @@ def is_pinned(tensor: Any, *_: object, **__: object) -> bool:
 def set_data(tensor: Any, value: Any) -> None:
     """``tensor.data = value``, also where that takes a host tensor to the device."""
     __tracebackhide__ = True
-    if type(value) is not Ghost:
+    if not is_ghost(value):
         _set_data(tensor, value)
         return
     ghost = torch.nn.Parameter(value, requires_grad=tensor.requires_grad)
@@ -287,7 +288,7 @@ def _keeping_attributes(apply: Callable[..., Any]) -> Callable[..., Any]:
         _keep_identity(module, before)
         for parameter, attributes in kept:
             for name, value in attributes.items():
-                if name not in OWN_METHODS:
+                if name not in OWN_ATTRIBUTES:
                     vars(parameter).setdefault(name, value)
         return result
 
@@ -298,7 +299,7 @@ def _keep_identity(module: Any, before: Mapping[str, Any]) -> None:
     """Let a parameter that went back to the host be the object it was, as on CUDA."""
     for name, old in before.items():
         new = module._parameters[name]  # noqa: SLF001
-        if type(old) is Ghost and new is not old:
+        if is_ghost(old) and new is not old:
             torch.utils.swap_tensors(old, new)
             module._parameters[name] = old  # noqa: SLF001
 

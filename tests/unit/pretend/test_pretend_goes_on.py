@@ -248,15 +248,61 @@ def test_a_tensor_of_numbers_is_made_as_ever() -> None:
     assert torch.Tensor(torch.ones(2)).tolist() == [1.0, 1.0]
 
 
-def test_the_class_of_a_parameter_makes_another() -> None:
+def offloaded(layer: Any) -> Any:
+    layer.weight.data = layer.weight.data.cpu()
+    assert not layer.weight.is_cuda
+    layer.weight.data = layer.weight.data.cuda()
+    return layer.weight
+
+
+def shaped_later(_: Any) -> Any:
+    layer = nn.LazyLinear(2).cuda()
+    layer(on_gpu(1, 2))
+    return layer.weight
+
+
+PARAMETERS: dict[str, Callable[[Any], Any]] = {
+    "as it is": lambda layer: layer.weight,
+    "copied": lambda layer: copy.deepcopy(layer).weight,
+    "halved": lambda layer: layer.half().weight,
+    "made of data": lambda layer: type(layer.weight)(layer.weight.data.clone()),
+    "moved and back": lambda layer: layer.cpu().cuda().weight,
+    "on the device": lambda _: nn.Linear(2, 2, device="cuda").weight,
+    "pickled": lambda layer: pickle.loads(pickle.dumps(layer)).weight,  # noqa: S301
+    "put in its place": offloaded,
+    "shaped later": shaped_later,
+}
+
+
+@pytest.mark.parametrize("make", PARAMETERS.values(), ids=PARAMETERS)
+def test_a_parameter_is_of_torchs_own_class(make: Callable[[Any], Any]) -> None:
+    weight = make(nn.Linear(2, 2).cuda())
+
+    assert type(weight) is nn.Parameter
+    assert weight.is_cuda
+    assert weight.requires_grad
+    assert repr(weight).startswith("Parameter containing:\ntensor(")
+    weight.sum().backward()
+    assert weight.grad.is_cuda
+
+
+def test_what_a_user_writes_on_a_parameter_is_pickled() -> None:
     weight = nn.Linear(2, 2).cuda().weight
+    weight.decays = False
 
-    made = type(weight)(weight.data.clone(), requires_grad=False)
+    assert pickle.loads(pickle.dumps(weight)).decays is False  # noqa: S301
 
-    assert isinstance(made, nn.Parameter)
-    assert made.is_cuda
-    assert not made.requires_grad
-    assert type(weight)(torch.ones(2)).requires_grad
+
+class Quantized(nn.Parameter):
+    pass
+
+
+def test_parameters_on_the_host_are_as_ever() -> None:
+    made = Quantized(torch.ones(2))
+
+    assert type(made) is Quantized
+    assert made.sum().item() == 2
+    assert nn.Parameter(torch.ones(2)).data.device.type == "cpu"
 
 
 @pytest.mark.slow
