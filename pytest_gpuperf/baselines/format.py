@@ -165,7 +165,8 @@ def _flag(raw: Any, where: Place) -> bool:
 
 def _judged(raw: Any, where: Place) -> Judged:
     try:
-        judged = decode(Judged, raw)
+        # Version 0.2.0 said as well whether runs ended early.
+        judged = decode(Judged, {k: v for k, v in {**raw}.items() if k != "ends_early"})
     except (TypeError, ValueError, KeyError):
         _refuse(where, "outcomes and a tolerance", raw)
     tolerance = judged.tolerance

@@ -237,16 +237,12 @@ def with_exact_of(stored: Entry, fresh: Entry) -> Entry:
 def with_evidence(stored: Entry, fresh: Entry) -> Entry | None:
     """Add the times of *fresh* to the *stored* runs; ``None`` where they are no evidence.
 
-    They are of other code, of another torch, disturbed, of a gate that ended them early, or
-    stored already. Counts and bytes stay, and so does the anchor: the same code is
-    measured once more.
+    They are of other code, of another torch, disturbed, or stored already. Counts and
+    bytes stay, and so does the anchor: the same code is measured once more.
     """
     judged = fresh.judged or Judged()
     software = (stored.software.get("torch"), fresh.software.get("torch"))
     if is_news(judged.outcomes) or judged.disturbed or len(set(software)) > 1:
-        return None
-    # Not by the rounds of each run: then slow ones alone would be added.
-    if judged.ends_early:
         return None
     newest, known = stored.runs[-1], {run.occasion for run in stored.runs}
     runs = [

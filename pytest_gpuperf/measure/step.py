@@ -162,9 +162,7 @@ class Subject:
     ``work`` is what one step trains on, by the metric of that per second.
     ``round_steps`` are the steps per round of the runs that it will be compared with,
     if they are known. A step that ``takes_a_number`` runs that many steps at a call.
-    Timing may end early if a step takes ``enough_ms`` or less, but not if it takes less
-    than ``news_ms``. Its waits come again after a ``period`` of so many steps, if its
-    author says so.
+    Its waits come again after a ``period`` of so many steps, if its author says so.
     """
 
     step: Step
@@ -173,8 +171,6 @@ class Subject:
     work: Mapping[str, float] = field(default_factory=dict)
     round_steps: int | None = None
     takes_a_number: bool = False
-    enough_ms: float | None = None
-    news_ms: float = 0.0
     period: int | None = None
 
     def prepared(self, device: MeasuringDevice, test: str) -> Subject:

@@ -237,18 +237,13 @@ def drift_of(times_ms: Sequence[float]) -> float:
 class RoundPlan:
     """How many rounds are wanted, and of how many steps.
 
-    If the device ``queues`` steps, a step by itself is timed before each round. Fewer
-    rounds do if a step is read to take ``enough_ms``, and no less than ``news_ms``, on a
-    device of this ``kind``.
+    If the device ``queues`` steps, a step by itself is timed before each round.
     """
 
     rounds: int
     steps: int
     step_ms: float
-    kind: DeviceKind
     queues: bool = False
-    enough_ms: float | None = None
-    news_ms: float = 0.0
 
     @classmethod
     def of(
@@ -266,33 +261,19 @@ class RoundPlan:
                 rounds=LEAST_ROUNDS if is_long else ROUNDS,
                 steps=subject.most_steps(max(subject.together, steps)),
                 step_ms=step_ms,
-                kind=kind,
-                enough_ms=subject.enough_ms,
-                news_ms=subject.news_ms,
             )
         steps = _queued_steps(subject, step_ms, deadline)
         return cls(
             rounds=LEAST_ROUNDS if is_long else QUEUED_ROUNDS,
             steps=steps,
             step_ms=step_ms,
-            kind=kind,
             queues=steps > 1,
-            enough_ms=subject.enough_ms,
-            news_ms=subject.news_ms,
         )
 
     @property
     def round_ms(self) -> float:
         """About what a round takes."""
         return self.step_ms * (self.steps + self.queues)
-
-    def suffices(self, clean: Sequence[Round], alone: Sequence[IsolatedStep]) -> bool:
-        """Whether *clean* rounds do, as the step is quick enough."""
-        if self.enough_ms is None or len(clean) < LEAST_ROUNDS:
-            return False
-        times = [r.step_ms for r in _filled(clean, alone, self.steps)]
-        seen_ms = Distribution.of(times).location(self.kind)
-        return self.news_ms <= seen_ms <= self.enough_ms
 
 
 def _queued_steps(subject: Subject, step_ms: float, deadline: Deadline) -> int:
@@ -328,8 +309,6 @@ def _time_phase(
     device.disturbance()  # what came before the first round is no fault of it
     with no_garbage_collection():
         while len(clean) < plan.rounds and len(disturbed) <= MOST_REPEATS:
-            if not disturbed and plan.suffices(clean, alone):
-                break
             # At least one round is timed: a run without any could say nothing.
             if (clean or disturbed) and not deadline.leaves(plan.round_ms):
                 break

@@ -321,14 +321,12 @@ class Origin:
 class Judged:
     """The outcomes of an entry in the run that measured it, and its tolerance.
 
-    ``disturbed`` says that it has runs which something else disturbed, ``ends_early`` that
-    its runs ended once they let the test pass: of few rounds a CPU reads other times.
+    ``disturbed`` says that it has runs which something else disturbed.
     """
 
     outcomes: Mapping[str, tuple[Outcome, ...]] = field(default_factory=dict)
     tolerance: Tolerance = field(default_factory=Tolerance)
     disturbed: bool = False
-    ends_early: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,19 +79,6 @@ class RunMode(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredStep:
-    """What the stored runs of a call say of the time of its step.
-
-    A run rules a slowdown out, with the risk of a pass, that is ``margin`` above what it
-    reads, in log time. ``fast_ms`` is the second fastest of them, or the fastest of few.
-    """
-
-    typical_ms: float
-    fast_ms: float
-    margin: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepCall:
     """One call of ``gpuperf(step)``: its measurement and what its author allows.
 

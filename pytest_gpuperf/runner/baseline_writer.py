@@ -49,7 +49,6 @@ from ..model.baseline import Origin
 from ..model.baseline import Refresh
 from ..model.baseline import full_runs
 from ..model.baseline import occasion_id
-from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
 from ..model.run import TestResult
@@ -298,14 +297,8 @@ class BaselineWriter:
                     outcomes=outcomes_of(verdicts[case.test][key]),
                     tolerance=leeway.tolerance,
                     disturbed=keeps_disturbed(runs),
-                    ends_early=self._ends_early(key),
                 )
                 yield key, replace(new, judged=said), leeway
-
-    def _ends_early(self, key: str) -> bool:
-        """Whether runs of *key* may have far fewer rounds than the stored ones."""
-        queues = self._old.hardware.kind.has(Capability.QUEUES)
-        return self._settings.update is None and key in self._old.entries and not queues
 
     def _refuse(self, key: str, why: str) -> None:
         """Leave *key* out, and say so once: all others are kept."""

@@ -29,7 +29,6 @@ from ..model.ranks import Ranks
 from ..model.run import Ending
 from ..model.run import KnownCalls
 from ..model.run import RunMode
-from ..model.run import StoredStep
 from ..model.run import TestResult
 from ..settings import Settings
 from ..sharing.device_lock import identity_of
@@ -132,7 +131,6 @@ class WorkerPool:
         self._slot_of: dict[str, int] = {}
         self._stored = KnownCalls[tuple[str, ...]]({})
         self._round_steps = KnownCalls[int]({})
-        self._stored_steps = KnownCalls[StoredStep]({})
         self._server = (early or EarlyServer(settings.device)).take()
         self._server.send_progress_to(progress.arrived)
 
@@ -167,17 +165,14 @@ class WorkerPool:
         board_of: Callable[[Group], str | None],
         stored: Mapping[str, tuple[str, ...]],
         round_steps: Mapping[str, int],
-        stored_steps: Mapping[str, StoredStep],
     ) -> None:
         """Decide where each group is measured: *board_of* its baseline, if it has one.
 
         *stored* names by call the exact metrics that its baseline has, *round_steps* has
         the steps per round of its runs. A call without any keeps those of its first run.
-        A run that is quick enough beside its *stored_steps* may end early.
         """
         self._stored = KnownCalls(stored)
         self._round_steps = KnownCalls(round_steps)
-        self._stored_steps = KnownCalls(stored_steps)
         slot_of = assigned(groups, self.slots, board_of)
         self._slot_of = {test: slot_of[group] for group in groups for test in group}
 
@@ -239,7 +234,6 @@ class WorkerPool:
             names=group,
             stored=self._stored.of(group),
             round_steps=self._round_steps.of(group),
-            stored_steps=self._stored_steps.of(group),
         )
         asked = plan[group[0]].ranks
         if asked is not None:

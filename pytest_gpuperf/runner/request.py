@@ -12,7 +12,6 @@ from pathlib import Path
 from ..model.environment import DeviceKind
 from ..model.ranks import Ranks
 from ..model.run import RunMode
-from ..model.run import StoredStep
 from ..settings import Isolation
 from ..settings import Settings
 from .screening import Group
@@ -62,9 +61,8 @@ class RunRequest:
     meanwhile; ``names`` are the tests' node ids, where somebody must know them before they
     are collected. ``stored`` names by call the exact metrics that its baseline has: they
     are measured beyond the cap. ``round_steps`` has by call the steps per round of the
-    runs it is compared with, ``stored_steps`` the time of a step in them: a run that is
-    quick enough may end early. ``timed`` are calls of which nothing but times is asked:
-    what else there is to know of them is known.
+    runs it is compared with. ``timed`` are calls of which nothing but times is asked: what
+    else there is to know of them is known.
     """
 
     tests: tuple[str, ...]
@@ -79,7 +77,6 @@ class RunRequest:
     names: tuple[str, ...] = ()
     stored: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     round_steps: Mapping[str, int] = field(default_factory=dict)
-    stored_steps: Mapping[str, StoredStep] = field(default_factory=dict)
     timed: tuple[str, ...] = ()
 
 

@@ -20,7 +20,6 @@ from ..errors import GpuperfError
 from ..judge.calls import counted
 from ..judge.calls import stored_round_steps
 from ..judge.calls import varies_by_run
-from ..judge.early_end import stored_steps
 from ..judge.verdict import waits_for_times
 from ..model.baseline import FULL_RUNS
 from ..model.baseline import Refresh
@@ -190,12 +189,7 @@ class Rounds:
         # A refresh of everything replaces what is stored, and so may choose anew.
         is_anew = self.settings.update is Refresh.ALL
         round_steps = {} if is_anew else stored_round_steps(entries)
-        # What a refresh stores has all its rounds.
-        kind = self.environment.hardware.kind
-        steps = {} if self.settings.update else stored_steps(entries, kind)
-        self._workers.assign(
-            groups, self._board_of, counted(entries), round_steps, steps
-        )
+        self._workers.assign(groups, self._board_of, counted(entries), round_steps)
         cases = self._screen(groups)
         if not self._is_stopped:
             self._settle(groups, cases)

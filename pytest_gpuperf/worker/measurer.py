@@ -24,8 +24,6 @@ from ..errors import ErrorId
 from ..errors import StepError
 from ..judge.calls import asked_of
 from ..judge.calls import merged
-from ..judge.early_end import enough_ms
-from ..judge.early_end import news_ms
 from ..judge.readings import unreal_time
 from ..judge.verdict import noticed
 from ..judge.verdict import tolerated
@@ -180,10 +178,12 @@ class Measuring:
         budgets = (parse_budget(call.budget), *kept_budgets_of(item))
         plan = self._plan(item, test, budgets)
         draws.watch_no_clocks()
-        subject = replace(subject, step=draws.watching_clocks(subject.step))
-        measured = measured_call(
-            self._device, self._compared(subject, test, item, budgets), plan
+        subject = replace(
+            subject,
+            step=draws.watching_clocks(subject.step),
+            round_steps=self._request.round_steps.get(test),
         )
+        measured = measured_call(self._device, subject, plan)
         _refuse_unreal_time(measured.measurement)
         self._held.refuse_replaced()
         found = replace(measured.measurement, unseeded=draws.unseeded())
@@ -220,26 +220,6 @@ class Measuring:
             tolerances=tolerances_of(item),
         )
         self._calls.setdefault(item.nodeid, []).append(call)
-
-    def _compared(
-        self, subject: Subject, test: str, item: pytest.Item, budgets: Sequence[Budget]
-    ) -> Subject:
-        """Add what is known of the stored runs of *test*, a call of *item*."""
-        subject = replace(subject, round_steps=self._request.round_steps.get(test))
-        stored = self._request.stored_steps.get(test)
-        # Ranks make the same number of rounds, and bursts of batches take many to average.
-        needs_all = self._device.is_ranked or subject.batches is not None
-        if stored is None or needs_all:
-            return subject
-        tolerance = merged((*tolerances_of(item), self._settings.tolerance))
-        enough = enough_ms(
-            stored,
-            budgets,
-            self._device.environment().hardware,
-            tolerance,
-            confirms=self._request.number > 0,
-        )
-        return replace(subject, enough_ms=enough, news_ms=news_ms(stored, tolerance))
 
     def _new_key(self, item: pytest.Item, name: str | None) -> str:
         return call_key(

@@ -98,7 +98,6 @@ def test_what_is_pending_says_how_it_was_judged(project: ScriptedProject) -> Non
                 "syncs": ["pass"],
             },
             "tolerance": {"ratios": {"ms": 0.05}, "floors": {"ms": 1}, "detect": 0.09},
-            "ends_early": True,
         },
         B: {
             "outcomes": {

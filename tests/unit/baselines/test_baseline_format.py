@@ -28,6 +28,7 @@ from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.baseline import Baselines
 from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Judged
 from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
@@ -251,6 +252,13 @@ def test_rounds_that_cannot_be_are_refused(steps: object) -> None:
 
     with pytest.raises(BaselineError, match="round_steps: expected a whole number"):
         loads(json.dumps(raw), "x.json")
+
+
+def test_what_version_0_2_0_said_of_early_ends_is_read() -> None:
+    raw = json.loads(dumps(Baselines(hardware=H200, entries={"t": an_entry(1.0)})))
+    raw["tests"]["t"]["judged"] = {"ends_early": True}
+
+    assert loads(json.dumps(raw), "x.json").entries["t"].judged == Judged()
 
 
 def test_no_test_makes_a_document_too() -> None:

@@ -75,16 +75,6 @@ def test_a_round_has_ten_steps_and_three_tenths_of_a_second() -> None:
     assert len(few.rounds) == LEAST_ROUNDS
 
 
-def test_five_rounds_do_if_the_step_is_as_quick_as_its_baseline() -> None:
-    quick, slow = QueueingGpu(), QueueingGpu()
-
-    few = timed(quick, replace(quick.step(8, 20), enough_ms=20.2), alone_ms=28.0)
-    whole = timed(slow, replace(slow.step(8, 20), enough_ms=19.8), alone_ms=28.0)
-
-    assert [r.step_ms for r in few.rounds] == pytest.approx([20.0] * LEAST_ROUNDS)
-    assert len(whole.rounds) == QUEUED_ROUNDS
-
-
 def test_a_round_has_as_many_steps_as_those_it_is_compared_with() -> None:
     device = QueueingGpu()
     subject = replace(device.step(0.5, 0.5), round_steps=250)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from scripted_steps import Clockwork
@@ -37,51 +35,6 @@ def test_a_long_step_gets_fewer_rounds_of_one_step() -> None:
     timing = time_rounds(device, subject(device), 150.0, deadline(device))
 
     assert len(timing.rounds) == LEAST_ROUNDS == device.steps
-
-
-@pytest.mark.parametrize(
-    ("step_ms", "enough_ms", "rounds"),
-    [
-        pytest.param(lambda _: 10.0, 10.1, LEAST_ROUNDS, id="quick enough"),
-        pytest.param(lambda _: 10.0, 10.0, LEAST_ROUNDS, id="exactly so"),
-        pytest.param(lambda _: 10.2, 10.1, ROUNDS, id="slower"),
-        pytest.param(lambda _: 10.0, None, ROUNDS, id="nothing to compare with"),
-        pytest.param(
-            lambda n: 10.0 if n in {2, 7, 8} else 10.3, 10.1, 8, id="quick at last"
-        ),
-        pytest.param(lambda _: 150.0, 200.0, LEAST_ROUNDS, id="long and quicker"),
-    ],
-)
-def test_a_run_ends_after_five_rounds_or_more_once_it_is_quick_enough(
-    step_ms: Callable[[int], float], enough_ms: float | None, rounds: int
-) -> None:
-    device = Clockwork(step_ms)
-    compared = replace(subject(device), enough_ms=enough_ms)
-
-    timing = time_rounds(device, compared, step_ms(1), deadline(device))
-
-    assert len(timing.rounds) == device.steps == rounds
-    assert timing.dirty == ()
-
-
-def test_a_run_that_may_become_a_baseline_has_all_its_rounds() -> None:
-    device = Clockwork(lambda _: 10.0)
-    faster = replace(subject(device), enough_ms=20.0, news_ms=10.1)
-
-    timing = time_rounds(device, faster, 10.0, deadline(device))
-
-    assert len(timing.rounds) == ROUNDS
-
-
-def test_a_disturbed_run_has_all_its_rounds_however_quick_it_is() -> None:
-    device = Clockwork(lambda _: 10.0)
-    device.troubles = lambda steps: "hot" if steps == 3 else None
-
-    timing = time_rounds(
-        device, replace(subject(device), enough_ms=20.0), 10.0, deadline(device)
-    )
-
-    assert len(timing.rounds) == ROUNDS
 
 
 def test_setup_gives_fresh_arguments_outside_the_timed_loop() -> None:
