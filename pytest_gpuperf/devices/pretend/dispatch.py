@@ -25,11 +25,13 @@ from .errors import is_own_bug
 from .errors import own_failure
 from .guesses import GUESSED
 from .guesses import LEAVES
+from .guesses import SIZE_OF_ZEROS
 from .guesses import leave_unjudged
 from .guesses import positions
 from .kernels import NO_OUTPUT
 from .kernels import in_another_dtype
 from .kernels import mapped
+from .kernels import sizes_from_zeros
 from .kernels import zeros
 from .memory import PRETEND_MEMORY
 from .memory import LiveMemory
@@ -208,8 +210,8 @@ def run_without_values(
     """Run an operation for sizes only.
 
     Tensors that have values (the host's, and ghosts from before values were given up)
-    are used for their sizes only. Raises ``StepError`` for an operation without a meta
-    kernel, as torch then cannot compute sizes.
+    are used for their sizes only. Raises ``StepError`` for an operation that has neither
+    a meta kernel nor one of the host, as torch then cannot compute sizes.
     """
     __tracebackhide__ = True
     if plan.transfers and to_host:
@@ -236,11 +238,23 @@ def _run_kernel(plan: OpPlan, args: list[Any], kwargs: dict[str, Any]) -> Any:
     except NotImplementedError:
         if plan.writes_only:
             return None
+    try:
+        return _with_sizes_of_zeros(plan, args, kwargs)
+    except NotImplementedError:
+        pass
     msg = (
-        f"{plan.op} has no meta kernel, so the simulated GPU cannot go on after it where "
+        f"{plan.op} has no meta kernel and none of the CPU, so the simulated GPU cannot go on after it where "
         "values do not fit: register one with torch.library, or run this step on a GPU"
     )
     raise StepError(msg, ErrorId.GP307)
+
+
+def _with_sizes_of_zeros(plan: OpPlan, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    found = sizes_from_zeros(plan.kernel, args, kwargs)
+    # Nobody knows of a custom operation whether values decide its sizes.
+    if plan.sized_by_values or not plan.op.startswith("aten::"):
+        leave_unjudged(plan.op, SIZE_OF_ZEROS)
+    return found
 
 
 def _guessed_on_host(

@@ -28,6 +28,7 @@ UNKNOWN_SIZE: Final = (
     "ghosts hold no values here, so the size of the result is a guess: the largest "
     "there can be"
 )
+SIZE_OF_ZEROS: Final = "no values are computed here, so the size of the result is a guess: the one for zeros"
 SIZE_TAKEN_ONCE: Final = (
     "ghosts hold no values here, so the size of the result is a guess: each element "
     "once; give output_size"
@@ -144,8 +145,8 @@ def local_scalar_dense(tensor: Any) -> Any:
     return _number(tensor)
 
 
-def equal(*_: Any) -> bool:
-    """Whether two tensors are equal."""
+def equal(*_: Any, **__: Any) -> bool:
+    """Whether two tensors are equal, or nearly so."""
     leave_unjudged("aten::equal", STEERS)
     return True
 
@@ -170,6 +171,15 @@ def unique(tensor: Any, *_: Any, **__: Any) -> Any:
     flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
     inverse = torch.empty(tensor.shape, dtype=torch.int64, device="meta")
     return flat, inverse, torch.empty_like(flat, dtype=torch.int64)
+
+
+def coalesced(tensor: Any) -> Any:
+    """Every index of a sparse *tensor* might stand once."""
+    leave_unjudged("aten::_coalesce", UNKNOWN_SIZE)
+    rows = tensor._indices(), tensor._values()  # noqa: SLF001, the public ones ask for a coalesced one
+    return torch.sparse_coo_tensor(
+        *rows, tensor.shape, is_coalesced=True, check_invariants=False
+    )
 
 
 def repeat_interleave(repeats: Any, *, output_size: int | None = None) -> Any:
@@ -207,12 +217,15 @@ def lengths_of(tensor: Any, lengths: Any, batch_first: bool) -> Any:  # noqa: FB
 
 
 GUESSED: Final[dict[str, Callable[..., Any]]] = {
+    "_coalesce": coalesced,
     "_local_scalar_dense": local_scalar_dense,
     "_pack_padded_sequence": packed,
     "_unique2": unique,
+    "allclose": equal,
     "equal": equal,
     "masked_select": masked_select,
     "nonzero": nonzero,
     "repeat_interleave": repeat_interleave,
+    "unique_consecutive": unique,
 }
 """Operations with results that depend on values, and what they give without any."""

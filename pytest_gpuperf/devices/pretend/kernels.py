@@ -125,6 +125,18 @@ def zeros(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return mapped(_zeros_like, [shapes])[0]
 
 
+def sizes_from_zeros(
+    kernel: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Any:
+    """Return the sizes of what *kernel* computes from zeros on the host.
+
+    Raises ``NotImplementedError`` if the host has no such kernel either, or the tensors
+    are sparse.
+    """
+    found = kernel(*mapped(_zeros_like, args), **_mapped_dict(_zeros_like, kwargs))
+    return mapped(_to_meta, [found])[0]
+
+
 def _to_meta(tensor: Any) -> Any:
     return tensor.to("meta")
 
@@ -132,6 +144,8 @@ def _to_meta(tensor: Any) -> Any:
 def _zeros_like(tensor: Any) -> Any:
     if not tensor.is_meta:
         return tensor
+    if tensor.layout is not torch.strided:
+        raise NotImplementedError
     return torch.empty_strided(
         tensor.size(), tensor.stride(), dtype=tensor.dtype
     ).zero_()

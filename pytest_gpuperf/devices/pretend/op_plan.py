@@ -206,6 +206,7 @@ class OpPlan:
         "op",
         "reshapes",
         "rules",
+        "sized_by_values",
         "sources",
         "sparse_rules",
         "temporaries",
@@ -242,6 +243,7 @@ class OpPlan:
             or func.decompose
         )
         self.sources = _sources(schema)
+        self.sized_by_values = torch.Tag.dynamic_output_shape in func.tags
         self.reshapes = (
             torch.Tag.inplace_view in func.tags
             or self.name in RESHAPING

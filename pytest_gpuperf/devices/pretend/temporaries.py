@@ -433,6 +433,14 @@ def _batch_norm_backward(call: OpCall) -> Temporaries:
     return Temporaries(before=[*sums, *_staging(tensor, 2)])
 
 
+def _softmax_backward(call: OpCall) -> Temporaries:
+    """The gradient times the output is a tensor of its own (SoftMax.cu)."""
+    grad, output = call["grad_output"], call["output"]
+    # The product has the strides of the gradient, unless that is expanded.
+    alike = output if 0 in grad.stride() else grad
+    return Temporaries(phases=[[nbytes_of(grad), *copies_of(alike, output)]])
+
+
 def _group_norm(call: OpCall) -> Temporaries:
     """A factor and a summand for each image and channel (group_norm_kernel.cu)."""
     pairs = call["N"] * call["C"] * 4
@@ -528,7 +536,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "_fused_rms_norm_backward": _norm_backward,
     "_adaptive_avg_pool2d_backward": _contiguous_after(*_grads),
     "_log_softmax_backward_data": _contiguous_after(*_grads),
-    "_softmax_backward_data": _contiguous_after(*_grads),
+    "_softmax_backward_data": _softmax_backward,
     "adaptive_max_pool2d_backward": _contiguous_after(*_grads),
     "addmm": _matrices("mat1", "mat2"),
     "all": _reduced(_truth),

@@ -212,15 +212,34 @@ def test_the_backward_of_attention_adds_up_parts_of_gradients() -> None:
     assert 16 * 4 * 16400 in sizes
 
 
-def test_a_copy_is_made_of_a_gradient_that_a_kernel_cannot_read() -> None:
-    tensor = on_gpu(512, 1024)
-
-    of_softmax = taken(lambda: tensor.softmax(-1).sum().backward())
-
-    assert [n for op, n in of_softmax if op == "_softmax_backward_data"] == [
-        2097152,
-        2097152,
+@pytest.mark.parametrize(
+    ("gradient", "output", "tensors"),
+    [
+        ((32, 16), (32, 16), 2),
+        ((32, 16), (16, 32), 3),
+        ((1,), (32, 16), 2),
+        ((1,), (16, 32), 4),
+        ((16, 32), (32, 16), 3),
+        ((16, 32), (16, 32), 4),
+    ],
+)
+def test_softmax_backward_keeps_a_product_and_copies_what_it_cannot_read(
+    gradient: tuple[int, ...], output: tuple[int, ...], tensors: int
+) -> None:
+    """As torch's allocator counts them over stub CUDA; a transposed size is not contiguous."""
+    given = [
+        on_gpu(*size).detach().t() if size == (16, 32) else on_gpu(*size).detach()
+        for size in (gradient, output)
     ]
+    arguments = [tensor.expand(32, 16) for tensor in given]
+
+    found = taken(
+        lambda: torch.ops.aten._softmax_backward_data(*arguments, -1, torch.float32)
+    )
+
+    assert [n for op, n in found if op == "_softmax_backward_data"] == [
+        2048
+    ] * tensors
 
 
 def test_the_committed_agreement_with_torch_s_allocator_keeps_its_bars() -> None:

@@ -14,7 +14,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
+import torch.nn.functional as F  # noqa: E402, N812, after the skip
+from torch import nn  # noqa: E402
 from torch.nn.utils import rnn  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
@@ -223,11 +224,65 @@ def test_guesses_of_sizes_are_the_largest(gpu: PretendGpu) -> None:
     assert grid.shape == (3, 4)
 
 
-def test_an_operation_whose_sizes_nobody_knows_is_refused(gpu: PretendGpu) -> None:
-    times = torch.ones(3, dtype=torch.int64, device="cuda")
+def bincount() -> object:
+    return torch.bincount(torch.ones(3, dtype=torch.int64, device="cuda"), minlength=4)
 
+
+def ctc_backward() -> object:
+    scores = torch.rand(9, 2, 5, device="cuda", requires_grad=True)
+    F.ctc_loss(scores, torch.ones(2, 3).long().cuda(), [9, 9], [3, 3]).backward()
+    return scores.grad
+
+
+def margin_backward() -> object:
+    scores = torch.rand(4, 5, device="cuda", requires_grad=True)
+    F.multi_margin_loss(scores, torch.ones(4).long().cuda()).backward()
+    return scores.grad
+
+
+def least_squares() -> object:
+    a = torch.rand(4, 2, device="cuda")
+    return torch.linalg.lstsq(a, torch.rand(4, 3, device="cuda")).solution
+
+
+def sparse_gradient() -> object:
+    table = nn.Embedding(7, 3, sparse=True).cuda()
+    table(torch.ones(4, dtype=torch.int64, device="cuda")).sum().backward()
+    return table.weight.grad.coalesce().values()
+
+
+@pytest.mark.parametrize(
+    ("act", "shape", "ops"),
+    [
+        (bincount, (4,), ["aten::bincount"]),
+        (ctc_backward, (9, 2, 5), []),
+        (margin_backward, (4, 5), []),
+        (least_squares, (2, 3), ["aten::linalg_lstsq"]),
+        (sparse_gradient, (4, 3), ["aten::_coalesce"]),
+    ],
+)
+def test_an_operation_without_a_meta_kernel_goes_on(
+    gpu: PretendGpu, act: Callable[[], Any], shape: tuple[int, ...], ops: list[str]
+) -> None:
+    found: list[Any] = []
+
+    unjudged = guessed(gpu, lambda: found.append(act()))
+
+    assert found[0].shape == shape
+    assert [op for op, _ in unjudged] == ops
+
+
+def test_whether_tensors_are_close_is_a_guess(gpu: PretendGpu) -> None:
+    ones = torch.ones(2, device="cuda")
+
+    assert guessed(gpu, lambda: torch.allclose(ones, ones, atol=1.0)) == [
+        ("aten::equal", STEERS)
+    ]
+
+
+def test_an_operation_whose_sizes_nobody_knows_is_refused(gpu: PretendGpu) -> None:
     with pytest.raises(StepError) as caught:
-        torch.bincount(times)
+        torch.ones(3, device="cuda").to_sparse().coalesce().to_sparse_csr()
 
     assert caught.value.error_id is ErrorId.GP307
 
