@@ -24,8 +24,8 @@ from .errors import NeedsGpuError
 from .errors import is_own_bug
 from .errors import own_failure
 from .guesses import GUESSED
-from .guesses import LEAVES
 from .guesses import SIZE_OF_ZEROS
+from .guesses import guessed_on_host
 from .guesses import leave_unjudged
 from .guesses import positions
 from .kernels import NO_OUTPUT
@@ -215,7 +215,7 @@ def run_without_values(
     """
     __tracebackhide__ = True
     if plan.transfers and to_host:
-        return _guessed_on_host(plan, args, kwargs)
+        return guessed_on_host(plan.op, args, kwargs)
     if plan.name == "copy_":
         return args[0]
     if plan.views or to_host:
@@ -255,17 +255,6 @@ def _with_sizes_of_zeros(plan: OpPlan, args: list[Any], kwargs: dict[str, Any]) 
     if plan.sized_by_values or not plan.op.startswith("aten::"):
         leave_unjudged(plan.op, SIZE_OF_ZEROS)
     return found
-
-
-def _guessed_on_host(
-    plan: OpPlan, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Any:
-    """Return a host tensor of unknown values: the target as it was, or zeros."""
-    leave_unjudged(plan.op, LEAVES)
-    if plan.name == "copy_":
-        return args[0]
-    dtype = kwargs.get("dtype") or args[0].dtype
-    return torch.zeros(args[0].shape, dtype=dtype)
 
 
 def _sized(tensor: Any) -> Any:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import contextmanager
 from typing import Any
 from typing import Final
@@ -143,6 +145,16 @@ def local_scalar_dense(tensor: Any) -> Any:
     if not _followed:
         leave_unjudged("aten::_local_scalar_dense", LEAVES)
     return _number(tensor)
+
+
+def guessed_on_host(op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return a host tensor of unknown values: the target as it was, or zeros."""
+    if not _followed:
+        leave_unjudged(op, LEAVES)
+    if op == "aten::copy_":
+        return args[0]
+    dtype = kwargs.get("dtype") or args[0].dtype
+    return torch.zeros(args[0].shape, dtype=dtype)
 
 
 def equal(*_: Any, **__: Any) -> bool:

@@ -21,6 +21,7 @@ from ...errors import ErrorId
 from .device_names import CUDA
 from .device_names import is_cuda
 from .errors import NeedsGpuError
+from .guesses import followed
 from .patches import Patch
 from .patches import patched
 from .patches import when_loaded
@@ -118,14 +119,16 @@ def ctc_loss(
 def ctc_loss_by_numbers(log_probs: Any, targets: Any, *more: Any) -> Any:
     """The same of lengths in lists."""
     if READS_TARGETS:
-        targets.cpu()
+        with followed():  # nobody looks at what was read
+            targets.cpu()
     return torch.ops.aten.ctc_loss.IntList.decompose(log_probs, targets, *more)
 
 
 def _choose_a_kernel(targets: Any, lengths: Sequence[Any]) -> None:
     """Read what torch reads to choose, besides what the chosen one reads."""
     if READS_TARGETS:
-        targets.cpu()
+        with followed():  # nobody looks at what was read
+            targets.cpu()
     else:
         for each in lengths:
             _numbers(each)

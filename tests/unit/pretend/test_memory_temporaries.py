@@ -237,9 +237,7 @@ def test_softmax_backward_keeps_a_product_and_copies_what_it_cannot_read(
         lambda: torch.ops.aten._softmax_backward_data(*arguments, -1, torch.float32)
     )
 
-    assert [n for op, n in found if op == "_softmax_backward_data"] == [
-        2048
-    ] * tensors
+    assert [n for op, n in found if op == "_softmax_backward_data"] == [2048] * tensors
 
 
 def test_the_committed_agreement_with_torch_s_allocator_keeps_its_bars() -> None:
