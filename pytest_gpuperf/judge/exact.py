@@ -173,7 +173,7 @@ def judge_further(  # noqa: PLR0913  keywords, each a number of its own
         )
         yield replace(verdict, because=because)
     elif raised := raised_early([*(look for _, look in fresh), *known]):
-        because = f"{raised}, and what is stored knows of later steps"
+        because = f"{raised}, and the baseline has later steps"
         yield replace(verdict, outcome=Outcome.INCONCLUSIVE, because=because)
 
 

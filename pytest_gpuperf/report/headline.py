@@ -25,9 +25,11 @@ from ..model.metrics import OCCASIONAL_SYNCS
 from ..model.metrics import OPS
 from ..model.metrics import PAGEABLE_COPIES
 from ..model.metrics import PEAK_ALLOCATED
+from ..model.metrics import PEAK_RESERVED
 from ..model.metrics import PREDICTED_ALLOCATED
 from ..model.metrics import PREDICTED_GARBAGE
 from ..model.metrics import PREDICTED_GROWTH
+from ..model.metrics import PREDICTED_RESERVED
 from ..model.metrics import STEP_MS
 from ..model.metrics import SYNCS
 from ..model.verdict import Outcome
@@ -48,6 +50,8 @@ TITLES: Final = {
     LATENCY_MS.name: "latency",
     PEAK_ALLOCATED.name: "peak memory",
     PREDICTED_ALLOCATED.name: "peak memory",
+    PEAK_RESERVED.name: "reserved memory",
+    PREDICTED_RESERVED.name: "reserved memory",
     GROWTH.name: "memory growth",
     PREDICTED_GROWTH.name: "memory growth",
     GARBAGE.name: "garbage",
@@ -68,6 +72,8 @@ WORSE_WORDS: Final = {
     STEP_MS.name: "SLOWER",
     PEAK_ALLOCATED.name: "MORE MEMORY",
     PREDICTED_ALLOCATED.name: "MORE MEMORY",
+    PEAK_RESERVED.name: "MORE RESERVED MEMORY",
+    PREDICTED_RESERVED.name: "MORE RESERVED MEMORY",
     GROWTH.name: "MEMORY GROWS",
     PREDICTED_GROWTH.name: "MEMORY GROWS",
     GARBAGE.name: "MORE GARBAGE",

@@ -252,7 +252,7 @@ def test_steps_that_the_baseline_knows_and_that_raise_are_not_judged(step: int) 
     ] == [
         (
             metric,
-            f"step {step} raised IndexError, and what is stored knows of later steps",
+            f"step {step} raised IndexError, and the baseline has later steps",
         )
         for metric in ("occasional_syncs", "occasional_copies")
     ]
