@@ -136,8 +136,7 @@ def _parts(found: AcceptancePlan) -> Iterator[str]:
     yield from named(found.missed, f"NOT ACCEPTED, only measured in {few}")
     yield from named(
         found.unfit,
-        "not added to: changed, disturbed, of another torch, stored already, or of a "
-        "gate on a CPU, which ends runs early (--gpuperf-update=evidence does not)",
+        "not added to: changed, disturbed, of another torch, or stored already",
     )
     left = [test for test in found.thin if test not in found.missed]
     yield from named(left, f"kept, only measured in {few}")

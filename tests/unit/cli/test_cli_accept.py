@@ -525,14 +525,12 @@ def test_evidence_is_added_and_nothing_is_replaced(
 
     assert look(capsys, "--evidence") == [
         "gpuperf: nothing was written; `gpuperf accept` would accept 1; 1 not added to:",
-        "    changed, disturbed, of another torch, stored already, or of a gate on a CPU,",
-        "    which ends runs early (--gpuperf-update=evidence does not): stored",
+        "    changed, disturbed, of another torch, or stored already: stored",
     ]
     assert accept(capsys, "--evidence") == (
         """\
 gpuperf: 1 added to, as another occasion; 1 not added to: changed, disturbed, of
-    another torch, stored already, or of a gate on a CPU, which ends runs early
-    (--gpuperf-update=evidence does not): stored
+    another torch, or stored already: stored
 """
     )
     assert times() == {"passed": (10.0, 9), "slower": (10.0, 8), "stored": (10.0, 8)}
