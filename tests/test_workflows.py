@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from pathlib import Path
@@ -297,18 +298,6 @@ def test_there_are_workflows_to_look_at() -> None:
             "- run: echo ${{ github.head_ref }}\n      - run: pip",
             "puts what others wrote into a script",
         ),
-    ],
-)
-def test_a_planted_risk_is_seen(old: str, new: str, risk: str) -> None:
-    text = DOCUMENTED["gate.md .github/workflows/gpuperf.yml"]
-    assert old in text
-
-    assert risks(text.replace(old, new)) == {risk}
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "risk"),
-    [
         ("actions: read", "contents: write", "may more than it needs"),
         (
             "uses: actions/download",
@@ -322,10 +311,9 @@ def test_a_planted_risk_is_seen(old: str, new: str, risk: str) -> None:
         ),
     ],
 )
-def test_a_risk_that_is_planted_into_the_comment_is_seen(
-    old: str, new: str, risk: str
-) -> None:
-    text = DOCUMENTED["docs/ci/comment.yml"]
+def test_a_planted_risk_is_seen(old: str, new: str, risk: str) -> None:
+    name = "gate.md .github/workflows/gpuperf.yml"
+    text = DOCUMENTED[name if old in DOCUMENTED[name] else "docs/ci/comment.yml"]
     assert old in text
 
     assert risk in risks(text.replace(old, new))
@@ -769,32 +757,28 @@ def test_the_comment_that_is_there_is_updated_and_no_other(
     assert list(comment.run()) == ["PATCH repos o r issues comments 3"]
 
 
-def test_a_green_run_without_a_comment_adds_none(comment: Comment) -> None:
-    comment.environ["CONCLUSION"] = "success"
-
-    assert comment.run() == {}
-
-
-@pytest.mark.parametrize("pulls", [[], [{"number": 7, "head": {"sha": "0" * 40}}]])
-def test_a_run_of_an_older_commit_comments_nowhere(
-    pulls: list[dict[str, Any]], comment: Comment
-) -> None:
-    comment.pulls = pulls
-
-    assert comment.run() == {}
-
-
-def test_a_link_in_the_artifact_is_not_followed(comment: Comment) -> None:
+def links_to_a_secret(comment: Comment) -> None:
     secret = comment.folder / "secret"
     secret.write_text("token", "utf-8")
     comment.text.unlink()
     comment.text.symlink_to(secret)
 
-    assert comment.run() == {}
 
-
-def test_a_run_without_an_artifact_comments_nowhere(comment: Comment) -> None:
-    comment.text.unlink()
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda comment: comment.environ.update(CONCLUSION="success"),
+        lambda comment: comment.pulls.clear(),
+        lambda comment: comment.pulls[0].update(head={"sha": "0" * 40}),
+        links_to_a_secret,
+        lambda comment: comment.text.unlink(),
+    ],
+    ids=["green", "no pull request", "an older commit", "a link", "no artifact"],
+)
+def test_a_run_with_nothing_to_say_comments_nowhere(
+    comment: Comment, change: Callable[[Comment], None]
+) -> None:
+    change(comment)
 
     assert comment.run() == {}
 

@@ -214,24 +214,6 @@ before HEAD~1 ({one}), after main ({two}), on scripted
         ]
         assert last == ["gpuperf: 1 worse, 1 same", "gpuperf: 1 same"]
 
-    def test_tests_of_one_side_are_listed(
-        self, project: GitProject, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        project.tests("def test_old(gpuperf): gpuperf(int)\n" + FINE)
-        project.commit()
-        project.tests(FINE + "def test_new(gpuperf): gpuperf(int)\n")
-
-        code = ab("HEAD")
-
-        assert code == 0
-        assert capsys.readouterr().out.splitlines()[-5:] == [
-            f"{NOT_COMPARED}test_it.py::test_old",
-            f"{NOT_COMPARED}test_it.py::test_new",
-            "test_it.py::test_old: before only",
-            "test_it.py::test_new: after only",
-            "gpuperf: 1 same, 2 not compared",
-        ]
-
 
 class TestOwnCode:
     """What pkg.VALUE is shows in the node ids."""
@@ -258,28 +240,6 @@ class TestOwnCode:
         code = ab("HEAD")
 
         assert code == 0
-        assert self.listed(capsys) == [
-            "test_it.py::test_step[old]: before only",
-            "test_it.py::test_step[new]: after only",
-        ]
-
-    def test_a_search_path_into_the_project_is_moved(
-        self,
-        project: GitProject,
-        capsys: pytest.CaptureFixture[str],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """An editable install puts such a place on it."""
-        places = (project.path / "lib", os.environ.get("PYTHONPATH", ""))
-        monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, places)))
-        monkeypatch.syspath_prepend(str(project.path / "lib"))
-        project.write("lib/pkg.py", "VALUE = 'old'\n")
-        project.tests(self.TESTS)
-        project.commit()
-        project.write("lib/pkg.py", "VALUE = 'new'\n")
-
-        ab("HEAD")
-
         assert self.listed(capsys) == [
             "test_it.py::test_step[old]: before only",
             "test_it.py::test_step[new]: after only",
@@ -409,24 +369,6 @@ signal 9: it printed nothing [GP602]""",
         assert " ".join(" ".join(said).split()) == (
             f"{why} gpuperf: 1 broken after, 1 same"
         )
-
-    def test_what_was_broken_before_is_listed(
-        self, project: GitProject, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        project.tests("def test_step(gpuperf): assert 0, 'was broken'\n" + FINE)
-        project.commit()
-        project.tests(
-            "import pytest\ndef test_step(gpuperf): pytest.skip('later')\n" + FINE
-        )
-
-        code = ab("HEAD")
-
-        assert code == 0
-        assert capsys.readouterr().out.splitlines()[-3:] == [
-            "test_it.py::test_step: failed before: AssertionError: was broken; was skipped",
-            "    after: later",
-            "gpuperf: 1 same, 1 not compared",
-        ]
 
     def test_a_side_that_hangs_is_given_up(
         self,
@@ -587,12 +529,57 @@ class TestGit:
             "gpuperf: found no git: gpuperf ab takes the versions of a project from it [GP704]\n"
         )
 
-    def test_an_unknown_ref(
-        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    @pytest.mark.parametrize(
+        ("git", "arguments", "said"),
+        [
+            (
+                "status",
+                ["nowhere"],
+                (
+                    "nowhere: git knows no such commit in {path}; expected a branch, a tag or "
+                    "a commit [GP702]"
+                ),
+            ),
+            (
+                "branch --move trunk",
+                [],
+                (
+                    "found none of main, master and origin/HEAD to compare with; name a "
+                    "commit: `gpuperf ab REF` [GP703]"
+                ),
+            ),
+            (
+                "checkout --quiet --orphan other",
+                [],
+                (
+                    "HEAD and main have no commit in common here; name a commit: `gpuperf ab "
+                    "REF` [GP703]"
+                ),
+            ),
+            (
+                "status",
+                ["HEAD", "-x"],
+                (
+                    "unexpected -x: arguments of pytest go after `--`; see `gpuperf ab --help` "
+                    "[GP102]"
+                ),
+            ),
+        ],
+        ids=["unknown", "no main branch", "nothing in common", "before the dashes"],
+    )
+    def test_what_names_no_two_versions_is_one_sentence(
+        self,
+        project: GitProject,
+        capsys: pytest.CaptureFixture[str],
+        git: str,
+        arguments: list[str],
+        said: str,
     ) -> None:
-        assert refused(capsys, "nowhere") == (
-            f"gpuperf: nowhere: git knows no such commit in {project.path}; expected a "
-            "branch, a tag or a commit [GP702]\n"
+        project.git(*git.split())
+        project.commit()
+
+        assert refused(capsys, *arguments) == (
+            f"gpuperf: {said.format(path=project.path)}\n"
         )
 
     def test_the_base_is_where_head_left_master_if_there_is_no_main(
@@ -613,27 +600,6 @@ class TestGit:
             f"before merge base with master ({base}), after working tree ({base}), on",
             "    scripted",
         ]
-
-    def test_no_branch_to_compare_with(
-        self, project: GitProject, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        project.git("branch", "--move", "trunk")
-
-        assert refused(capsys) == (
-            "gpuperf: found none of main, master and origin/HEAD to compare with; name a "
-            "commit: `gpuperf ab REF` [GP703]\n"
-        )
-
-    def test_no_commit_in_common(
-        self, project: GitProject, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        project.git("checkout", "--quiet", "--orphan", "other")
-        project.commit()
-
-        assert refused(capsys) == (
-            "gpuperf: HEAD and main have no commit in common here; name a commit: "
-            "`gpuperf ab REF` [GP703]\n"
-        )
 
     DEEPEN = (
         "fetch the rest with `git fetch --unshallow`, or some with `git fetch "
@@ -696,14 +662,6 @@ class TestGit:
         assert refused(capsys, "HEAD") == (
             "gpuperf: nothing to compare: found no test that takes the gpuperf fixture on "
             "either side; name the files of those that do after `--` [GP709]\n"
-        )
-
-    def test_an_argument_of_pytest_before_the_dashes(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        assert refused(capsys, "HEAD", "-x") == (
-            "gpuperf: unexpected -x: arguments of pytest go after `--`; see `gpuperf ab "
-            "--help` [GP102]\n"
         )
 
     def test_a_hook_of_git_may_run_it_and_none_is_run_by_it(

@@ -317,18 +317,6 @@ def test_a_script_that_ends_by_sigterm_ends_the_command(here: Path) -> None:
     assert ended.value.code == 128 + signal.SIGTERM
 
 
-def test_a_word_before_the_dashes_is_refused(
-    here: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Path("train.py").write_text(PROGRAM)
-
-    assert main(["ab", "A", "B", "typo", "train.py"]) == 125
-
-    assert (
-        "unexpected typo: arguments of pytest go after `--`" in capsys.readouterr().err
-    )
-
-
 def test_files_that_git_cannot_read_are_no_files_as_they_are(
     project_of_commits: GitProject, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from git_project import GitProject
 
@@ -64,27 +62,6 @@ def test_a_term_that_is_dropped_from_the_loss_exits_with_2(
         "test_it.py::test_training: training differs: loss of step 1: "
     )
     assert lines[-1] == "gpuperf: 1 training differs, 1 same"
-
-
-def test_a_change_that_trains_the_same_is_said_first(
-    project: GitProject, capsys: pytest.CaptureFixture[str]
-) -> None:
-    project.tests("# The same.\n" + TESTS.format(term=TERM))
-
-    code = main(["ab", "--device=pretend", "--json", "HEAD"])
-
-    shown = json.loads(capsys.readouterr().out)
-    assert (code, shown["status"]) == (0, 0)
-    assert [test["training"] for test in shown["tests"]] == [
-        {
-            "verdict": "same",
-            "why": "gradients and movement of 4 tensors agree in every digit over 3 steps",
-        },
-        {
-            "verdict": "same",
-            "why": "returned numbers agree in every digit over 3 steps",
-        },
-    ]
 
 
 PROGRAM = """

@@ -142,14 +142,6 @@ def test_nobody_s_stored_benchmarks_change_unasked(
     result.stdout.no_fnmatch_line("*benchmark 'gpuperf'*")
 
 
-def test_the_ini_key_is_enough(steps: ScriptedProject) -> None:
-    steps.pytester.makeini("[pytest]\ngpuperf_benchmark = true\n")
-
-    steps.run(*ACTIVE, "--benchmark-json=out.json", "-k", "sized")
-
-    assert len(saved(steps)["benchmarks"]) == 2
-
-
 def test_without_pytest_benchmark_the_option_is_an_error(
     steps: ScriptedProject,
 ) -> None:
@@ -241,25 +233,3 @@ def test_its_own_fixture_can_use_our_timers(
     assert benchmark["options"]["timer"] == timer
     if timer == "cuda_event":
         assert benchmark["stats"]["data"] == [0.003, 0.003]
-
-
-def test_a_timer_without_cuda_fails_the_test_that_needs_it_in_a_sentence(
-    steps: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cuda = SimpleNamespace(is_available=lambda: False)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))
-    steps.file("def test_own(benchmark): benchmark.pedantic(int)\n")
-
-    result = steps.pytester.runpytest_inprocess(
-        *ACTIVE, "--benchmark-timer=pytest_gpuperf.timers.cuda_sync"
-    )
-
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            (
-                "E * pytest_gpuperf.errors.PreflightError: "
-                "pytest_gpuperf.timers.cuda_sync: torch sees no CUDA device here; *"
-            )
-        ]
-    )

@@ -9,9 +9,6 @@ import pytest
 from git_project import SCRIPTED
 from git_project import GitProject
 
-from pytest_gpuperf.cli import main
-from pytest_gpuperf.model.ab import AbStatus
-
 
 TEST = "test_it.py::test_step"
 BROKEN = "import nowhere\n"
@@ -45,16 +42,3 @@ def test_git_bisect_names_the_first_bad_commit(project: GitProject) -> None:
     first = project.git("rev-parse", slow)
     assert f"{first} is the first bad commit" in found
     assert project.is_untouched
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [("HEAD~1", "--", TEST), ("HEAD~1", "--", "nowhere.py"), ("--no-such-option",)],
-    ids=["it cannot be imported", "no such test", "wrong usage"],
-)
-def test_what_cannot_be_compared_is_neither_good_nor_bad(
-    project: GitProject, arguments: tuple[str, ...]
-) -> None:
-    history(project, 10.0, None)
-
-    assert main(["ab", SCRIPTED, *arguments]) == AbStatus.CANNOT_TELL

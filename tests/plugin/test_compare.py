@@ -186,39 +186,6 @@ def test_both(gpuperf):
     ) in result.outlines
 
 
-def test_calls_are_told_apart_by_name_or_number(project: ScriptedProject) -> None:
-    project.file(
-        """
-def test_step(gpuperf):
-    for _ in range(2):
-        gpuperf.compare(int, float)
-    gpuperf.compare(int, float, name="third")
-def test_twice(gpuperf):
-    gpuperf.compare(int, float, name="x")
-    gpuperf(int, name="x")
-def test_again(gpuperf):
-    gpuperf(int, name="x")
-    gpuperf.compare(int, float, name="x")
-"""
-    )
-
-    result = project.run()
-
-    result.assert_outcomes(passed=1, failed=2)
-    result.stdout.fnmatch_lines(
-        [
-            "gpuperf(step, name='x'): this test has a call of that name already [GP210]",
-            (
-                "gpuperf.compare(before, after, name='x'): this test has a call of that "
-                "name already [GP210]"
-            ),
-            "*test_it.py::test_step#compare",
-            "*test_it.py::test_step#compare2",
-            "*test_it.py::test_step#third",
-        ]
-    )
-
-
 def test_a_refresh_stores_nothing_of_a_comparison(project: ScriptedProject) -> None:
     project.file(
         "def test_both(gpuperf):\n    gpuperf.compare(int, float)\n    gpuperf(int)\n"

@@ -107,16 +107,6 @@ def test_an_undecided_test_passes_with_a_warning_and_fails_when_strict(
     strict.assert_outcomes(failed=1)
 
 
-def test_a_warning_of_ours_survives_filters_that_make_errors(
-    project: ScriptedProject,
-) -> None:
-    project.file(STEP)
-
-    result = project.run("-W", "error")
-
-    result.assert_outcomes(passed=1, warnings=1)
-
-
 def test_a_budget_that_binds_elsewhere_is_not_judged_and_skips_with_the_reason(
     project: ScriptedProject,
 ) -> None:

@@ -5,40 +5,25 @@ from __future__ import annotations
 from scripted_project import ScriptedProject
 
 
-def test_the_step_runs_once_with_its_setup_and_its_result_comes_back(
+def test_the_step_runs_once_with_its_setup_and_no_budget_is_judged(
     project: ScriptedProject,
 ) -> None:
     project.file(
         """
 calls = []
+@gpuperf.budget(ms=0.000001, syncs=0)
 def test_step(gpuperf):
-    result = gpuperf(lambda x, y: calls.append((x, y)) or x + y, setup=lambda: (1, 2))
+    step = lambda x, y: calls.append((x, y)) or x + y
+    result = gpuperf(step, setup=lambda: (1, 2), mem_mb=0.5)
     assert result == 3
     assert calls == [(1, 2)]
     assert gpuperf.measurement is None
-"""
-    )
-
-    result = project.pytester.runpytest_inprocess()
-
-    result.assert_outcomes(passed=1)
-
-
-def test_budgets_do_nothing(project: ScriptedProject) -> None:
-    project.file(
-        """
-@gpuperf.budget(ms=0.000001, syncs=0)
-def test_step(gpuperf):
-    gpuperf(lambda: sum(range(1000)), mem_mb=0.5)
 @gpuperf.budget(ms=1)
-def test_never_judged():
-    pass
+def test_never_judged(): pass
 """
     )
 
-    result = project.pytester.runpytest_inprocess()
-
-    result.assert_outcomes(passed=2)
+    project.pytester.runpytest_inprocess().assert_outcomes(passed=2)
 
 
 def test_what_setup_returns_becomes_the_arguments(project: ScriptedProject) -> None:

@@ -285,11 +285,14 @@ def test_workers_leave_progress_to_their_controller(seen: ScriptedProject) -> No
 OVER = "@gpuperf.budget(syncs=1)\ndef test_step(gpuperf): gpuperf(int)\n"
 
 
-def test_a_failure_is_coloured_where_pytest_is(project: ScriptedProject) -> None:
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "-n1"])
+def test_a_failure_is_coloured_where_pytest_is(
+    project: ScriptedProject, workers: tuple[str, ...]
+) -> None:
     project.script({"*": {"syncs": 2}})
     project.file(OVER)
 
-    coloured = project.run("--color=yes").stdout.str()
+    coloured = project.run("--color=yes", *workers).stdout.str()
     plain = project.run("--color=no").stdout.str()
 
     headline = "OVER LIMIT syncs"
@@ -297,17 +300,6 @@ def test_a_failure_is_coloured_where_pytest_is(project: ScriptedProject) -> None
     assert "\x1b[1mtrain.py:12 in step" in coloured
     assert f"{headline}: 2 per step, limit 1" in plain
     assert "\x1b[" not in plain
-
-
-def test_workers_leave_the_colours_to_the_process_with_the_terminal(
-    project: ScriptedProject,
-) -> None:
-    project.script({"*": {"syncs": 2}})
-    project.file(OVER)
-
-    result = project.run("--color=yes", "-p", "xdist", "-n1")
-
-    assert f"{RED}\x1b[1mOVER LIMIT syncs\x1b[0m" in result.stdout.str()
 
 
 FOUR = """

@@ -15,13 +15,25 @@ import json
 import torch
 from pathlib import Path
 
+class Both(torch.optim.Optimizer):
+    \"\"\"Is an optimizer itself, and has one for each part, as torchtitan's.\"\"\"
+
+    def __init__(self, parameters, *parts):
+        self.parts = parts
+        super().__init__(parameters, {})
+
+    def step(self):
+        for part in self.parts:
+            part.step()
+
 class Titan:
     \"\"\"A trainer as projects write their own: two optimizers, and steps without end.\"\"\"
 
     def __init__(self, device, most):
         self.model = torch.nn.Linear(64, 64).to(device)
         weight, bias = self.model.parameters()
-        self.optimizers = [torch.optim.AdamW([weight]), torch.optim.SGD([bias])]
+        parts = torch.optim.AdamW([weight]), torch.optim.SGD([bias])
+        self.optimizer = Both([weight, bias], *parts)
         self.rows, self.most, self.steps = torch.randn(8, 64), most, 0
 
     def train(self):
@@ -31,9 +43,8 @@ class Titan:
     def step(self):
         self.steps += 1
         self.model(self.rows.to(self.model.weight.device)).sum().backward()
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
 
 def keep(gpuperf, name):
     if gpuperf.measurement is not None:

@@ -85,21 +85,6 @@ def test_in_place_of_a_worker_that_crashes_another_one_reports(
     assert (set(found["tests"]), found["unreported"]) == ({SLOW, OK}, [])
 
 
-def test_a_crash_fails_its_own_test_and_loses_no_verdict(
-    with_workers: ScriptedProject,
-) -> None:
-    with_workers.file(
-        "import os\ndef test_crash(): os._exit(0)\n" + THREE.replace("ms=5", "ms=50")
-    )
-
-    result = with_workers.run(*WORKERS)
-
-    result.assert_outcomes(failed=1, passed=3)
-    assert (
-        "gpuperf: 2 passed on scripted; 4 metrics without baseline" in result.outlines
-    )
-
-
 DIES_MEANWHILE = """
 import os
 
@@ -228,13 +213,28 @@ DROPS = """:
         ),
         (
             (
+                "@pytest.hookimpl(tryfirst=True)\n"
+                "def pytest_runtest_protocol(item):\n"
+                "    return item.name == 'test_ok' or None"
+            ),
+            f"gpuperf: no verdict on scripted; without a verdict: 1 died; 1 WITHOUT A RESULT: {OK}",
+        ),
+        (
+            (
                 "def pytest_runtest_setup(item):\n"
                 "    if item.name == 'test_plain': pytest.exit('done', returncode=0)"
             ),
             f"gpuperf: 1 passed on scripted; 2 metrics without baseline; 1 WITHOUT A RESULT: {OK}",
         ),
     ],
-    ids=["drops when collected", "drops in the loop", "no loop", "own loop", "exit 0"],
+    ids=[
+        "drops when collected",
+        "drops in the loop",
+        "no loop",
+        "own loop",
+        "own protocol",
+        "exit 0",
+    ],
 )
 def test_a_selected_test_whose_verdict_is_not_reported_fails_the_run(
     project: ScriptedProject, conftest: str, line: str
@@ -310,15 +310,6 @@ def test_a_hook_of_the_project_skips_a_measured_test_in_its_child_alone(
     here.assert_outcomes(failed=1, passed=1, skipped=1)
     assert ONE_FAILED in here.outlines
     there.assert_outcomes(passed=1, skipped=2)
-
-
-def test_without_workers_the_one_process_measures(
-    with_workers: ScriptedProject,
-) -> None:
-    result = with_workers.run("-p", "xdist.plugin", "-n0")
-
-    result.assert_outcomes(failed=1, passed=2)
-    assert ONE_FAILED in result.outlines
 
 
 def test_under_dist_each_every_worker_reports_every_verdict(
@@ -397,14 +388,3 @@ def test_with_workers_a_run_that_stops_at_a_failure_is_not_green(
     assert result.ret == pytest.ExitCode.INTERRUPTED
     assert results(with_workers)["exit_status"] == pytest.ExitCode.INTERRUPTED
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_slow*"])
-
-
-def test_with_workers_a_failed_verdict_is_rerun(with_workers: ScriptedProject) -> None:
-    pytest.importorskip("pytest_rerunfailures")
-
-    result = with_workers.run(
-        *WORKERS, "-p", "pytest_rerunfailures", "--reruns=2", "-k", "slow"
-    )
-
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*1 failed, 2 rerun*"])

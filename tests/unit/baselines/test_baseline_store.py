@@ -8,6 +8,7 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -111,41 +112,33 @@ def test_a_file_of_other_hardware_is_refused(tmp_path: Path) -> None:
     )
 
 
-def test_a_folder_in_the_place_of_the_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (Path.mkdir, "cannot be read, is a directory; make it a readable file [GP501]"),
+        (
+            lambda path: path.write_bytes(b"\xff\xfe{"),
+            "not UTF-8 text; restore the file from version control [GP501]",
+        ),
+        (
+            Path.touch,
+            (
+                "the file is empty; restore the file from version control, or delete it and "
+                "record it again with --gpuperf-update=all [GP502]"
+            ),
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, make: Callable[[Path], object], said: str
+) -> None:
     path = path_of(tmp_path, H200)
-    path.mkdir()
+    make(path)
 
     with pytest.raises(BaselineError) as refused:
         read(tmp_path, H200)
 
-    assert str(refused.value) == (
-        f"{path}: cannot be read, is a directory; make it a readable file [GP501]"
-    )
-
-
-def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
-    path = path_of(tmp_path, H200)
-    path.write_bytes(b"\xff\xfe{")
-
-    with pytest.raises(BaselineError) as refused:
-        read(tmp_path, H200)
-
-    assert str(refused.value) == (
-        f"{path}: not UTF-8 text; restore the file from version control [GP501]"
-    )
-
-
-def test_an_error_in_the_document_names_the_file(tmp_path: Path) -> None:
-    path = path_of(tmp_path, H200)
-    path.touch()
-
-    with pytest.raises(BaselineError) as refused:
-        read(tmp_path, H200)
-
-    assert str(refused.value) == (
-        f"{path}: the file is empty; restore the file from version control, or delete "
-        "it and record it again with --gpuperf-update=all [GP502]"
-    )
+    assert str(refused.value) == f"{path}: {said}"
 
 
 @pytest.mark.parametrize("broken", ["fsync", "replace"])

@@ -61,26 +61,26 @@ def test_a_block_is_announced_to_who_listens_and_to_nobody_else() -> None:
     assert heard == ["begin logging, 2", "inside", "end"]
 
 
-@pytest.mark.parametrize("reason", ["", "  ", None])
-def test_an_allowance_needs_a_reason(reason: str) -> None:
+REASON = 'expected a reason, such as reason="the loss is logged" [GP213]'
+NUMBER = (
+    "expected a whole number of at least 1, or None for any number of waits [GP214]"
+)
+
+
+@pytest.mark.parametrize(
+    ("n", "reason", "said"),
+    [
+        *((1, reason, f"reason={reason!r}): {REASON}") for reason in ("", "  ", None)),
+        *((n, "logging", f"{n!r}): {NUMBER}") for n in (0, -1, 1.5, True, "2")),
+    ],
+)
+def test_an_allowance_needs_a_reason_and_is_a_whole_number_of_waits(
+    n: int, reason: str, said: str
+) -> None:
     with pytest.raises(UsageError) as caught:
-        allow_sync(1, reason=reason)
+        allow_sync(n, reason=reason)
 
-    assert str(caught.value) == (
-        f"gpuperf.allow_sync(reason={reason!r}): expected a reason, such as "
-        'reason="the loss is logged" [GP213]'
-    )
-
-
-@pytest.mark.parametrize("n", [0, -1, 1.5, True, "2"])
-def test_an_allowance_is_a_whole_number_of_waits(n: int) -> None:
-    with pytest.raises(UsageError) as caught:
-        allow_sync(n, reason="logging")
-
-    assert str(caught.value) == (
-        f"gpuperf.allow_sync({n!r}): expected a whole number of at least 1, or None "
-        "for any number of waits [GP214]"
-    )
+    assert str(caught.value) == f"gpuperf.allow_sync({said}"
 
 
 @pytest.mark.parametrize("most", [None, 3])

@@ -423,14 +423,32 @@ def test_torch_before_2_9_says_its_float32_precision_by_flags(
 # Preflight
 
 
-def test_sync_debug_mode_is_refused() -> None:
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        (
+            {"sync_debug_mode": 1},
+            (
+                "torch.cuda's sync debug mode is on, which does extra work at every "
+                "synchronisation: call torch.cuda.set_sync_debug_mode(0) to measure"
+            ),
+        ),
+        (
+            {"backend": "pluggable"},
+            (
+                "a pluggable CUDA allocator is in use, which counts no peak memory: "
+                "measure with torch's own allocator"
+            ),
+        ),
+    ],
+)
+def test_a_mode_that_spoils_numbers_is_refused(
+    state: dict[str, object], said: str
+) -> None:
     cuda = FakeCuda()
-    cuda.sync_debug_mode = 1
+    vars(cuda).update(state)
 
-    assert refusal_of(device(cuda).preflight) == (
-        "torch.cuda's sync debug mode is on, which does extra work at every "
-        "synchronisation: call torch.cuda.set_sync_debug_mode(0) to measure"
-    )
+    assert refusal_of(device(cuda).preflight) == said
 
 
 def test_an_allocator_without_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,16 +457,6 @@ def test_an_allocator_without_cache_is_refused(monkeypatch: pytest.MonkeyPatch) 
     assert refusal_of(device().preflight) == (
         "PYTORCH_NO_CUDA_MEMORY_CACHING turns the caching allocator off, so every "
         "allocation waits for the GPU and no peak is counted: unset it to measure"
-    )
-
-
-def test_an_allocator_that_counts_nothing_is_refused() -> None:
-    cuda = FakeCuda()
-    cuda.backend = "pluggable"
-
-    assert refusal_of(device(cuda).preflight) == (
-        "a pluggable CUDA allocator is in use, which counts no peak memory: "
-        "measure with torch's own allocator"
     )
 
 
@@ -510,26 +518,18 @@ def test_to_synchronise_is_to_wait_for_each_gpu_that_the_process_has_used() -> N
     assert cuda.calls[2:] == ["synchronize", "synchronize 0"]
 
 
-def test_a_span_is_the_time_between_two_events() -> None:
+@pytest.mark.parametrize(("end_ms", "span_ms"), [(12.5, 12.5), (-1.0, None)])
+def test_a_span_is_the_time_between_two_events_and_none_if_negative(
+    end_ms: float, span_ms: float | None
+) -> None:
     cuda = FakeCuda()
     timed = device(cuda)
 
     start = timed.record_event()
-    cuda.clock_ms = 12.5
+    cuda.clock_ms = end_ms
     end = timed.record_event()
 
-    assert timed.span_ms(start, end) == 12.5
-
-
-def test_a_negative_span_is_no_span() -> None:
-    cuda = FakeCuda()
-    timed = device(cuda)
-
-    start = timed.record_event()
-    cuda.clock_ms = -1.0
-    end = timed.record_event()
-
-    assert timed.span_ms(start, end) is None
+    assert timed.span_ms(start, end) == span_ms
 
 
 def test_the_clock_is_that_of_the_multiprocessors_where_nvml_sees_it() -> None:

@@ -76,19 +76,11 @@ def test_a_crash_leaves_its_stack(server: ForkServer) -> None:
     assert " in never\n" in stuck["stack"]
 
 
-def test_ranks_that_wait_for_ever_are_asked_and_killed_when_time_is_up(
-    server: ForkServer,
+@pytest.mark.parametrize("ended_by", [{"timeout_s": 3.0}, {"elsewhere": True}])
+def test_ranks_that_wait_are_asked_and_killed_when_time_is_up_or_one_fails_elsewhere(
+    server: ForkServer, ended_by: dict[str, Any]
 ) -> None:
-    ends = ends_of(server, "stay", timeout_s=3.0)
-
-    assert [end["code"] for end in ends] == [None, None]
-    assert all(" in never\n" in end["stack"] for end in ends)
-
-
-def test_ranks_are_asked_and_killed_when_one_fails_elsewhere(
-    server: ForkServer,
-) -> None:
-    ends = ends_of(server, "stay", elsewhere=True)
+    ends = ends_of(server, "stay", **ended_by)
 
     assert [end["code"] for end in ends] == [None, None]
     assert all(" in never\n" in end["stack"] for end in ends)

@@ -90,32 +90,25 @@ def test_undecided_tests_are_confirmed_in_turn() -> None:
     assert runs.done[3:] == [(("a",), 1), (("c",), 1), (("a",), 2)]
 
 
-def test_a_test_that_is_never_decided_stops_at_the_most_runs() -> None:
-    runs = Runs()
+@pytest.mark.parametrize(
+    ("run_seconds", "needs", "metric", "made"),
+    [
+        (1, 99, "step_ms", MOST_FRESH_RUNS),
+        (40, 99, "step_ms", 2),
+        (40, 5, "syncs", 5),
+        (40, 5, "peak_allocated_bytes", 5),
+    ],
+    ids=["never decided", "a time at the cap", "exact", "exact bytes"],
+)
+def test_a_test_ends_at_the_most_runs_and_a_time_at_the_cap(
+    run_seconds: float, needs: int, metric: str, made: int
+) -> None:
+    runs = Runs(seconds=run_seconds)
 
     cases = screen([("a",)], runs)
-    confirm([("a",)], runs, cases, judging({"a": 99}), seconds=60)
+    confirm([("a",)], runs, cases, judging({"a": needs}, metric), seconds=60)
 
-    assert len(cases["a"].results) == MOST_FRESH_RUNS == 8
-
-
-def test_the_time_cap_allows_a_second_run_and_then_stops() -> None:
-    runs = Runs(seconds=40)
-
-    cases = screen([("a",)], runs)
-    confirm([("a",)], runs, cases, judging({"a": 99}), seconds=60)
-
-    assert len(cases["a"].results) == 2
-
-
-@pytest.mark.parametrize("metric", ["syncs", "peak_allocated_bytes"])
-def test_the_time_cap_ends_no_proof_of_what_is_exact(metric: str) -> None:
-    runs = Runs(seconds=40)
-
-    cases = screen([("a",)], runs)
-    confirm([("a",)], runs, cases, judging({"a": 5}, metric), seconds=60)
-
-    assert len(cases["a"].results) == 5
+    assert len(cases["a"].results) == made
 
 
 def test_a_test_that_failed_by_itself_is_not_run_again() -> None:

@@ -88,21 +88,11 @@ def test_a_lock_can_be_taken_again_and_again(folder: Path) -> None:
     assert is_free(lock)
 
 
+@pytest.mark.parametrize("how", [(), ("fork",)], ids=["alone", "with a forked child"])
 def test_the_death_of_its_holder_frees_a_lock_at_once(
-    held: ExitStack, folder: Path
+    held: ExitStack, folder: Path, how: tuple[str, ...]
 ) -> None:
-    holder = hold(held, folder)
-
-    holder.kill()
-    holder.wait()
-
-    assert is_free(lock_in(folder))
-
-
-def test_a_forked_child_does_not_hold_its_dead_parent_s_lock(
-    held: ExitStack, folder: Path
-) -> None:
-    holder = hold(held, folder, "fork")
+    holder = hold(held, folder, *how)
 
     holder.kill()
     holder.wait()
