@@ -428,7 +428,7 @@ MOST_CODE: Final = {
     "report.ci": 546,  # a watch marks its lines on GitHub
     "report.html": 838,
     "report.json": 326,  # --json of seven more commands
-    "report.screen": 2188,  # what to do about a loop
+    "report.screen": 2187,  # what to do about a loop
     "runner": 2694,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 229,  # how every process is started, and signals; where a program is
     "trainers": 467,
