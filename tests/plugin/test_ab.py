@@ -529,57 +529,41 @@ class TestGit:
             "gpuperf: found no git: gpuperf ab takes the versions of a project from it [GP704]\n"
         )
 
-    @pytest.mark.parametrize(
-        ("git", "arguments", "said"),
-        [
-            (
-                "status",
-                ["nowhere"],
-                (
-                    "nowhere: git knows no such commit in {path}; expected a branch, a tag or "
-                    "a commit [GP702]"
-                ),
-            ),
-            (
-                "branch --move trunk",
-                [],
-                (
-                    "found none of main, master and origin/HEAD to compare with; name a "
-                    "commit: `gpuperf ab REF` [GP703]"
-                ),
-            ),
-            (
-                "checkout --quiet --orphan other",
-                [],
-                (
-                    "HEAD and main have no commit in common here; name a commit: `gpuperf ab "
-                    "REF` [GP703]"
-                ),
-            ),
-            (
-                "status",
-                ["HEAD", "-x"],
-                (
-                    "unexpected -x: arguments of pytest go after `--`; see `gpuperf ab --help` "
-                    "[GP102]"
-                ),
-            ),
-        ],
-        ids=["unknown", "no main branch", "nothing in common", "before the dashes"],
-    )
-    def test_what_names_no_two_versions_is_one_sentence(
-        self,
-        project: GitProject,
-        capsys: pytest.CaptureFixture[str],
-        git: str,
-        arguments: list[str],
-        said: str,
+    def test_an_unknown_ref(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        project.git(*git.split())
+        assert refused(capsys, "nowhere") == (
+            f"gpuperf: nowhere: git knows no such commit in {project.path}; expected a "
+            "branch, a tag or a commit [GP702]\n"
+        )
+
+    def test_no_branch_to_compare_with(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.git("branch", "--move", "trunk")
+
+        assert refused(capsys) == (
+            "gpuperf: found none of main, master and origin/HEAD to compare with; name a "
+            "commit: `gpuperf ab REF` [GP703]\n"
+        )
+
+    def test_no_commit_in_common(
+        self, project: GitProject, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        project.git("checkout", "--quiet", "--orphan", "other")
         project.commit()
 
-        assert refused(capsys, *arguments) == (
-            f"gpuperf: {said.format(path=project.path)}\n"
+        assert refused(capsys) == (
+            "gpuperf: HEAD and main have no commit in common here; name a commit: "
+            "`gpuperf ab REF` [GP703]\n"
+        )
+
+    def test_an_argument_of_pytest_before_the_dashes(
+        self, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert refused(capsys, "HEAD", "-x") == (
+            "gpuperf: unexpected -x: arguments of pytest go after `--`; see `gpuperf ab "
+            "--help` [GP102]\n"
         )
 
     def test_the_base_is_where_head_left_master_if_there_is_no_main(

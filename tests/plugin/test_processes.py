@@ -100,25 +100,6 @@ def test_ctrl_c_ends_every_process_and_leaves_the_baseline(
     assert list(temporary.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_nothing_outlives_a_pytest_that_is_killed(
-    project: ScriptedProject, witness: Witness, number: signal.Signals
-) -> None:
-    project.file(HANGS)
-
-    with started(project) as process:
-        assert witness.has_heard()
-        output_after(process, number)
-
-    # SIGTERM ends a run as Ctrl-C does, so that a refresh keeps what it has
-    interrupted = number is signal.SIGTERM
-    assert process.returncode == (
-        pytest.ExitCode.INTERRUPTED if interrupted else -number
-    )
-    assert witness.all_ended(ORPHAN_SECONDS)
-    assert not project.baseline.exists()
-
-
 @pytest.mark.parametrize(
     ("number", "code"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -64,8 +65,9 @@ def test_a_red_run_tells_the_page_of_its_pull_request(
         (["-p", "xdist.plugin", "-n2"], 1, "1 test over limit (scripted)"),
         (["-k", "nothing"], 5, "no test was measured"),
         (["nosuch.py"], 4, "no result, pytest exited with 4"),
+        (["-k", "plain"], 0, "no test was measured"),
     ],
-    ids=["green", "red xdist", "empty", "wrong"],
+    ids=["green", "red xdist", "empty", "wrong", "plain"],
 )
 def test_every_run_ends_as_without_pages_and_says_how(
     arguments: list[str],
@@ -76,12 +78,13 @@ def test_every_run_ends_as_without_pages_and_says_how(
 ) -> None:
     if "xdist.plugin" in arguments:
         pytest.importorskip("xdist")
-    project.file(OVER + STEPS)
+    project.file(OVER + STEPS + "def test_plain(): pass\n")
 
     result = project.run(*arguments)
 
     lines = (github / "summary").read_text("utf-8").splitlines()
-    assert result.ret == status
+    found = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))
+    assert result.ret == found["exit_status"] == status
     assert [x for x in lines if x.startswith("### ")] == [f"### gpuperf: {title}"]
 
 

@@ -66,33 +66,6 @@ def test_a_run_leaves_its_verdicts_and_what_it_did_not_select(
     assert str(project.path) not in json.dumps(found)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "counts"),
-    [
-        (["-k", "nothing"], 5, {}),
-        (["nosuch.py"], 4, {}),
-        (["-k", "plain"], 0, {}),
-        (["-k", "test_a"], 0, {"no baseline": 1}),
-        (["-p", "xdist.plugin", "-n2", "-k", "test_a"], 0, {"no baseline": 1}),
-    ],
-)
-def test_every_run_leaves_its_exit_status(
-    arguments: list[str],
-    status: int,
-    counts: dict[str, int],
-    project: ScriptedProject,
-) -> None:
-    project.file(STEPS)
-
-    ended = project.run(*arguments)
-
-    found = results(project)
-    assert (ended.ret, found["exit_status"]) == (status, status)
-    assert found["counts"] == counts
-    if counts:
-        assert part(found, ["collected", "selected"]) == [[A, B, C], [A]]
-
-
 def samples(project: ScriptedProject, test: str) -> dict[str, Any]:
     found: dict[str, Any] = results(project)["tests"][test]["samples"]
     return found
