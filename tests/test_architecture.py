@@ -414,15 +414,15 @@ MOST_CODE: Final = {
     "cli": 1827,  # what takes seconds says at which step it is; a script in another encoding
     "compare_commits": 964,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 909,  # records of what steps train, for another process
-    "devices": 2512,  # live memory, which was of the CPU
+    "devices": 2530,  # live memory, which was of the CPU
     "devices.cpu": 186,
     "devices.cuda": 811,
-    "devices.pretend": 7371,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.pretend": 7385,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1012,  # ranks are ended by their own time
     "environments": 217,  # the releases of a package; what names none
     "judge": 3593,  # same training of two steps as well: compare_steps pays for it
     "measure": 3321,  # what a step keeps has its line; which step raised
-    "model": 1865,  # what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1867,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2584,  # no server without measured tests
     "report": 1411,
     "report.ci": 546,  # a watch marks its lines on GitHub

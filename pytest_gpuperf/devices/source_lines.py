@@ -107,6 +107,11 @@ class Site:
     phase: Phase
     forward: Location | None = None
 
+    def __hash__(self) -> int:
+        # Of one line: every event on the device is counted by its site.
+        line = self.location or self.innermost
+        return hash((line.line, line.function)) if line else 0
+
 
 def where_of(site: Site) -> dict[str, Any]:
     """Return the fields of a finding that say where it is."""
@@ -165,15 +170,33 @@ def site_of_caller(
     start = caller or sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
     location = innermost = None
     for frame, room in _rooms(root, start):
-        if innermost is None and room in USERS:
-            innermost = frame
         if room is SourceOwner.PROJECT:
             location = frame
             break
+        if innermost is None and room is SourceOwner.ELSEWHERE:
+            innermost = frame
+    return _site(
+        location and (location.f_code, location.f_lasti),
+        innermost and (innermost.f_code, innermost.f_lasti),
+        phase or _phase(_rooms(root, start)),
+        forward,
+    )
+
+
+Place = tuple[CodeType, int]
+"""An instruction: the code it is in, and where."""
+
+
+# A loop comes by the same places again, and to make these costs more than to run them.
+@lru_cache(maxsize=4096)
+def _site(
+    own: Place | None, inner: Place | None, phase: Phase, forward: Location | None
+) -> Site:
+    innermost = inner or own
     return Site(
-        location=_location(location),
-        innermost=_location(innermost),
-        phase=phase or _phase(_rooms(root, start)),
+        location=own and _line_at(*own),
+        innermost=innermost and _line_at(*innermost),
+        phase=phase,
         forward=forward,
     )
 
@@ -217,10 +240,12 @@ def lines_of_step(root: str) -> list[Location]:
 
 
 def _rooms(root: str, start: FrameType) -> Iterable[tuple[FrameType, SourceOwner]]:
-    for frame in outwards(start):
+    frame: FrameType | None = start
+    while frame is not None:
         room = room_of(frame.f_code.co_filename, root)
         if room is not SourceOwner.OURS:
             yield frame, room
+        frame = frame.f_back
 
 
 # It is asked for every frame of every operation: files are few and stacks are deep.
@@ -268,10 +293,6 @@ def _is_optimizer(room: SourceOwner, users_between: bool) -> bool:  # noqa: FBT0
     return not users_between and room in OPTIMIZERS
 
 
-def _location(frame: FrameType | None) -> Location | None:
-    return None if frame is None else location_of(frame)
-
-
 # The line in a condition of several lines.
 
 WHOLE_CONDITION: Final = frozenset(
@@ -294,13 +315,20 @@ INSTRUCTION_BYTES: Final = 2
 
 def location_of(frame: FrameType) -> Location:
     """Return the line that *frame* is at; in a condition that of the operand asked."""
-    code = frame.f_code
-    line = _operand_line(code, frame.f_lasti) or frame.f_lineno
+    return _line_at(frame.f_code, frame.f_lasti)
+
+
+@lru_cache(maxsize=4096)
+def _line_at(code: CodeType, place: int) -> Location:
+    line = _operand_line(code, place) or _line_in(code, place) or code.co_firstlineno
     return Location(file=code.co_filename, line=line, function=code.co_name)
 
 
-# A loop comes by the same places again, and reading a code's bytes copies them.
-@lru_cache(maxsize=4096)
+def _line_in(code: CodeType, place: int) -> int | None:
+    lines = (line for start, end, line in code.co_lines() if start <= place < end)
+    return next(lines, None)
+
+
 def _operand_line(code: CodeType, place: int) -> int | None:
     """Line of the operand that the instruction at *place* asks for its truth, if any."""
     instructions = code.co_code
@@ -309,5 +337,4 @@ def _operand_line(code: CodeType, place: int) -> int | None:
     place -= INSTRUCTION_BYTES
     while place > 0 and instructions[place] in BESIDE_OPERAND:
         place -= INSTRUCTION_BYTES
-    lines = (line for start, end, line in code.co_lines() if start <= place < end)
-    return next(lines, None)
+    return _line_in(code, place)

@@ -50,6 +50,9 @@ class FindingKind(Enum):
     IDLE = "idle"
     """The GPU has nothing to do while the host is here, in much of the step's time."""
 
+    # Its own would run in Python, for each event on the device.
+    __hash__ = object.__hash__
+
 
 class Phase(Enum):
     """Part of a training step in which something happened."""
@@ -58,6 +61,8 @@ class Phase(Enum):
     FORWARD = "forward"
     BACKWARD = "backward"
     OPTIMIZER = "optimizer"
+
+    __hash__ = object.__hash__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -303,8 +303,8 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if live is not None and plan.in_place and is_in_place(func, plan.name, args):
         return execute(plan.in_place, args, kwargs)
     inner, hosts = _unwrap_all(args)
-    kwargs, inner_kwargs = _unwrap_kwargs(plan, kwargs, hosts)
-    to_host = is_host(kwargs.get("device"))
+    inner_kwargs = _unwrap_kwargs(plan, kwargs, hosts) if kwargs else {}
+    to_host = bool(kwargs) and is_host(kwargs.get("device"))
     if hosts and not plan.mixes:
         check_devices(plan.name, func, args, kwargs)
     if plan.host_argument is not None:
@@ -441,9 +441,7 @@ def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
 
 def _unwrap_kwargs(
     plan: OpPlan, kwargs: Mapping[str, Any], hosts: list[Any]
-) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    if not kwargs:
-        return kwargs, {}
+) -> dict[str, Any]:
     values, more = _unwrap_all(list(kwargs.values()))
     hosts += more
     inner = dict(zip(kwargs, values, strict=True))
@@ -454,7 +452,7 @@ def _unwrap_kwargs(
         inner["pin_memory"] = None
     if plan.transfers:
         inner.pop("layout", None)  # that of rows is another inside
-    return kwargs, inner
+    return inner
 
 
 def _run(
@@ -533,7 +531,10 @@ def _wrapped(
     sources = plan.sources
     if sources is not None:
         return _written(plan, sources, args, kwargs, result)
-    if type(result) is torch.Tensor or isinstance(result, torch.nn.Parameter):
+    # To ask for a parameter runs code of torch's in Python.
+    if type(result) is torch.Tensor or (
+        isinstance(result, torch.Tensor) and isinstance(result, torch.nn.Parameter)
+    ):
         # An operation that had nothing to do returns its argument: the ghost around
         # that one exists.
         if inner and result is inner[0]:

@@ -76,7 +76,9 @@ class OpCall:
 
     def is_any_on_device(self) -> bool:
         """Whether any tensor is on the device."""
-        return any(map(self._on_device, self.tensors()))
+        # The first is one mostly, and each read of an element asks.
+        first = bool(self._args) and self._on_device(self._args[0])
+        return first or any(map(self._on_device, self.tensors()))
 
     def _indices(self, *, masks: bool) -> list[Any]:
         given = [i for i in self["indices"] or () if i is not None]

@@ -30,6 +30,7 @@ from ..memory_owners import current_node
 from ..memory_owners import number_of
 from ..operations import WRITES_TO_VIEW
 from ..operations import OperationLog
+from ..source_lines import Site
 from ..source_lines import line_of_torch
 from ..source_lines import lines_of_step
 from ..source_lines import site_of_caller
@@ -55,6 +56,7 @@ class AuditRecorder:
     def __init__(self, root: str) -> None:
         self.root = root
         self.of_program = False
+        self.phase: Phase | None = None
         self.listener: Callable[[], object] | None = None
         self._lock = threading.Lock()
         self._forward: OrderedDict[int, tuple[threading.Thread, Location | None]] = (
@@ -66,12 +68,12 @@ class AuditRecorder:
         """Forget what was recorded."""
         self.ops = 0
         self.flops = 0
-        # By findings without a number.
-        self._waits: Counter[Finding] = Counter()
-        self._in_steps: dict[Finding, tuple[int, int]] = {}
+        self._waits: Counter[_Wait] = Counter()
+        self._in_steps: dict[_Wait, tuple[int, int]] = {}
         self._step = 0
-        self._copies: Counter[Finding] = Counter()
-        self._bytes: Counter[Finding] = Counter()
+        self._copies: Counter[_Copy] = Counter()
+        self._bytes: Counter[_Copy] = Counter()
+        # By findings without a number.
         self._not_judged: Counter[Finding] = Counter()
         self._as_eager: Counter[Finding] = Counter()
         self._work: Counter[tuple[Location, bool]] = Counter()
@@ -99,18 +101,13 @@ class AuditRecorder:
         """Record *count* waits of the code that runs now."""
         if self.listener is not None:
             self.listener()
-        wait = Finding(
-            kind=kind,
-            op=op,
-            reason=reason,
-            metrics=() if kind is FindingKind.MAYBE else (SYNCS.name,),
-            # Tests name no line of torch: what they store would change with its version.
-            torch=line_of_torch() if self.of_program else None,
-            **self._where(),
-        )
+        # Tests name no line of torch: what they store would change with its version.
+        inside = line_of_torch() if self.of_program else None
+        wait = (kind, op, reason, self._site(), inside)
         self._add(self._waits, wait, count)
-        steps, last = self._in_steps.get(wait, (0, -1))
-        self._in_steps[wait] = (steps + (last != self._step), self._step)
+        if self.of_program:
+            steps, last = self._in_steps.get(wait, (0, -1))
+            self._in_steps[wait] = (steps + (last != self._step), self._step)
 
     def begin_step(self, number: int) -> None:
         """Record for step *number* of a program from now on; all before 1 is one step."""
@@ -131,8 +128,7 @@ class AuditRecorder:
         """Record a copy of *nbytes* by the code that runs now."""
         if self.listener is not None:
             self.listener()
-        what = copy_fields(direction, pinned=pinned, blocking=blocking)
-        copy = Finding(op=op, **what, **self._where())
+        copy = (op, direction, pinned, blocking, self._site())
         self._add(self._copies, copy, 1)
         self._add(self._bytes, copy, nbytes)
 
@@ -145,10 +141,7 @@ class AuditRecorder:
         self._add(self._as_eager, self._unjudged(op, reason), 1)
 
     def _unjudged(self, op: str, reason: str) -> Finding:
-        where = self._where()
-        return Finding(
-            kind=FindingKind.MAYBE, op=op, reason=reason, metrics=(), **where
-        )
+        return _wait_of((FindingKind.MAYBE, op, reason, self._site(), None))
 
     def remember_forward(self) -> None:
         """Keep the line of an operation with a backward that may wait.
@@ -170,11 +163,14 @@ class AuditRecorder:
 
     def audit(self) -> StepAudit:
         """Everything recorded, in the order of first occurrence."""
-        waits = _counted(self._waits)
-        findings = tuple(map(self._with_steps, waits) if self.of_program else waits)
+        # Of copies: a program that a signal ends has threads that go on recording.
+        findings = tuple(
+            replace(_wait_of(wait), per_step=count, **self._steps_of(wait))
+            for wait, count in self._waits.copy().items()
+        )
         copies = tuple(
-            replace(copy, moved_bytes=self._bytes[replace(copy, per_step=0)])
-            for copy in _counted(self._copies)
+            replace(_copy_of(copy), per_step=count, moved_bytes=self._bytes[copy])
+            for copy, count in self._copies.copy().items()
         )
         return StepAudit(
             findings=findings,
@@ -186,29 +182,49 @@ class AuditRecorder:
             operations=tuple(self.log.lines()),
         )
 
-    def _with_steps(self, found: Finding) -> Finding:
-        wait = replace(found, per_step=0)
+    def _steps_of(self, wait: _Wait) -> dict[str, Any]:
+        if not self.of_program:
+            return {}
         steps, last = self._in_steps.get(wait, (1, self._step))
-        return replace(found, in_steps=steps, once=(steps, last) == (1, 0))
+        return {"in_steps": steps, "once": (steps, last) == (1, 0)}
 
     def _add(self, counter: Counter[Any], key: object, count: int) -> None:
         # Threads share the recorder, and ``+=`` on a Counter is not atomic.
         with self._lock:
             counter[key] += count
 
-    def _where(self) -> dict[str, Any]:
+    def _site(self) -> Site:
         node = current_node()
         if node is None:
-            return where_of(site_of_caller(self.root))
+            return site_of_caller(self.root, phase=self.phase)
         # A write to a view has a node around that of the write, numbered next.
         number = number_of(node) - (node.name() == WRITES_TO_VIEW)
         _, forward = self._forward.get(number, (None, None))
-        site = site_of_caller(self.root, phase=Phase.BACKWARD, forward=forward)
-        return where_of(site)
+        return site_of_caller(self.root, phase=Phase.BACKWARD, forward=forward)
+
+
+# Counted as tuples: to make and to hash a finding takes longer than all else of a read.
+
+_Wait = tuple[FindingKind, str, str, Site, Location | None]
+_Copy = tuple[str, CopyDirection, bool, bool, Site]
+
+
+def _wait_of(wait: _Wait) -> Finding:
+    kind, op, reason, site, inside = wait
+    metrics = () if kind is FindingKind.MAYBE else (SYNCS.name,)
+    where = where_of(site)
+    return Finding(
+        kind=kind, op=op, reason=reason, metrics=metrics, torch=inside, **where
+    )
+
+
+def _copy_of(copy: _Copy) -> Finding:
+    op, direction, pinned, blocking, site = copy
+    what = copy_fields(direction, pinned=pinned, blocking=blocking)
+    return Finding(op=op, **what, **where_of(site))
 
 
 def _counted(counter: Counter[Finding]) -> tuple[Finding, ...]:
-    # Of a copy: a program that a signal ends has threads that go on recording.
     return tuple(
         replace(found, per_step=count) for found, count in counter.copy().items()
     )

@@ -183,5 +183,6 @@ def watching_suite(root: str, gib: float) -> Iterator[SimulatedSuite]:
     simulated = pretend_gpu(root)
     with memory_of(gib), simulated as gpu, watched(memory, None):
         # Nobody asks for the phase, and pytest's stacks are deep to read it off.
+        gpu.recorder.phase = Phase.FORWARD
         memory.site = partial(site_of_caller, root, phase=Phase.FORWARD)
         yield SimulatedSuite(gpu, memory)

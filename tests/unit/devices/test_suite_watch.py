@@ -1,18 +1,21 @@
-"""The name of what keeps a tensor alive: an attribute, a key or an element."""
+"""What keeps a tensor alive, by name; the cost of a read in a watched test."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 
 torch = pytest.importorskip("torch")
 
+from pytest_gpuperf.devices.pretend.suite_watch import watching_suite  # noqa: E402
 from pytest_gpuperf.devices.suite_watch import keeper_of  # noqa: E402
 
 
@@ -44,3 +47,48 @@ def test_it_is_named_as_the_program_reaches_it(
     module.CACHE = keep(thing)
 
     assert keeper_of(thing) == name
+
+
+@pytest.mark.parametrize("depth", [1, 200])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda tensor: [each.item() for each in tensor],
+        lambda tensor: [tensor[i].item() for i in range(len(tensor))],
+        lambda tensor: [float(each) for each in tensor.flatten()],
+    ],
+    ids=["item", "index", "float"],
+)
+def test_a_read_costs_few_calls_however_deep_the_stack_and_is_counted_by_its_line(
+    read: Callable[[Any], object], depth: int
+) -> None:
+    reads = 50
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    def below(depth: int) -> None:
+        if depth:
+            below(depth - 1)
+        else:
+            sys.setprofile(count)
+            try:
+                read(tensor)
+            finally:
+                sys.setprofile(before)
+
+    before = sys.getprofile()
+    with watching_suite(str(Path(__file__).parent), 1) as suite:
+        tensor = torch.ones(reads, device="cuda")
+        read(tensor)
+        suite.begin_test()
+        below(depth)
+        (wait,) = suite.end_test(passed=True).waits
+
+    # A call is two events: it begins and it ends.
+    assert calls / 2 / reads < 120
+    assert wait.per_step == reads
+    assert wait.location is not None
+    assert wait.location.file == __file__
