@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..judge.calls import merged
+from ..judge.exact import PROVING_RUNS
 from ..judge.process_pairs import FEWEST_TO_BLAME
 from ..judge.process_pairs import LEAST_PAIRS
 from ..judge.process_pairs import MOST_PAIRS
@@ -75,14 +76,27 @@ class Both:
         return merged((*newest.tolerances, self.project))
 
     def wants_more(self, seconds: float) -> bool:
-        """Whether another pair may decide something and *seconds* allow it."""
+        """Whether another pair may decide on a count, or on a time if *seconds* allow it."""
         unsettled = self._unsettled()
-        if not unsettled:
-            return False
+        if not unsettled or self.proving:
+            return bool(unsettled)
         pairs = len(self.after.results)
         suspect = any(call.is_suspect for call in unsettled)
         least = FEWEST_TO_BLAME if suspect else LEAST_PAIRS
         return pairs < least or self.seconds * (1 + 1 / pairs) <= seconds
+
+    @property
+    def proving(self) -> str:
+        """How many pairs agree on a change that is to be proven, and why more have to."""
+        exact = (change for call in self._unsettled() for change in call.exact)
+        if not any(change.gated and change.proving for change in exact):
+            return ""
+        calls = (*self.before.calls.values(), *self.after.calls.values())
+        draws = (run.measurement.unseeded for runs in calls for run in runs)
+        where = next(filter(None, draws), "")
+        why = f", because {where}" if where else ""
+        pairs = len(self.after.results)
+        return f"{pairs} of {pairs} agree, {PROVING_RUNS} are asked for{why}"
 
     @property
     def seems_changed(self) -> bool:
@@ -150,7 +164,7 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
     timed: bool = True,
     renew: Callable[[int], None] = lambda _: None,
 ) -> list[Both]:
-    """Measure all *groups* in pairs until each test is decided or out of *seconds*.
+    """Measure all *groups* in pairs until counts are decided, and times or out of *seconds*.
 
     Times count if they are *timed*. *renew* lets the processes of a pair, by its number,
     have nothing in common with those before it: a change is to be confirmed by them.
@@ -170,17 +184,20 @@ def run_pairs(  # noqa: PLR0913  what is measured, by whom, and two bounds
             if number:  # else there was nothing to compare
                 announce(f"compared in {counted(number, 'pair')}")
             break
-        announce(_progress(number, wanting))
-        if number and any(both[t].seems_changed for group in wanting for t in group):
+        again = [test for group in wanting for test in group if number]
+        proving = (both[test].proving for test in again)
+        announce(_progress(number, wanting, next(filter(None, proving), "")))
+        if any(both[test].seems_changed for test in again):
             renew(number)
         for group in wanting:
             _run_pair(group, number, before, after, both)
     return list(both.values())
 
 
-def _progress(number: int, groups: Sequence[Group]) -> str:
+def _progress(number: int, groups: Sequence[Group], proving: str) -> str:
     tests = counted(sum(map(len, groups)), "test")
-    return f"pair {number + 1} of at most {MOST_PAIRS}: {tests}"
+    why = f"; {proving}" if proving else ""
+    return f"pair {number + 1} of at most {MOST_PAIRS}: {tests}{why}"
 
 
 def _run_pair(

@@ -270,16 +270,22 @@ def _run(
         cases[test].results.append(found.get(test, lost))
 
 
+NOT_RUN: Final = {
+    True: f"{FULL_RUNS} runs that agree are asked for, and the tests ended before",
+    False: "no time was left for another run, raise --gpuperf-seconds",
+}
+"""Why there was no run more, by whether it was for a count: time ends none of those."""
+
+
 def settled(verdict: TestVerdict) -> TestVerdict:
-    """Turn every verdict that ran out of time into an INCONCLUSIVE that says so."""
-    why = "no time was left for another run, raise --gpuperf-seconds"
+    """Turn every verdict that wants another run into an INCONCLUSIVE that says so."""
     return replace(
         verdict,
         verdicts=tuple(
             replace(
                 v,
                 outcome=Outcome.INCONCLUSIVE,
-                because=f"{v.because}; {why}",
+                because=f"{v.because}; {NOT_RUN[_is_open(v)]}",
                 settled=True,
             )
             if not v.settled

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from builders import a_measurement
@@ -16,6 +17,7 @@ from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.metrics import SYNCS
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.run import TestResult
 from pytest_gpuperf.runner.screening import Group
@@ -61,7 +63,7 @@ class Runs:
 
     def _result(self, test: str, found: object, number: int) -> TestResult:
         if isinstance(found, TestResult):
-            return found
+            return replace(found, seconds=self._seconds)
         assert isinstance(found, tuple)
         measured = a_measurement(
             10.0 * found[number % len(found)], test=test, environment=CUDA
@@ -129,6 +131,37 @@ def test_an_expensive_test_ends_after_three_pairs() -> None:
     assert len(found.after.results) == 3
     (call,) = found.judged(last=True)
     assert call.is_undecided
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_a_change_that_chance_may_choose_is_proven_whatever_it_takes(
+    timed: bool,  # noqa: FBT001
+) -> None:
+    runs = Runs(seconds=60.0)
+    draws = "train.py:12 reads a clock"
+    sides = [
+        {
+            "t": a_result(
+                replace(
+                    a_measurement(
+                        10.0, test="t", environment=CUDA, exact={SYNCS.name: n}
+                    ),
+                    unseeded=draws,
+                ),
+                test="t",
+            )
+        }
+        for n in (1, 2)
+    ]
+
+    (both,) = runs.pairs(*sides, ("t",), seconds=60.0, timed=timed)
+
+    (call,) = both.judged(last=True)
+    assert (call.pairs, call.is_worse, call.is_undecided) == (8, True, False)
+    assert (
+        runs.said[5]
+        == f"pair 6 of at most 8: 1 test; 5 of 5 agree, 8 are asked for, because {draws}"
+    )
 
 
 @pytest.mark.parametrize(
