@@ -412,24 +412,24 @@ MOST_CODE: Final = {
     "": 526,  # files that are opened and not read whole
     "baselines": 1031,  # the folder that is written is locked; modes and links are kept
     "cli": 1827,  # what takes seconds says at which step it is; a script in another encoding
-    "compare_commits": 964,  # how many pairs it took; threads that sleep where nothing is timed
+    "compare_commits": 978,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 909,  # records of what steps train, for another process
     "devices": 2530,  # live memory, which was of the CPU
     "devices.cpu": 186,
     "devices.cuda": 811,
     "devices.pretend": 7385,  # where a program is; no dynamo where nothing is compiled; a clock of the process
-    "distributed": 1012,  # ranks are ended by their own time
+    "distributed": 1034,  # ranks are ended by their own time
     "environments": 217,  # the releases of a package; what names none
     "judge": 3593,  # same training of two steps as well: compare_steps pays for it
     "measure": 3321,  # what a step keeps has its line; which step raised
-    "model": 1867,  # what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1868,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2584,  # no server without measured tests
     "report": 1411,
     "report.ci": 546,  # a watch marks its lines on GitHub
-    "report.html": 838,
+    "report.html": 839,
     "report.json": 326,  # --json of seven more commands
     "report.screen": 2187,  # what to do about a loop
-    "runner": 2694,  # ends by own time; what a server needs to import; one that dies is started anew
+    "runner": 2697,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 229,  # how every process is started, and signals; where a program is
     "trainers": 467,
     "worker": 1232,  # trackers that name a run; what a step reads of a clock, and not what its file names

@@ -7,15 +7,25 @@ all-reduce. torch's own CommDebugMode hooks every module for the sake of its nam
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from typing import Final
 
 from ..devices.dispatch import Watching
 from ..devices.dispatch import eager
 from ..devices.memory_owners import tensors_in
+from ..devices.source_lines import outwards
+from ..devices.source_lines import own_and_inner
+from ..model.finding import Finding
+from ..model.finding import FindingKind
+from ..model.finding import Location
+from ..model.metrics import COLLECTIVE_BYTES
+from ..model.metrics import COLLECTIVES
 from ..model.ranks import Collective
 
 
@@ -49,25 +59,36 @@ NOT_COLLECTIVES: Final = frozenset({"wait_tensor", "_wrap_tensor_autograd"})
 BARRIER: Final = "barrier"
 
 
-def count_collectives(run: Callable[[], object]) -> tuple[Collective, ...]:
-    """Let *run* make one step, compiled code as eager one, and count; most first."""
+def count_collectives(
+    run: Callable[[], object],
+) -> tuple[tuple[Collective, ...], tuple[Finding, ...]]:
+    """Let *run* make one step, compiled code as eager one, and count by kind and by line.
+
+    Most come first.
+    """
     counter = _Counter()
     with eager(), counter:
         run()
-    kinds = sorted(counter.calls, key=lambda kind: (-counter.calls[kind], kind))
-    return tuple(
+    kinds = {kind for kind, *_ in counter.seen}
+    found = [
         Collective(
-            kind=kind, calls=counter.calls[kind], size_bytes=counter.size_bytes[kind]
+            kind=kind,
+            calls=sum(line.per_step for line in lines),
+            size_bytes=sum(line.moved_bytes for line in lines),
         )
         for kind in kinds
+        for lines in [[line for line in counter.seen.values() if line.op == kind]]
+    ]
+    return (
+        tuple(sorted(found, key=lambda each: (-each.calls, each.kind))),
+        tuple(sorted(counter.seen.values(), key=lambda line: -line.per_step)),
     )
 
 
 class _Counter(Watching):
     def __init__(self) -> None:
         super().__init__()
-        self.calls: dict[str, int] = {}
-        self.size_bytes: dict[str, int] = {}
+        self.seen: dict[tuple[str, Location | None, Location | None], Finding] = {}
 
     def saw(self, op: Any, args: Sequence[Any], result: Any) -> None:
         if op.namespace in NAMESPACES:
@@ -82,5 +103,16 @@ class _Counter(Watching):
         # a reduce-scatter the reverse.
         sizes = (sum(t.nbytes for t in tensors_in((value,))) for value in values)
         size = 0 if kind == BARRIER else max(sizes)
-        self.calls[kind] = self.calls.get(kind, 0) + 1
-        self.size_bytes[kind] = self.size_bytes.get(kind, 0) + size
+        stack = [*outwards(sys._getframe(1))]  # noqa: SLF001, inspect.stack() reads sources
+        location, innermost = own_and_inner(str(Path.cwd()), stack)
+        key = (kind, location, innermost)
+        seen = self.seen.get(key) or Finding(
+            kind=FindingKind.COLLECTIVE,
+            op=kind,
+            location=location,
+            innermost=innermost,
+            metrics=(COLLECTIVES.name, COLLECTIVE_BYTES.name),
+        )
+        self.seen[key] = replace(
+            seen, per_step=seen.per_step + 1, moved_bytes=seen.moved_bytes + size
+        )

@@ -298,11 +298,12 @@ class AgreedDevice(MeasuringDevice):
 
         # All ranks share one clock, so all of them were cut short or none: a step of some
         # ranks alone would hang.
-        collectives = () if why_cut_short(own) else count_collectives(run)
+        collectives, lines = ((), ()) if why_cut_short(own) else count_collectives(run)
         self.synchronize()
         share = RankShare(
             measurement=own,
             collectives=collectives,
+            lines=lines,
             communication=find_communication(self.trace),
         )
         return joined(self._peers.objects(share), self.rounds_ns, self.peak_bytes)

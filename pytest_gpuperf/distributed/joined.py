@@ -11,6 +11,7 @@ from statistics import median
 
 from ..measure.gpu_activity import Communication
 from ..measure.profile import PEAKS
+from ..model.finding import Finding
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.metric import OfRanks
@@ -29,10 +30,11 @@ from ..report.numbers import format_value
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankShare:
-    """What one rank found: its measurement, its collectives, how long they ran."""
+    """What one rank found: its measurement, its collectives and their lines, how long they ran."""
 
     measurement: Measurement
     collectives: tuple[Collective, ...] = ()
+    lines: tuple[Finding, ...] = ()
     communication: Communication | None = None
 
 
@@ -51,19 +53,20 @@ def joined(
     if not first.times:
         return first
     unseen = _unseen_peaks(measurements)
-    busiest = max((share.collectives for share in shares), key=_calls)
+    busiest = max(shares, key=lambda share: _calls(share.collectives))
     by_rank = ByRank(
         step_ms=tuple(_step_ms(rounds_ns, first.times[STEP_MS.name].q50)),
         peak_bytes=() if unseen else tuple(peak_bytes),
-        collectives=busiest,
+        collectives=busiest.collectives,
         **_communication(shares),
     )
+    waiting = max(measurements, key=lambda m: m.exact.get(SYNCS.name, 0))
     return replace(
         first,
         times={**first.times, **_times(by_rank), **_largest(measurements)},
         exact=_exact(measurements, by_rank, missed=bool(why_cut_short(first))),
         missed=_missed(first) | unseen,
-        findings=max(measurements, key=lambda m: m.exact.get(SYNCS.name, 0)).findings,
+        findings=(*waiting.findings, *busiest.lines),
         dirty=tuple(_merged_remarks([m.dirty for m in measurements])),
         remarks=(
             *_merged_remarks([m.remarks for m in measurements]),

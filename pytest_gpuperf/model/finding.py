@@ -49,6 +49,8 @@ class FindingKind(Enum):
     """Much of the step's time is spent on this line."""
     IDLE = "idle"
     """The GPU has nothing to do while the host is here, in much of the step's time."""
+    COLLECTIVE = "collective"
+    """Ranks join, share out or send tensors."""
 
     # Its own would run in Python, for each event on the device.
     __hash__ = object.__hash__

@@ -144,6 +144,7 @@ FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     "Where the CPU waits": (FindingKind.SYNC, FindingKind.COPY),
     "Where it may wait: only a GPU can show": (FindingKind.MAYBE,),
     "What goes between CPU and GPU": (FindingKind.TRANSFER,),
+    "What goes between ranks": (FindingKind.COLLECTIVE,),
     "What torch.compile does with the code": (
         FindingKind.BREAK,
         FindingKind.RECOMPILE,

@@ -59,7 +59,8 @@ def training(model: Any) -> Callable[[], None]:
 def counted(step: Callable[[], object]) -> tuple[Collective, ...]:
     for _ in range(3):  # DDP makes its buckets anew after the first
         step()
-    return count_collectives(step)
+    found, _ = count_collectives(step)
+    return found
 
 
 def test_ddp_reduces_its_gradients_once_a_bucket(rank: None) -> None:
@@ -103,6 +104,38 @@ def test_collectives_are_named_as_torch_distributed_names_them(rank: None) -> No
         Collective(kind="all_gather", calls=1, size_bytes=32),
         Collective(kind="all_reduce", calls=1, size_bytes=32),
         Collective(kind="barrier", calls=1, size_bytes=0),
+    }
+
+
+def test_each_line_that_asks_for_a_collective_is_named(rank: None) -> None:
+    model = nn.parallel.DistributedDataParallel(layers())
+
+    def step() -> None:
+        for _ in range(2):
+            distributed.all_reduce(torch.ones(2))
+        reported = [torch.empty(3)]
+        distributed.all_gather(reported, torch.ones(3))
+        training(model)()
+
+    def lines() -> dict[Any, Any]:
+        _, found = count_collectives(step)
+        return {
+            (f.op, f.location and f.location.line): (
+                f.per_step,
+                f.moved_bytes,
+                f.metrics,
+            )
+            for f in found
+        }
+
+    for _ in range(3):  # DDP makes its buckets anew after the first
+        step()
+    first, both = step.__code__.co_firstlineno, ("collectives", "collective_bytes")
+    backward = training.__code__.co_firstlineno + 5
+    assert lines() == {
+        ("all_reduce", first + 2): (2, 16, both),
+        ("all_gather", first + 4): (1, 12, both),
+        ("all_reduce", backward): (1, 4 * WEIGHTS, both),
     }
 
 
