@@ -9,6 +9,7 @@ import time
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
+from contextlib import ExitStack
 from contextlib import contextmanager
 from contextlib import suppress
 from pathlib import Path
@@ -224,19 +225,18 @@ def _only_writer(path: Path) -> Iterator[None]:
     """Wait until no other process writes to the folder of *path*, by whatever name."""
     # The folder itself is locked: a file would be one more in the user's repository.
     deadline = time.monotonic() + LOCK_SECONDS
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path.parent, os.O_RDONLY)
-        while not try_flock(handle):
-            if time.monotonic() > deadline:
-                raise TimeoutError
-            time.sleep(LOCK_PAUSE_SECONDS)
-    except OSError as error:
-        raise _unwritten(path, error) from error
-    try:
+    with ExitStack() as undo:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path.parent, os.O_RDONLY)
+            undo.callback(os.close, handle)
+            while not try_flock(handle):
+                if time.monotonic() > deadline:
+                    raise TimeoutError
+                time.sleep(LOCK_PAUSE_SECONDS)
+        except OSError as error:
+            raise _unwritten(path, error) from error
         yield
-    finally:
-        os.close(handle)
 
 
 def _cause(error: OSError) -> str:

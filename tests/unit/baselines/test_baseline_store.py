@@ -318,9 +318,11 @@ def test_a_folder_that_another_rootdir_keeps_is_named(
     monkeypatch.setattr(store, "LOCK_SECONDS", 0.0)
     handle = os.open(tmp_path, os.O_RDONLY)
     fcntl.flock(handle, fcntl.LOCK_EX)
+    is_open = {*Path("/dev/fd").iterdir()}
 
     with pytest.raises(BaselineError) as refused:
         update(tmp_path, H200, {}, lock_folder=tmp_path / "lock")
+    assert {*Path("/dev/fd").iterdir()} == is_open
     os.close(handle)
 
     assert str(refused.value) == (
