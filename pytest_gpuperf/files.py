@@ -7,10 +7,15 @@ run is about to write. The run would then write, or delete, somewhere else.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
+import shutil
 import stat
 import tempfile
+import weakref
+from contextlib import suppress
+from functools import cache
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
@@ -83,9 +88,13 @@ def _refuse_irregular(path: Path, mode: int) -> None:
 #
 # A measuring process keeps its own below the one of its server, which removes that when
 # the controlling process is gone: a job that CI cancels is killed, and cleans up
-# nothing.
+# nothing. What a killed process leaves all the same, the next one removes: nobody has the
+# lock in it any more.
 
 TEMPORARY_PREFIX: Final = "gpuperf-"
+
+OWNER_LOCK: Final = "owner.lock"
+"""A file that is locked as long as a process uses the folder that it is in."""
 
 _below: list[str] = []
 
@@ -98,15 +107,56 @@ def keep_below(folder: str) -> None:
 def scratch_folder() -> tempfile.TemporaryDirectory[str]:
     """Make a folder; raises ``UsageError`` if none can be made."""
     try:
-        return tempfile.TemporaryDirectory(
-            prefix=TEMPORARY_PREFIX, dir=_below[0] if _below else None
-        )
+        if _below:
+            return tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX, dir=_below[0])
+        _remove_abandoned(Path(tempfile.gettempdir()))
+        return _held_folder()
     except OSError as error:
         msg = (
             f"no temporary folder can be made, {(error.strerror or str(error)).lower()}; "
             "set TMPDIR to a folder that can be written to"
         )
         raise UsageError(msg, ErrorId.GP614) from None
+
+
+def _held_folder() -> tempfile.TemporaryDirectory[str]:
+    made = tempfile.TemporaryDirectory(prefix=TEMPORARY_PREFIX)
+    # It gets its name when it is locked: without a lock it would look abandoned.
+    part = Path(made.name, f"{OWNER_LOCK}.part")
+    part.touch()
+    weakref.finalize(made, os.close, hold(part))
+    part.rename(part.with_suffix(""))
+    return made
+
+
+def hold(lock: Path) -> int:
+    """Keep what the file *lock* is in from being removed, until its descriptor is closed."""
+    descriptor = _opened(lock)
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def _opened(lock: Path) -> int:
+    return os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+@cache
+def _remove_abandoned(place: Path) -> None:
+    """Remove the folders in *place* that processes of ours left which were killed."""
+    for folder in place.glob(f"{TEMPORARY_PREFIX}*"):
+        with suppress(OSError):
+            if not is_planted(folder):
+                _remove_unheld(folder)
+
+
+def _remove_unheld(folder: Path) -> None:
+    """Remove *folder*; raises ``OSError`` if it has no lock, or a process holds it."""
+    descriptor = _opened(folder / OWNER_LOCK)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)
 
 
 PRIVATE: Final = 0o700

@@ -409,8 +409,8 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 526,  # files that are opened and not read whole
-    "baselines": 1031,  # the folder that is written is locked; modes and links are kept
+    "": 554,  # files that are opened and not read whole
+    "baselines": 1030,  # the folder that is written is locked; modes and links are kept
     "cli": 1827,  # what takes seconds says at which step it is; a script in another encoding
     "compare_commits": 978,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 909,  # records of what steps train, for another process
@@ -430,7 +430,7 @@ MOST_CODE: Final = {
     "report.json": 326,  # --json of seven more commands
     "report.screen": 2187,  # what to do about a loop
     "runner": 2697,  # ends by own time; what a server needs to import; one that dies is started anew
-    "sharing": 229,  # how every process is started, and signals; where a program is
+    "sharing": 232,  # how every process is started, and signals; where a program is
     "trainers": 467,
     "worker": 1232,  # trackers that name a run; what a step reads of a clock, and not what its file names
 }

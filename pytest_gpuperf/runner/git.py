@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
-from tempfile import TemporaryDirectory
 from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..files import scratch_folder
 
 
 MAIN_BRANCHES: Final = ("main", "master", "origin/HEAD")
@@ -164,7 +164,7 @@ class Repository:
         No branch has them, and neither the files nor the index change. Raises
         ``UsageError`` if git cannot read the files or apply the patch.
         """
-        with TemporaryDirectory() as scratch:
+        with scratch_folder() as scratch:
             index = Path(scratch, "index")
             known = Path(self.top, self._ask("rev-parse", "--git-path", "index") or "")
             # With what it knows of the files only those are read that were changed.

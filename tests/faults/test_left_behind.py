@@ -209,6 +209,60 @@ def test_a_server_that_still_imports_when_its_client_is_killed_leaves_no_folder(
     assert _ours(folder) == []
 
 
+OWNER = """
+import sys
+from pytest_gpuperf.files import scratch_folder
+folder = scratch_folder()
+print(folder.name, flush=True)
+sys.stdin.read()
+"""
+ORPHAN = """
+import sys
+from pytest_gpuperf.files import OWNER_LOCK, hold
+hold(f"{sys.argv[1]}/{OWNER_LOCK}")
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    def started(program: str, *arguments: str) -> tuple[subprocess.Popen[str], str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *arguments],
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        return process, Path(process.stdout.readline().strip()).name
+
+    for name in ("gpuperf-mine", "gpuperf-1000"):
+        (tmp_path / name).mkdir()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "owner.lock").touch()
+    (tmp_path / "gpuperf-link").symlink_to(elsewhere)
+    foreign = {path.name for path in tmp_path.iterdir()}
+    (killed, left), (alive, used) = started(OWNER), started(OWNER)
+    (parent, needed) = started(OWNER)
+    orphan, _ = started(ORPHAN, str(tmp_path / needed))
+    for process in (killed, parent):
+        process.kill()
+        process.communicate()
+    assert (tmp_path / left).exists()
+
+    last, own = started(OWNER)
+
+    there = {path.name for path in tmp_path.iterdir()}
+    assert there == foreign | {used, needed, own}
+    for process in (alive, orphan, last):
+        process.communicate("")
+    assert {path.name for path in tmp_path.iterdir()} == foreign | {needed}
+
+
 def test_a_server_whose_client_died_before_it_could_know_leaves_no_folder(
     tmp_path: Path,
 ) -> None:
