@@ -20,6 +20,7 @@ from ..errors import StepError
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.measurement import thinned
+from ..model.metric import counted
 from ..model.metrics import LOADER_WAIT
 from ..model.metrics import STEP_MS
 from .plan import Found
@@ -107,11 +108,25 @@ def with_loader_wait(
 
 def _on_openings(batches: FetchTimes, measurement: Measurement) -> Iterator[str]:
     took_ms = median(batches.openings_ns) / 1e6
-    if took_ms > LONG_OPENING * measurement.times[STEP_MS.name].q50:
+    step_ms = measurement.times[STEP_MS.name].q50
+    if took_ms > LONG_OPENING * step_ms:
         yield (
             f"the first batch of an epoch takes {took_ms:.3g} ms, which is not counted "
-            f"in {LOADER_WAIT.name}"
+            f"in {LOADER_WAIT.name}{_on_workers(batches, step_ms)}"
         )
+
+
+def _on_workers(batches: FetchTimes, step_ms: float) -> str:
+    """Say how much of the loop goes by while workers start anew, if they do."""
+    if not batches.workers_anew or len(batches.openings_ns) == 1:
+        return ""
+    openings_ms = sum(batches.openings_ns) / 1e6
+    percent = 100 * openings_ms / (openings_ms + step_ms * batches.fetched.batches)
+    return (
+        f": each starts {counted(batches.workers_anew, 'worker')} anew, {percent:.0f} % of "
+        "the loop's time; "
+        "persistent_workers=True keeps them"
+    )
 
 
 # Waits for the loader, from the profiler ranges of torch's DataLoader.

@@ -66,6 +66,10 @@ class FetchTimes(Protocol):
     def together(self) -> int:
         """Steps to take as one, as their batches arrive in one burst."""
 
+    @property
+    def workers_anew(self) -> int:
+        """Workers that each epoch starts anew."""
+
     def time_with(self, timed: Callable[[Fetch], TimedFetch]) -> None:
         """Let *timed* say from now on what a batch takes."""
 
@@ -89,6 +93,13 @@ class Batches:
         """Batches that arrive in one burst: as many as the loader has workers."""
         workers = getattr(self._loader, "num_workers", 0)
         return max(1, min(workers, MOST_TOGETHER)) if isinstance(workers, int) else 1
+
+    @property
+    def workers_anew(self) -> int:
+        """Workers that each epoch starts anew."""
+        workers = getattr(self._loader, "num_workers", 0)
+        is_kept = getattr(self._loader, "persistent_workers", False)
+        return workers if isinstance(workers, int) and not is_kept else 0
 
     def time_with(self, timed: Callable[[Fetch], TimedFetch]) -> None:
         """Let *timed* say from now on what a batch takes."""

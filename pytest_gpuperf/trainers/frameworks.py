@@ -119,7 +119,10 @@ def lightning_callback(package: str, end_step: EndStep, batches: StepBatches) ->
         def on_train_start(self, trainer: Any, _: object) -> None:
             self._steps = trainer.global_step
             loader = trainer.train_dataloader
-            batches.has_workers(getattr(loader, "num_workers", 0))
+            batches.has_workers(
+                getattr(loader, "num_workers", 0),
+                kept=getattr(loader, "persistent_workers", False),
+            )
             # What it watches may be a metric of the validation, which is off.
             for schedule in trainer.lr_scheduler_configs:
                 schedule.strict = False
@@ -205,7 +208,8 @@ def transformers_callback(end_step: EndStep, batches: StepBatches) -> object:
 
     class TransformersStepEnds(TrainerCallback):  # type: ignore[misc]
         def on_train_begin(self, args: Any, *_: object, **__: object) -> None:
-            batches.has_workers(args.dataloader_num_workers)
+            kept = getattr(args, "dataloader_persistent_workers", False)
+            batches.has_workers(args.dataloader_num_workers, kept=kept)
 
         def on_epoch_begin(self, *_: object, **__: object) -> None:
             batches.epoch()

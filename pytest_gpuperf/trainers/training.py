@@ -40,15 +40,17 @@ class StepBatches:
         self.fetched = Fetched()
         self.openings_ns: list[int] = []
         self.together = 1
+        self.workers_anew = 0
         self._now_ns = now_ns
         self._since_ns = now_ns()
         self._waited_ns = 0
         self._is_opening = True
 
-    def has_workers(self, number: object) -> None:
-        """Batches arrive in bursts of *number*, as that many workers load them."""
+    def has_workers(self, number: object, *, kept: object) -> None:
+        """Batches arrive in bursts of *number*, as many workers, *kept* for all epochs."""
         if isinstance(number, int):
             self.together = max(1, min(number, MOST_TOGETHER))
+            self.workers_anew = 0 if kept else number
 
     def epoch(self) -> None:
         """An epoch begins: workers start, and its first batch is waited for."""

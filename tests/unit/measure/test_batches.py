@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Iterable
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import pytest
 from builders import a_measurement
@@ -17,6 +18,7 @@ from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.dataloader import SINGLE
 from pytest_gpuperf.measure.dataloader import LoaderWait
+from pytest_gpuperf.measure.dataloader import _on_openings
 from pytest_gpuperf.measure.dataloader import loader_wait
 from pytest_gpuperf.measure.dataloader import loop_over
 from pytest_gpuperf.measure.dataloader import with_loader_wait
@@ -302,6 +304,31 @@ def test_a_first_batch_that_takes_long_is_told(
     waits = [LoaderWait(batches=1, waited_ms=3.0, loop_ms=100.0)]
 
     assert with_loader_wait(measurement, batches, waits).remarks == remarks
+
+
+@pytest.mark.parametrize(
+    ("loader", "is_said"),
+    [
+        ({"num_workers": 1}, True),
+        ({"num_workers": 1, "persistent_workers": True}, False),
+        ({"num_workers": 0}, False),
+        ({}, False),
+    ],
+)
+def test_workers_that_each_epoch_starts_anew_are_said_with_their_share(
+    loader: dict[str, Any],
+    is_said: bool,  # noqa: FBT001
+) -> None:
+    batches = clocked(type("Loader", (list,), loader)("ab"), [90, 1, 90, 1, 90])
+    for _ in range(5):
+        batches.take()
+
+    (remark,) = _on_openings(batches, a_measurement(on=DeviceKind.CPU))
+
+    share = 100 * 270 / (270 + 2 * 10)
+    said = f": each starts 1 worker anew, {share:.0f} % of the loop's time; "
+    assert (f"{said}persistent_workers=True keeps them" in remark) is is_said
+    assert ("anew" in remark) is is_said
 
 
 def test_a_loader_dies_with_its_last_name_once_its_loop_is_closed() -> None:

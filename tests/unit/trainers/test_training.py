@@ -160,7 +160,7 @@ def test_the_first_batch_of_an_epoch_is_no_wait() -> None:
 def test_batches_of_workers_arrive_in_bursts(workers: object, together: int) -> None:
     batches = StepBatches()
 
-    batches.has_workers(workers)
+    batches.has_workers(workers, kept=False)
 
     assert batches.together == together
 
