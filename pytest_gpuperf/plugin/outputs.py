@@ -290,7 +290,6 @@ class ResultsFile:
         )
         self._records: Mapping[str, Record] | None = None
         self._forgiven: set[str] = set()
-        self._complaints: set[str] = set()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
@@ -325,10 +324,13 @@ class ResultsFile:
         file = found.baseline_file if found else ""
         try:
             for line in publish(forgiving(results, self._forgiven), self._place, file):
-                self._complain(line)
+                announce(self._config, line)
         # A bug in a page must not turn a judged run into an internal error of pytest.
         except Exception as error:  # noqa: BLE001 - the verdicts do not need a page
-            self._complain(f"gpuperf: no pages for CI are written, {_described(error)}")
+            announce(
+                self._config,
+                f"gpuperf: no pages for CI are written, {_described(error)}",
+            )
 
     @pytest.hookimpl(trylast=True)
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
@@ -390,16 +392,12 @@ class ResultsFile:
         try:
             write_ignored(self._settings.artefacts / name, text())
         except GpuperfError as error:
-            self._complain(f"gpuperf: {error}")
+            announce(self._config, f"gpuperf: {error}")
         except Exception as error:  # noqa: BLE001 - the verdicts do not need a file
             path = self._settings.artefacts / name
-            self._complain(f"gpuperf: {path}: cannot be written, {_described(error)}")
-
-    def _complain(self, line: str) -> None:
-        """Print *line* once: a read-only folder causes the same one for every file."""
-        if line not in self._complaints:
-            self._complaints.add(line)
-            announce(self._config, line)
+            announce(
+                self._config, f"gpuperf: {path}: cannot be written, {_described(error)}"
+            )
 
 
 def _described(error: Exception) -> str:

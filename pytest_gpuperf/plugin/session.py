@@ -158,7 +158,7 @@ def live_line(
     if sys.stdout.isatty() and not is_dumb:
         return LiveLine(_write, terminal_columns)
     seconds = VERBOSE_SECONDS if verbosity else LINE_SECONDS
-    return LogLines(partial(announce, config), seconds)
+    return LogLines(partial(_write_line, config), seconds)
 
 
 def _write(text: str) -> None:
@@ -170,8 +170,19 @@ def terminal_columns() -> int:
     return shutil.get_terminal_size().columns
 
 
+ANNOUNCED: Final = pytest.StashKey[set[str]]()
+"""What was announced in this run."""
+
+
 def announce(config: pytest.Config, text: str) -> None:
-    """Print a message to the user, on a line of its own."""
+    """Print a message to the user once: several files may fail for one reason."""
+    announced = config.stash.setdefault(ANNOUNCED, set())
+    if text not in announced:
+        announced.add(text)
+        _write_line(config, text)
+
+
+def _write_line(config: pytest.Config, text: str) -> None:
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is not None:
         reporter.ensure_newline()
