@@ -11,26 +11,12 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
-from typing import Protocol
 
 from ..errors import ErrorId
 from ..errors import UsageError
 
 
-class Installer(Protocol):
-    """A program that installs packages."""
-
-    def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
-        """Return the exact packages that *requirements* add to the present environment.
-
-        What it has already is left out. Raises ``UsageError`` if there are none such.
-        """
-
-    def install(self, packages: Sequence[str], folder: Path) -> None:
-        """Put the files of *packages*, and of nothing else, into *folder*."""
-
-
-def installer() -> Installer:
+def installer() -> Uv | Pip:
     """Return uv if it is there, else pip; raise ``UsageError`` without both."""
     uv = shutil.which("uv")
     if uv is not None:
@@ -52,10 +38,15 @@ class Uv:
         self._typed = (program, "pip", "install", "--python", sys.executable)
 
     def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
+        """Return the exact packages that *requirements* add to the present environment.
+
+        What it has already is left out. Raises ``UsageError`` if there are none such.
+        """
         planned = _run("uv", *self._typed, "--dry-run", "--", *requirements).stderr
         return tuple(sorted(self.ADDED.findall(planned)))
 
     def install(self, packages: Sequence[str], folder: Path) -> None:
+        """Put the files of *packages*, and of nothing else, into *folder*."""
         target = ("--no-deps", "--target", str(folder))
         _run("uv", *self._typed, *target, "--", *packages)
 

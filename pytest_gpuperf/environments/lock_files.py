@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Iterator
 from collections.abc import Mapping
 from importlib import import_module
-from importlib.metadata import Distribution
 from importlib.metadata import distributions
 from itertools import chain
 from itertools import filterfalse
@@ -37,13 +36,8 @@ PINNED: Final = "=="
 
 def installed() -> Pins:
     """Return what this interpreter can import now."""
-    return {name: found.version for name, found in installed_packages().items()}
-
-
-def installed_packages() -> Mapping[str, Distribution]:
-    """Return the packages that this interpreter can import now, by canonical name."""
     return {
-        canonicalize_name(found.metadata["Name"]): found
+        canonicalize_name(found.metadata["Name"]): found.version
         for found in reversed([*distributions()])  # the first one on the path counts
         if "Name" in found.metadata  # a folder that an installer left behind has none
     }

@@ -19,7 +19,8 @@ from packaging.utils import canonicalize_name
 from ..errors import ErrorId
 from ..errors import UsageError
 from ..model.environment import Overlay
-from .installers import Installer
+from .installers import Pip
+from .installers import Uv
 from .installers import installer
 from .lock_files import differing
 from .lock_files import installed
@@ -71,7 +72,7 @@ class Packages:
         self,
         place: str,
         announce: Callable[[str], None],
-        program: Installer | None = None,
+        program: Uv | Pip | None = None,
     ) -> None:
         self._place, self._announce, self._program = place, announce, program
         self._folders: dict[frozenset[str], str] = {}
