@@ -254,20 +254,17 @@ class RoundPlan:
         deadline: Deadline,
     ) -> RoundPlan:
         """Plan for a step that takes about *step_ms*."""
-        is_long = step_ms > LONG_STEP_MS
-        if not kind.has(Capability.QUEUES):
-            steps = ceil(ROUND_MS / step_ms) if step_ms > 0 else 1
-            return cls(
-                rounds=LEAST_ROUNDS if is_long else ROUNDS,
-                steps=subject.most_steps(max(subject.together, steps)),
-                step_ms=step_ms,
-            )
-        steps = _queued_steps(subject, step_ms, deadline)
+        queues = kind.has(Capability.QUEUES)
+        if queues:
+            rounds, steps = QUEUED_ROUNDS, _queued_steps(subject, step_ms, deadline)
+        else:
+            least = ceil(ROUND_MS / step_ms) if step_ms > 0 else 1
+            rounds, steps = ROUNDS, subject.most_steps(max(subject.together, least))
         return cls(
-            rounds=LEAST_ROUNDS if is_long else QUEUED_ROUNDS,
+            rounds=LEAST_ROUNDS if step_ms > LONG_STEP_MS else rounds,
             steps=steps,
             step_ms=step_ms,
-            queues=steps > 1,
+            queues=queues and steps > 1,
         )
 
     @property
