@@ -951,23 +951,6 @@ def test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline(
     assert after["anchor"] == before["anchor"]
 
 
-def test_runs_that_are_no_evidence_are_measured_again_by_the_option_named(
-    here: Desk,
-) -> None:
-    here.store()
-    here.gate()
-    assert here.type("gpuperf accept --evidence .gpuperf").status == 0
-    refused = here.type("gpuperf accept --evidence .gpuperf")
-    [option] = re.findall(r"1 not added to: .*\((--\S+) does not\)", refused.words)
-    [before] = here.entries().values()
-
-    assert here.type(f"pytest --gpuperf {option}").status == 0
-
-    [after] = here.entries().values()
-    assert after["runs"][: len(before["runs"])] == before["runs"]
-    assert len(after["runs"]) > len(before["runs"])
-
-
 # What a suite that is watched does.
 
 PACKAGE_TEXT: Final = """
@@ -1137,7 +1120,6 @@ measure/phases.py | --gpuperf-seconds | MACHINE
 measure/profile.py | --gpuperf-seconds | MACHINE
 report/command.py | --gpuperf-device | test_a_time_that_failed_is_compared_again
 report/command.py | --device={} | test_what_was_measured_too_seldom_says_how_it_is_measured
-report/screen/acceptance.py | --gpuperf-update | test_runs_that_are_no_evidence_are_measured_again_by_the_option_named
 report/screen/acceptance.py | --gpuperf-prune | test_entries_without_a_test_are_removed_by_the_option_named
 report/json/results.py | pytest --gpuperf | DESCRIBED
 plugin/parse_settings.py | --gpuperf-prune | test_an_option_that_is_to_be_left_out_was_the_reason
