@@ -419,9 +419,9 @@ MOST_CODE: Final = {
     "devices.cuda": 811,
     "devices.pretend": 7385,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1034,  # ranks are ended by their own time
-    "environments": 217,  # the releases of a package; what names none
+    "environments": 212,  # the releases of a package; what names none
     "judge": 3593,  # same training of two steps as well: compare_steps pays for it
-    "measure": 3339,  # what a step keeps has its line; which step raised
+    "measure": 3336,  # what a step keeps has its line; which step raised
     "model": 1868,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2590,  # no server without measured tests
     "report": 1411,
