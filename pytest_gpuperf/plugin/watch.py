@@ -175,7 +175,9 @@ def _update(asked: object) -> Refresh | None:
 # What a process does that runs tests.
 
 
-ABOUT_GPUS: Final = re.compile(r"cuda|gpu|accelerator|device", re.IGNORECASE)
+ABOUT_GPUS: Final = re.compile(
+    r"cuda|[cg]pu|accelerator|device|hardware", re.IGNORECASE
+)
 """Reason of a skip that a GPU may have caused."""
 
 
@@ -253,6 +255,9 @@ class WatchedRun:
             now.is_absent = True
         else:
             last = _decisive(now.answer)
+            if report.failed and last.failed:
+                # It does without the simulated GPU as well: why on it stays said.
+                return
             now.is_absent = last.skipped and not hasattr(last, "wasxfail")
             if report.when == "setup" and last.when == "call":
                 # Its call comes next, and must not run without its fixtures.

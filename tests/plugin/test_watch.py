@@ -49,7 +49,7 @@ def test_gpu_is_wrong():
 def test_leak():
     package.remember(torch.ones(1000, device=DEVICE))
 
-@pytest.mark.skipif(HAS_GPU, reason="not with CUDA")
+@pytest.mark.skipif(HAS_GPU, reason="requires only a CPU")
 def test_without_gpu():
     assert not HAS_GPU
 
@@ -112,7 +112,7 @@ def test_outcomes_stay_and_what_runs_only_there_is_said(
         "  kept by  package.CACHE[[]...]",
         "2 tests ran only because of the simulated GPU; 1 failed there*",
         "  test_suite.py::test_gpu_is_wrong: failed: *",
-        "  test_suite.py::test_without_gpu: skipped: not with CUDA",
+        "  test_suite.py::test_without_gpu: skipped: requires only a CPU",
         "  test_suite.py::test_set_up_without_gpu: failed: *",
     )
     assert "counts.json: there is no baseline, so nothing is judged" in found.words
@@ -168,13 +168,26 @@ def test_a_gate_that_has_nothing_to_judge_fails_in_ci_unless_that_is_set(
         assert "there is no baseline, so nothing is judged" in found.words
 
 
-def test_a_failure_without_the_simulated_gpu_fails_the_run(suite: Desk) -> None:
-    suite.write("test_other.py", "def test_wrong(): assert 1 == 2")
+@pytest.mark.parametrize(
+    "body",
+    [
+        "assert 1 == 2, 'why here'",
+        "assert torch.ones(4, device='cuda').sum() == 5, 'why here'",
+        "torch.ones(4).cuda(); pytest.fail('why here')",
+    ],
+)
+def test_a_failure_without_the_simulated_gpu_fails_the_run_and_why_on_it_is_shown(
+    suite: Desk, body: str
+) -> None:
+    source = f"import pytest, torch\ndef test_wrong():\n    {body}\n"
+    suite.write("test_other.py", source)
 
     found = suite.type("pytest test_other.py --gpuperf-watch")
 
     assert found.status == pytest.ExitCode.TESTS_FAILED
     assert "1 failed in" in found.text
+    assert "why here" in found.text
+    assert "not compiled with CUDA" not in found.text
 
 
 @pytest.mark.parametrize(
