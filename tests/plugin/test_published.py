@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import pytest
-from scripted_project import ON
 from scripted_project import ScriptedProject
 
 
@@ -173,15 +172,3 @@ def test_a_summary_that_others_have_filled_is_left_alone(
         f"gpuperf: {github}/summary: the job's summary is full, nothing was added to it"
     )
     assert (github / "summary").read_text("utf-8") == full
-
-
-def test_a_run_that_dies_leaves_no_older_comment(project: ScriptedProject) -> None:
-    project.file("def test_plain(): pass\n")
-    project.run()
-    project.pytester.makeconftest(
-        "import os\ndef pytest_collection_finish(): os._exit(7)\n"
-    )
-
-    project.pytester.runpytest_subprocess(*ON)
-
-    assert not (project.path / ".gpuperf" / "comment.md").exists()

@@ -96,7 +96,9 @@ def test_a_test_that_was_run_again_has_the_samples_of_every_run(
     assert len(runs) > 1
 
 
-def test_a_run_that_dies_leaves_an_unfinished_file(project: ScriptedProject) -> None:
+def test_a_run_that_dies_leaves_an_unfinished_file_and_no_older_comment(
+    project: ScriptedProject,
+) -> None:
     project.file(STEPS)
     project.run("-k", "test_a")
     project.pytester.makeconftest(
@@ -109,6 +111,7 @@ def test_a_run_that_dies_leaves_an_unfinished_file(project: ScriptedProject) -> 
 
     assert ended.ret == 7
     assert part(results(project), ["exit_status", "tests"]) == [None, {}]
+    assert not (project.path / ".gpuperf" / "comment.md").exists()
 
 
 def test_a_plugin_that_raises_at_the_end_costs_no_results(
