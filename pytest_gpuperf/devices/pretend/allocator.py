@@ -1,17 +1,19 @@
 """The CUDA caching allocator with its default settings, as arithmetic.
 
-Sizes and rules are those of c10/cuda/CUDACachingAllocator.cpp of torch 2.13, for one
-stream. It takes memory from the device in segments, cuts blocks from them, best fit
-first, and joins a freed block with its free neighbours. If the rest of a block is not
+Sizes and rules are those of c10/cuda/CUDACachingAllocator.cpp of torch 2.13. It takes memory from the device in segments, cuts blocks from them, best fit
+first, and joins a freed block with its free neighbours. Each stream, and each pool of a
+graph, has blocks of its own. If the rest of a block is not
 worth a cut, all of the block counts as allocated.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+from typing import NamedTuple
 
 
 # Settings of the allocator that the simulation does not cover.
@@ -126,6 +128,16 @@ def segment_bytes(block_bytes: int) -> int:
     return rounded(block_bytes, SEGMENT_ROUND_BYTES)
 
 
+class BlockOrigin(NamedTuple):
+    """Where a block comes from: a pool, 0 if it is of no graph, and a stream."""
+
+    pool: int = 0
+    stream: int = 0
+
+
+DEFAULT: Final = BlockOrigin()
+
+
 @dataclass(slots=True, eq=False)
 class SegmentBlock:
     """A piece of a segment; its neighbours are in the same segment."""
@@ -133,6 +145,7 @@ class SegmentBlock:
     nbytes: int
     address: int
     is_small: bool
+    origin: BlockOrigin
     is_free: bool = False
     requested_bytes: int = 0
     previous: SegmentBlock | None = None
@@ -160,7 +173,10 @@ class CachingAllocator:
         self.blocks = Gauge()
         self.segments = Gauge()
         self.split_blocks = Gauge()
-        self._free: dict[bool, list[SegmentBlock]] = {True: [], False: []}
+        self._free: defaultdict[tuple[bool, BlockOrigin], list[SegmentBlock]] = (
+            defaultdict(list)
+        )
+        self._pools: set[int] = set()
         self._used: dict[int, SegmentBlock] = {}
         self._next_address = 0
 
@@ -170,10 +186,12 @@ class CachingAllocator:
         sums = (self.allocated, self.requested, self.reserved, self.split)
         return (*sums, self.blocks, self.segments, self.split_blocks)
 
-    def allocate(self, number: int, nbytes: int) -> None:
+    def allocate(self, number: int, nbytes: int, origin: BlockOrigin = DEFAULT) -> None:
         """Give *number*, which has no block, one of at least *nbytes*."""
         wanted = rounded(nbytes)
-        block = self._best_fit(wanted) or self._new_segment(wanted)
+        if origin.pool:
+            self._pools.add(origin.pool)
+        block = self._best_fit(wanted, origin) or self._new_segment(wanted, origin)
         # Cut before it counts: only what remains of the block is allocated.
         self._split(block, wanted)
         self._used[number] = block
@@ -196,25 +214,36 @@ class CachingAllocator:
             block = self._joined(block, block.following)
         self._add(block)
 
-    def fits(self, nbytes: int, limit_bytes: int) -> bool:
+    def fits(
+        self, nbytes: int, limit_bytes: int, origin: BlockOrigin = DEFAULT
+    ) -> bool:
         """Whether a block of *nbytes* fits with at most *limit_bytes* reserved."""
         wanted = rounded(nbytes)
         # The cheap test first: as long as the device has room, the pools need no
         # search.
         if self.reserved.now + segment_bytes(wanted) <= limit_bytes:
             return True
-        pool = self._free[wanted <= SMALL_BYTES]
+        pool = self._free[wanted <= SMALL_BYTES, origin]
         return _place(pool, wanted) < len(pool)
 
+    def drop_pool(self, pool: int) -> None:
+        """Let ``empty_cache`` take *pool* as well: its graphs are gone."""
+        self._pools.discard(pool)
+
     def empty_cache(self) -> bool:
-        """Give back the segments of which nothing is in use; return if there were any."""
+        """Give back the segments of which nothing is in use; return if there were any.
+
+        What is in the pools of graphs stays as long as they live.
+        """
         before = self.segments.now
-        for is_small, pool in self._free.items():
+        for key, pool in self._free.items():
+            if key[1].pool in self._pools:
+                continue
             for block in pool:
                 if block.is_whole:
                     self.reserved.fall(block.nbytes)
                     self.segments.fall(1)
-            self._free[is_small] = [block for block in pool if not block.is_whole]
+            self._free[key] = [block for block in pool if not block.is_whole]
         return self.segments.now < before
 
     def reset_peaks(self) -> None:
@@ -222,14 +251,15 @@ class CachingAllocator:
         for gauge in self.gauges:
             gauge.reset_peak()
 
-    def _best_fit(self, nbytes: int) -> SegmentBlock | None:
-        pool = self._free[nbytes <= SMALL_BYTES]
+    def _best_fit(self, nbytes: int, origin: BlockOrigin) -> SegmentBlock | None:
+        pool = self._free[nbytes <= SMALL_BYTES, origin]
         place = _place(pool, nbytes)
         return self._taken(pool, place) if place < len(pool) else None
 
-    def _new_segment(self, nbytes: int) -> SegmentBlock:
+    def _new_segment(self, nbytes: int, origin: BlockOrigin) -> SegmentBlock:
         size = segment_bytes(nbytes)
-        block = SegmentBlock(size, self._next_address, nbytes <= SMALL_BYTES)
+        is_small = nbytes <= SMALL_BYTES
+        block = SegmentBlock(size, self._next_address, is_small, origin)
         self._next_address += size
         self.segments.rise(1)
         self.reserved.rise(size)
@@ -242,7 +272,8 @@ class CachingAllocator:
         # large ones only for a rest of more than 1 MiB.
         if left < ROUND_BYTES or (not block.is_small and left <= SMALL_BYTES):
             return
-        rest = SegmentBlock(left, block.address + nbytes, block.is_small)
+        address = block.address + nbytes
+        rest = SegmentBlock(left, address, block.is_small, block.origin)
         rest.previous, rest.following = block, block.following
         if block.following is not None:
             block.following.previous = rest
@@ -265,7 +296,7 @@ class CachingAllocator:
         block.is_free = True
         # The pools stay sorted, so that best fit is a binary search: a step makes tens
         # of thousands of blocks.
-        bisect.insort(self._free[block.is_small], block, key=_order)
+        bisect.insort(self._free[block.is_small, block.origin], block, key=_order)
         if not block.is_whole:
             # torch's ``inactive_split_bytes``: a free piece keeps its segment reserved,
             # while a whole free segment could be given back.
@@ -273,7 +304,7 @@ class CachingAllocator:
             self.split_blocks.rise(1)
 
     def _remove(self, block: SegmentBlock) -> None:
-        pool = self._free[block.is_small]
+        pool = self._free[block.is_small, block.origin]
         self._taken(pool, bisect.bisect_left(pool, _order(block), key=_order))
 
     def _taken(self, pool: list[SegmentBlock], place: int) -> SegmentBlock:

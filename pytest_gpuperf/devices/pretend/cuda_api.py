@@ -6,6 +6,7 @@ import functools
 import inspect
 import os
 import sys
+from collections import Counter
 from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Iterator
@@ -34,6 +35,15 @@ from .specification import CUDA_VERSION
 from .specification import CUDNN_VERSION
 from .specification import PRETEND_NAME
 from .specification import PROPERTIES
+
+
+def _always(answer: Any) -> Callable[..., Any]:
+    """Make a function that takes anything and returns *answer*."""
+
+    def answered(*_: object, **__: object) -> Any:
+        return answer
+
+    return answered
 
 
 # Answers of ``torch.cuda`` about memory, taken from the simulated allocator.
@@ -78,6 +88,15 @@ def _memory_info() -> tuple[int, int]:
     return max(0, total - _device().allocator.reserved.now), total
 
 
+def nested(statistics: dict[str, int]) -> dict[str, Any]:
+    """Put *statistics* into dictionaries, by the dots in their names."""
+    found: dict[str, Any] = defaultdict(lambda: defaultdict(Counter))
+    for name, value in statistics.items():
+        *pool, last = name.split(".")
+        (found[pool[0]][pool[1]] if pool else found)[last] = value
+    return found
+
+
 def set_fraction(fraction: float, device: Any = None) -> None:
     """``torch.cuda.set_per_process_memory_fraction``."""
     index_of(device)
@@ -103,6 +122,7 @@ MEMORY_ANSWERS = {
     "memory_reserved": _now_reserved,
     # All pools together, and 0 for each of them.
     "memory_stats": _about(lambda: defaultdict(int, _device().statistics())),
+    "memory_stats_as_nested_dict": _about(lambda: nested(_device().statistics())),
     "reset_accumulated_memory_stats": _about(lambda: _device().reset_sums()),
     "reset_max_memory_allocated": _forget_peak,
     "reset_max_memory_cached": _forget_peak,
@@ -111,6 +131,10 @@ MEMORY_ANSWERS = {
 }
 
 
+TRUE: Final = (
+    *("is_available", "is_initialized", "is_bf16_supported", "is_tf32_supported"),
+    "_is_compiled",
+)
 ZEROS: Final = (
     "current_device",
     "utilization",
@@ -131,13 +155,7 @@ NOTHINGS: Final = (
     "ipc_collect",
     "reset_accumulated_host_memory_stats",
     "reset_peak_host_memory_stats",
-    "set_stream",
     "set_sync_debug_mode",
-)
-UNCOUNTED: Final = (
-    "host_memory_stats",
-    "host_memory_stats_as_nested_dict",
-    "memory_stats_as_nested_dict",
 )
 MODULES: Final = ("memory", "random", "streams", "graphs", "_utils")
 """Modules below ``torch.cuda`` with functions that ``torch.cuda`` re-exports."""
@@ -231,8 +249,7 @@ def _seeding() -> Callable[..., None]:
     return lambda *_, **__: DROPOUT_STATES.seed()
 
 
-current_stream = _about(streams.default_stream)
-"""The one stream there is."""
+current_stream = _about(streams.current_stream)
 
 SEEDS: Final = ("manual_seed", "manual_seed_all", "seed", "seed_all")
 """The device draws from the host's generator, so only cuDNN's own states are seeded."""
@@ -266,13 +283,8 @@ def set_rng_states(new_states: Any) -> None:
 def answers() -> dict[str, Any]:
     """What each name in ``torch.cuda`` is while pretending."""
     found: dict[str, Any] = {
-        "is_available": _always(True),  # noqa: FBT003, the answer
-        "is_initialized": _always(True),  # noqa: FBT003
-        "is_bf16_supported": _always(True),  # noqa: FBT003
-        "is_tf32_supported": _always(True),  # noqa: FBT003
         "can_device_access_peer": _always(False),  # noqa: FBT003
-        "is_current_stream_capturing": _always(False),  # noqa: FBT003
-        "_is_compiled": _always(True),  # noqa: FBT003
+        "is_current_stream_capturing": streams.is_capturing,
         "_is_in_bad_fork": _always(False),  # noqa: FBT003
         "device_count": _always(1),
         "_initialized": True,
@@ -280,7 +292,8 @@ def answers() -> dict[str, Any]:
         "_cudart": NO_PROFILER,
         "synchronize": _synchronize("cuda"),
         "current_stream": current_stream,
-        "default_stream": current_stream,
+        "default_stream": _about(streams.numbered),
+        "set_stream": streams.set_stream,
         "get_device_properties": _about(lambda: PROPERTIES),
         "get_device_name": _about(lambda: PRETEND_NAME),
         "get_device_capability": capability,
@@ -291,7 +304,8 @@ def answers() -> dict[str, Any]:
         "get_rng_state_all": lambda: [rng_state()],
         "set_rng_state": set_rng_state,
         "set_rng_state_all": set_rng_states,
-        **{name: _always(defaultdict(int)) for name in UNCOUNTED},
+        "host_memory_stats": _always(defaultdict(int)),
+        "host_memory_stats_as_nested_dict": lambda: defaultdict(Counter),
         "memory_snapshot": _always([]),
         "_snapshot": lambda *_, **__: {"segments": [], "device_traces": [[]]},
         "list_gpu_processes": _always("the simulated GPU runs no processes"),
@@ -306,10 +320,10 @@ def answers() -> dict[str, Any]:
         "CUDAGraph": streams.CUDAGraph,
         "MemPool": streams.MemPool,
         "graph": streams.GraphContext,
-        "make_graphed_callables": streams.make_graphed_callables,
-        "graph_pool_handle": _always((0, 0)),
+        "graph_pool_handle": streams.new_pool,
     }
     # One function for each name: dynamo has rules for functions, by their identity.
+    found.update({name: _always(True) for name in TRUE})  # noqa: FBT003, the answer
     found.update({name: _always(0) for name in ZEROS})
     found.update({name: _always(None) for name in NOTHINGS})
     found.update({name: _seeding() for name in SEEDS})
@@ -347,33 +361,88 @@ def query_patches() -> Iterator[Patch]:
         yield Patch(torch.version, "cuda", CUDA_VERSION)
 
 
-NCCL_VERSION: Final = (2 << 32) + (28 << 16) + 9
-
 OF_CUDA: Final = (
-    *("_broadcast_out", "_gather_out", "_scatter_out"),
-    *("_cuda_", "_nccl_", "_set_cached_tensors_enabled"),
+    *("_broadcast_out", "_cslt_", "_gather_out", "_host_emptyCache", "_scatter_out"),
+    *("_cuda_", "_cudart", "_nccl_", "_nvtx", "_set_cached_tensors_enabled"),
 )
 """Starts of the names in torch's core that only a build with CUDA has."""
 
-IN_CORE: Final[dict[str, Callable[..., Any]]] = {
+CONSTANTS: Final[dict[str, Any]] = {
+    f"_cuda_{name}": value
+    for value, names in (
+        (0, "exchangeDevice getCurrentBlasHandle getCurrentSolverHandle getDevice"),
+        (0, "get_sync_debug_mode maybeExchangeDevice"),
+        (False, "canDeviceAccessPeer isHistoryEnabled isInBadFork tunableop_read_file"),
+        (False, "record_untuned_is_enabled tunableop_is_enabled"),
+        (True, "cudaCachingAllocator_is_enabled get_conv_benchmark_empty_cache"),
+        (True, "hasPrimaryContext tunableop_tuning_is_enabled"),
+        ("", "getMemoryMetadata tunableop_get_filename"),
+        ((), "tunableop_get_results tunableop_get_validators"),
+        (1, "getDeviceCount"),
+        (10, "get_cudnn_benchmark_limit"),
+        (13000, "getCompiledVersion"),
+        (2**20, "getCublasLtWorkspaceSize"),
+        (2**25, "getCublasWorkspaceSize"),
+        ((0, 0, 1), "getDefaultStream"),
+        ("native", "getAllocatorBackend"),
+        ("sm_90", "getArchFlags"),
+        ({"segments": [], "device_traces": [[]]}, "memorySnapshot"),
+    )
+    for name in names.split()
+}
+"""What never changes, or what switches that do nothing here are at."""
+
+DOES_NOTHING: Final = (
+    *("_cuda_allocationTraceback", "_cuda_attach_", "_cuda_checkPool", "_cuda_clear"),
+    *("_cuda_cudaCachingAllocator_enable", "_cuda_getAllocator", "_cuda_getHip"),
+    *("_cuda_init", "_cuda_ipc_", "_cuda_record_", "_cuda_reset", "_cuda_setCublas"),
+    *("_cuda_setDevice", "_cuda_setMemoryM", "_cuda_set_", "_cuda_sleep"),
+    *("_cuda_tunableop_", "_host_emptyCache", "_set_cached_tensors_enabled"),
+)
+"""Starts of names of calls without an effect on waits and memory.
+
+Workspaces of cuBLAS stay: trainers clear them at their end, and the next product takes
+them again.
+"""
+
+IN_CORE: Final[dict[str, Any]] = {
+    **{name: _always(value) for name, value in CONSTANTS.items()},
     "_broadcast": lambda tensor, devices: [tensor for _ in devices],
     "_broadcast_coalesced": lambda tensors, devices, _: [tensors for _ in devices],
     "_CudaDeviceProperties": type(PROPERTIES),
-    # They stay: trainers clear them at their end, and the next product takes them again.
-    "_cuda_clearCublasWorkspaces": lambda: None,
-    "_cuda_getAllocatorBackend": lambda: "native",
+    "_cuda_beginAllocateCurrentStreamToPool": streams.take_from_pool,
+    "_cuda_beginAllocateCurrentThreadToPool": streams.take_from_pool,
+    "_cuda_beginAllocateToPool": streams.take_from_pool,
+    "_cuda_endAllocateToPool": streams.take_from_default_pool,
+    "_cuda_emptyCache": empty_cache,
+    "_cuda_getCurrentRawStream": lambda _: streams.current_stream().cuda_stream,
+    "_cuda_getCurrentStream": lambda _: (streams.current_stream().stream_id, 0, 1),
+    "_cuda_getMemoryFraction": MEMORY_ANSWERS["get_per_process_memory_fraction"],
+    "_cuda_hostMemoryStats": lambda: defaultdict(Counter),
+    "_cuda_isCurrentStreamCapturing": streams.is_capturing,
+    "_cuda_memoryStats": _about(lambda: nested(_device().statistics())),
+    "_cuda_resetPeakMemoryStats": _forget_peak,
+    "_cuda_setStream": lambda number, *_, **__: streams.set_stream(number),
+    "_cuda_releasePool": streams.release_pool,
+    "_cuda_setMemoryFraction": set_fraction,
+    "_cuda_synchronize": _synchronize("cuda"),
+    "_cudart": NO_PROFILER,
     "_gather": lambda tensors, dim, _: torch.cat(tensors, dim or 0),
-    "_nccl_version": lambda: NCCL_VERSION,
+    "_nccl_unique_id": lambda: bytes(128),
+    "_nccl_version": lambda: (2 << 32) + (28 << 16) + 9,
     "_nccl_version_suffix": bytes,
+    "_nvtx": NO_PROFILER,
     "_scatter": lambda tensor, devices, _sizes, dim, _: tensor.chunk(len(devices), dim),
 }
 """Those that are answered."""
 
 
-def missing_in_core(name: str) -> Callable[..., Any]:
+def missing_in_core(name: str) -> Any:
     """``torch._C.name`` in a build without CUDA: an answer, or a call left unjudged."""
     if name in IN_CORE:
         return IN_CORE[name]
+    if name.startswith(DOES_NOTHING):
+        return _always(None)
     if not name.startswith(OF_CUDA):
         msg = f"module 'torch._C' has no attribute {name!r}"
         raise AttributeError(msg)
@@ -399,19 +468,10 @@ def _accelerator(mine: dict[str, Any]) -> Iterator[Patch]:
         "get_memory_info": mine["mem_get_info"],
         "set_device_idx": set_device,
         "set_device_index": set_device,
-        "set_stream": _always(None),
+        "set_stream": streams.set_stream,
         "synchronize": _synchronize("accelerator"),
     }
     memory = {n: v for n, v in mine.items() if "memory" in n}
     for name, value in {**memory, **same, **own}.items():
         if name in vars(torch.accelerator):
             yield Patch(torch.accelerator, name, value)
-
-
-def _always(answer: Any) -> Callable[..., Any]:
-    """Make a function that takes anything and returns *answer*."""
-
-    def answered(*_: object, **__: object) -> Any:
-        return answer
-
-    return answered

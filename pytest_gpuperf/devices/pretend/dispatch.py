@@ -410,27 +410,17 @@ def _is_host_target(plan: OpPlan, args: Sequence[Any]) -> bool:
 
 def _unwrap_all(args: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     """Arguments with the tensors inside, and the host tensors among them."""
-    inner: list[Any] = []
     hosts: list[Any] = []
-    for arg in args:
-        kind = type(arg)
-        if is_ghost(arg):
-            inner.append(arg.inside)
-        elif kind is list or kind is tuple:
-            inner.append(_unwrap_list(arg, hosts))
-        else:
-            inner.append(arg)
-            if isinstance(arg, torch.Tensor):
-                hosts.append(arg)
-    return inner, hosts
+    return _unwrap_list(args, hosts), hosts
 
 
 def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
-    inner = []
+    inner: list[Any] = []
     for value in values:
+        kind = type(value)
         if is_ghost(value):
             inner.append(value.inside)
-        elif type(value) is list:  # collectives take lists of lists
+        elif kind is list or kind is tuple:  # collectives take lists of lists
             inner.append(_unwrap_list(value, hosts))
         else:
             inner.append(value)

@@ -25,7 +25,9 @@ import torch
 from ..cuda.memory import FORESEEN
 from ..memory_owners import current_node
 from ..source_lines import Site
+from .allocator import DEFAULT
 from .allocator import MIB
+from .allocator import BlockOrigin
 from .allocator import CachingAllocator
 from .allocator import rounded
 from .operation import AtOutput
@@ -58,17 +60,18 @@ class DeviceMemory:
         self.retries = 0
         self.failures = 0
 
-    def has_room(self, nbytes: int) -> bool:
+    def has_room(self, nbytes: int, origin: BlockOrigin) -> bool:
         """Whether a block of *nbytes* can be had without emptying the cache."""
-        return self.room is None or self.allocator.fits(nbytes, self.room.allowed_bytes)
+        room = self.room
+        return room is None or self.allocator.fits(nbytes, room.allowed_bytes, origin)
 
-    def take(self, number: int, nbytes: int) -> None:
+    def take(self, number: int, nbytes: int, origin: BlockOrigin) -> None:
         """Give *number* a block, or raise ``torch.OutOfMemoryError``."""
         __tracebackhide__ = True
-        if self.room is not None and not self.has_room(nbytes):
+        if self.room is not None and not self.has_room(nbytes, origin):
             self.failures += 1
             raise self._out_of_memory(nbytes, self.room)
-        self.allocator.allocate(number, nbytes)
+        self.allocator.allocate(number, nbytes, origin)
 
     def give_back(self, number: int) -> None:
         """Take back the block of *number*."""
@@ -165,6 +168,8 @@ MATRIX_PRODUCTS: Final = frozenset(
 class MemoryEvent(NamedTuple):
     """A storage is born, with ``nbytes``, or gone, with none; or the cache is emptied.
 
+    Or, if ``nbytes`` is negative, a pool of graphs has ended, that of ``origin``.
+
     ``number`` is the storage's, or 0, ``op`` what ran at that moment. ``site`` is
     ``None`` if sites are not recorded. ``workspace`` says that the number is that of
     the cuBLAS workspace of the forward's thread, or of the backward's, ``retry`` that
@@ -177,6 +182,7 @@ class MemoryEvent(NamedTuple):
     site: Site | None = None
     workspace: bool = False
     retry: bool = False
+    origin: BlockOrigin = DEFAULT
 
     @property
     def is_birth(self) -> bool:
@@ -195,9 +201,8 @@ class LiveMemory:
     ``now_bytes`` and ``peak_bytes`` are what ``torch.cuda.memory_allocated`` and
     ``max_memory_allocated`` would say: sizes rounded as the allocator rounds them.
     ``site`` returns the running line, or is ``None`` if sites are not recorded.
-    ``device`` gives the storages, as long as it has *room*. ``stream`` is the number of
-    the current stream, 0 that of the default one; ``several_streams`` says that more than
-    one took memory, ``is_emptied`` that the code has emptied the cache, ``at_outputs``
+    ``device`` gives the storages, as long as it has *room*. ``several_streams`` says that
+    a stream used the memory of another, ``is_emptied`` that the code has emptied the cache, ``at_outputs``
     what the kernel that runs takes
     beside its outputs. ``whereabouts`` are the number of a program's step that runs, 0 if
     none is known, and that of the operations so far.
@@ -214,14 +219,13 @@ class LiveMemory:
         self.now_bytes = 0
         self.peak_bytes = 0
         self.several_streams = False
-        self.stream = 0
         self.is_emptied = False
         self.unjudged: dict[tuple[str, str], None] = {}
         self.before_birth: Callable[[], None] | None = None
         self.on_birth: Callable[[int], None] | None = None
         self.at_outputs: Mapping[int, AtOutput] = {}
         self._workspace_bytes = workspace_bytes
-        self._workspaces: set[tuple[bool, int]] = set()
+        self._workspaces: dict[tuple[bool, int], int] = {}
         self._storages: dict[int, tuple[int, int, Any]] = {}
         self._numbers = 0
         self._node: tuple[str, int] | None = None
@@ -292,11 +296,10 @@ class LiveMemory:
         node = current_node()
         self._follow(node)
         if multiplies:
-            user = (node is not None, self.stream)
-            if user not in self._workspaces:
-                self._workspaces.add(user)
-                if self._workspace_bytes:
-                    self._born(self._workspace_bytes, workspace=True)
+            user = (node is not None, PRETEND_MEMORY.origin.stream)
+            if self._workspace_bytes and user not in self._workspaces:
+                taken = self._born(self._workspace_bytes, workspace=True)
+                self._workspaces[user] = taken
 
     def take(self, sizes: Sequence[int]) -> Sequence[tuple[int, int]]:
         """Take what a kernel needs for itself; ``give_back`` wants the answer."""
@@ -332,19 +335,31 @@ class LiveMemory:
         self.events.append(MemoryEvent(0, 0, self.op, retry=retry))
         return self.device.empty_cache(retry=retry)
 
+    def drop_workspaces(self, stream: int) -> None:
+        """Give back what cuBLAS keeps for itself on *stream*."""
+        for user in [user for user in self._workspaces if user[1] == stream]:
+            self._died(self._workspaces.pop(user), self._workspace_bytes)
+
+    def drop_pool(self, pool: int) -> None:
+        """No graph uses *pool* any more."""
+        self.events.append(MemoryEvent(0, -1, self.op, origin=BlockOrigin(pool)))
+        self.device.allocator.drop_pool(pool)
+
     def _born(self, nbytes: int, *, workspace: bool = False) -> int:
         """Raise ``torch.OutOfMemoryError`` if the device is too small."""
         if self.before_birth is not None:
             self.before_birth()
         # As torch's allocator: before it gives up it empties its cache and tries once
         # more.
-        if not self.device.has_room(nbytes):
+        origin = PRETEND_MEMORY.origin
+        if not self.device.has_room(nbytes, origin):
             self.empty_cache(retry=True)
         # It may raise, so the number counts and the event is written only after it.
-        self.device.take(self._numbers + 1, nbytes)
+        self.device.take(self._numbers + 1, nbytes, origin)
         self._numbers += 1
         site = self.site() if self.site is not None else None
-        self.events.append(MemoryEvent(self._numbers, nbytes, self.op, site, workspace))
+        birth = MemoryEvent(self._numbers, nbytes, self.op, site, workspace)
+        self.events.append(birth._replace(origin=origin))
         self.now_bytes += rounded(nbytes)
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
         if self.on_birth is not None:
@@ -384,7 +399,8 @@ def _parts(tensor: Any) -> Iterator[Any]:
 class MemoryWatch:
     """The watch on the memory of this process's one pretend GPU, if there is one.
 
-    ``share`` is what the process may take of it. ``is_compiled`` says that code was to be
+    ``share`` is what the process may take of it, ``origin`` where blocks come from now, by
+    the pool of a graph that is captured and the current stream. ``is_compiled`` says that code was to be
     compiled by a backend that fuses operations, and so has other peaks than here.
     """
 
@@ -392,6 +408,7 @@ class MemoryWatch:
         self.live: LiveMemory | None = None
         self.share = 1.0
         self.is_compiled = False
+        self.origin = DEFAULT
 
     @property
     def room(self) -> DeviceRoom:
@@ -403,6 +420,7 @@ class MemoryWatch:
         """Begin anew, with no limit."""
         self.let_take(1.0)
         self.is_compiled = False
+        self.origin = DEFAULT
 
     def let_take(self, share: float) -> None:
         """Let the process take *share* of the device from now on."""
@@ -499,10 +517,12 @@ class StepMemory:
 
 
 def _follow(allocator: CachingAllocator, event: MemoryEvent) -> None:
-    if event.empties_cache:
+    if event.nbytes < 0:
+        allocator.drop_pool(event.origin.pool)
+    elif event.empties_cache:
         allocator.empty_cache()
     elif event.is_birth:
-        allocator.allocate(event.number, event.nbytes)
+        allocator.allocate(event.number, event.nbytes, event.origin)
     else:
         allocator.free(event.number)
 

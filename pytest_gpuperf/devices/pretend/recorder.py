@@ -285,13 +285,13 @@ class ActiveRecorders:
 
     def leave_unjudged(self, op: str, reason: str) -> None:
         """Pass on that *op* cannot be judged."""
-        for recorder in self.recorders:
-            recorder.leave_unjudged(op, reason)
+        self.leave_uncounted(op, reason)
         for notify in self.unjudged_listeners:
             notify(op, reason)
 
     copy = _by_all("copy")
     launch = _by_all("launch")
+    leave_uncounted = _by_all("leave_unjudged")
     ran = _by_all("ran")
     remember_forward = _by_all("remember_forward")
     take_as_eager = _by_all("take_as_eager")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import weakref
+from collections import Counter
 from typing import Any
 from typing import Final
 
@@ -22,30 +24,33 @@ CAPTURING: Final = POOL + 1
 _made = itertools.cycle(range(1, POOL + 1))
 
 
+def set_stream(stream: Any) -> None:
+    """``torch.cuda.set_stream``."""
+    number = getattr(stream, "number", stream)
+    if isinstance(number, int):
+        PRETEND_MEMORY.origin = PRETEND_MEMORY.origin._replace(stream=number)
+
+
+def current_stream() -> Stream:
+    """``torch.cuda.current_stream``."""
+    return numbered(PRETEND_MEMORY.origin.stream)
+
+
 class _Aside:
-    """Notes whether memory is taken while a non-default stream is current."""
+    """Makes a stream the current one for a time."""
 
     stream: Any
-    _events: int | None = None
-    _outer = 0
+    _outer: Stream
 
-    def _begin(self) -> None:
-        live = PRETEND_MEMORY.live
-        if live is None:
-            return
-        self._outer = live.stream
-        live.stream = getattr(self.stream, "number", live.stream)
-        self._events = len(live.events) if 0 < live.stream <= POOL else None
+    def __enter__(self) -> Any:
+        """Make it the current one."""
+        self._outer = current_stream()
+        set_stream(self.stream)
+        return self
 
-    def _end(self) -> None:
-        live = PRETEND_MEMORY.live
-        if live is None:
-            return
-        live.stream = self._outer
-        if self._events not in {None, len(live.events)}:
-            # Blocks of one stream are not reused by another, which the simulated
-            # allocator does not know.
-            live.several_streams = True
+    def __exit__(self, *_: object) -> None:
+        """Go back to the one before."""
+        set_stream(self._outer)
 
 
 class Stream(_Aside):
@@ -54,7 +59,8 @@ class Stream(_Aside):
     One that is made is not the default one, whose ``number`` is 0.
     """
 
-    cuda_stream = stream_id = device_index = 0
+    number: int
+    device_index = 0
     device_type = 1
     device = CUDA
     priority = 0
@@ -63,6 +69,13 @@ class Stream(_Aside):
         """Take whatever torch's takes."""
         self.stream = self
         self.number = next(_made)
+
+    @property
+    def stream_id(self) -> int:
+        """Its number, which is no address."""
+        return self.number
+
+    cuda_stream = stream_id
 
     def synchronize(self) -> None:
         """Wait, which a GPU's host would do."""
@@ -73,8 +86,8 @@ class Stream(_Aside):
         return True
 
     def is_capturing(self) -> bool:
-        """Graphs are not captured."""
-        return False
+        """Whether a graph is captured on it."""
+        return is_capturing() and self == current_stream()
 
     def wait_stream(self, stream: object) -> None:
         """Order streams on the device: no wait for the host."""
@@ -86,22 +99,13 @@ class Stream(_Aside):
         """Return the event."""
         return event or Event()
 
-    def __enter__(self) -> Stream:  # noqa: PYI034, Self is younger than Python 3.10
-        """Make it the current stream."""
-        self._begin()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Leave it."""
-        self._end()
-
     def __eq__(self, other: object) -> bool:
-        """There is one stream."""
-        return isinstance(other, Stream)
+        """Whether it is the same of the device's streams."""
+        return isinstance(other, Stream) and other.number == self.number
 
     def __hash__(self) -> int:
-        """There is one stream."""
-        return hash(Stream)
+        """Hash its number."""
+        return hash(self.number)
 
 
 class Event:
@@ -137,11 +141,16 @@ class Event:
         raise RuntimeError(msg)
 
 
-def default_stream() -> Stream:
-    """Return the stream that is current where no other is."""
+def numbered(number: int = 0) -> Stream:
+    """Return the stream of *number*; 0 is the default one's."""
     stream = Stream.__new__(Stream)
-    stream.stream, stream.number = stream, 0
+    stream.stream, stream.number = stream, number
     return stream
+
+
+def is_capturing() -> bool:
+    """``torch.cuda.is_current_stream_capturing``."""
+    return CAPTURED.pool > 0
 
 
 class StreamContext(_Aside):
@@ -151,21 +160,13 @@ class StreamContext(_Aside):
         """Take the stream."""
         self.stream = stream
 
-    def __enter__(self) -> None:
-        """Nothing changes: there is one of each."""
-        self._begin()
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing changed."""
-        self._end()
-
 
 class DeviceContext(StreamContext):
     """``torch.cuda.device`` as a context."""
 
-    def __init__(self, device: Any) -> None:
+    def __init__(self, device: Any) -> None:  # noqa: ARG002, torch's
         """Take the device: there is one."""
-        super().__init__(device)
+        super().__init__()
         self.idx = 0
         self.prev_idx = 0
 
@@ -178,76 +179,143 @@ class DeviceOfContext(DeviceContext):
         super().__init__(obj)
 
 
+# Graphs, and pools of memory of their own.
+
 GRAPH_REASON = "a CUDA graph replays work that no operation shows"
+
+_pools = itertools.count(1)
+
+
+class _Captured:
+    """The pool of the graph that is captured, and how many users each pool has."""
+
+    pool = 0
+
+    def __init__(self) -> None:
+        self.users: Counter[int] = Counter()
+
+    def leave(self, pool: int) -> None:
+        """Let one of its users leave *pool*, which may be the last."""
+        self.users[pool] -= 1
+        if not self.users[pool] and PRETEND_MEMORY.live is not None:
+            PRETEND_MEMORY.live.drop_pool(pool)
+
+
+CAPTURED: Final = _Captured()
+
+
+def take_from_pool(_: object, pool: tuple[int, int]) -> None:
+    """``torch._C._cuda_beginAllocateCurrentThreadToPool``."""
+    CAPTURED.users[pool[1]] += 1
+    PRETEND_MEMORY.origin = PRETEND_MEMORY.origin._replace(pool=pool[1])
+
+
+def take_from_default_pool(*_: object) -> None:
+    """``torch._C._cuda_endAllocateToPool``."""
+    PRETEND_MEMORY.origin = PRETEND_MEMORY.origin._replace(pool=0)
+
+
+def release_pool(_: object, pool: tuple[int, int]) -> None:
+    """``torch._C._cuda_releasePool``."""
+    CAPTURED.leave(pool[1])
+
+
+def new_pool() -> tuple[int, int]:
+    """``torch.cuda.graph_pool_handle``."""
+    return (0, next(_pools))
 
 
 class CUDAGraph:
     """``torch.cuda.CUDAGraph``: captured work runs once, as it is captured."""
 
-    number = CAPTURING
-
     def __init__(self, *_: object, **__: object) -> None:
         """Take whatever torch's takes."""
-        WATCH.leave_unjudged("torch.cuda.CUDAGraph", GRAPH_REASON)
+        WATCH.leave_uncounted("torch.cuda.CUDAGraph", GRAPH_REASON)
+        self._pool = (0, 0)
 
-    def capture_begin(self, *_: object, **__: object) -> None:
-        """Run what follows at once."""
+    def capture_begin(self, pool: Any = None, **_: object) -> None:
+        """Run what follows at once, with memory of *pool* or of one of its own."""
+        self._pool = pool or new_pool()
+        stream, live = PRETEND_MEMORY.origin.stream, PRETEND_MEMORY.live
+        # The seed and the offset that a graph reads (CUDAGeneratorImpl.cpp).
+        set_stream(0)
+        states = live.take((8, 8)) if live is not None else ()
+        set_stream(stream)
+        CAPTURED.pool = self._pool[1]
+        take_from_pool(None, self._pool)
+        self._end = weakref.finalize(self, _end_graph, self._pool, stream, live, states)
 
     def capture_end(self) -> None:
-        """Nothing was captured."""
+        """Take memory as before."""
+        CAPTURED.pool = 0
+        take_from_default_pool()
 
     def replay(self) -> None:
         """Do nothing, unjudged."""
-        WATCH.leave_unjudged("torch.cuda.CUDAGraph.replay", GRAPH_REASON)
+        WATCH.leave_uncounted("torch.cuda.CUDAGraph.replay", GRAPH_REASON)
 
     def reset(self) -> None:
-        """There is nothing to free."""
+        """Leave the pool."""
+        self._end()
 
     def pool(self) -> tuple[int, int]:
-        """Return some handle."""
-        return (0, 0)
+        """Return the pool that its memory is from."""
+        return self._pool
+
+
+def _end_graph(pool: tuple[int, int], stream: int, live: Any, states: Any) -> None:
+    """Give back what a graph has taken, in the memory that was watched then."""
+    watched = PRETEND_MEMORY.live
+    if watched is not None and watched is live:
+        watched.give_back(states)
+        watched.drop_workspaces(stream)
+    CAPTURED.leave(pool[1])
 
 
 class GraphContext(StreamContext):
     """``torch.cuda.graph``."""
 
-    def __init__(self, cuda_graph: Any, *_: object, **__: object) -> None:
+    def __init__(
+        self, cuda_graph: Any, pool: Any = None, stream: Any = None, **_: object
+    ) -> None:
         """Take whatever torch's takes."""
-        super().__init__(cuda_graph)
+        super().__init__(stream or numbered(CAPTURING))
+        self.cuda_graph, self.pool = cuda_graph, pool
 
     def __enter__(self) -> None:
         """Begin the capture, as torch does: on a device that is done and has no cache."""
         torch.cuda.synchronize()
         torch.cuda.empty_cache()
         super().__enter__()
-        self.stream.capture_begin()
+        self.cuda_graph.capture_begin(pool=self.pool)
 
     def __exit__(self, *error: object) -> None:
         """End it."""
-        self.stream.capture_end()
+        self.cuda_graph.capture_end()
         super().__exit__(*error)
 
 
 class MemPool:
-    """``torch.cuda.MemPool``: its memory is taken from the one pool there is."""
+    """``torch.cuda.MemPool``: memory that nothing outside of it uses."""
 
-    id = (0, 1)
     allocator = None
 
     def __init__(self, *_: object, **__: object) -> None:
         """Take whatever torch's takes."""
-        WATCH.leave_unjudged("torch.cuda.MemPool", "there is one pool of memory")
+        self.id = new_pool()
+        CAPTURED.users[self.id[1]] += 1
+        weakref.finalize(self, _end_pool, self.id[1])
 
     def use_count(self) -> int:
-        """Only the program uses it."""
-        return 1
+        """Return how many use it, itself among them."""
+        return CAPTURED.users[self.id[1]]
 
-    def snapshot(self) -> list[object]:
-        """Nothing is in it."""
+    def snapshot(self, *_: object, **__: object) -> list[object]:
+        """Nothing is known of its blocks."""
         return []
 
 
-def make_graphed_callables(callables: Any, *_: object, **__: object) -> Any:
-    """Return *callables* as they are, unjudged."""
-    WATCH.leave_unjudged("torch.cuda.make_graphed_callables", GRAPH_REASON)
-    return callables
+def _end_pool(pool: int) -> None:
+    CAPTURED.leave(pool)
+    if PRETEND_MEMORY.live is not None:
+        PRETEND_MEMORY.live.empty_cache(retry=True)

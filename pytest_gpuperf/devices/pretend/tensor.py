@@ -56,10 +56,6 @@ def deep_copy(ghost: Any, memo: dict[int, Any]) -> Any:
         raise RuntimeError(msg)
     with torch.no_grad():
         copied = ghost.detach().clone()
-    return _with_state_of(ghost, copied, memo)
-
-
-def _with_state_of(ghost: Any, copied: Any, memo: dict[int, Any]) -> Any:
     memo[id(ghost)] = copied
     for name, value in ghost.__dict__.items():
         if name != "inside":
@@ -402,8 +398,10 @@ class Ghost(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
             )
         return self
 
-    def record_stream(self, stream: object) -> None:
-        """There is one stream: nothing to record."""
+    def record_stream(self, stream: object) -> None:  # noqa: ARG002, torch's
+        """Note that the block may be given back only once *stream* is done with it."""
+        if PRETEND_MEMORY.live is not None:
+            PRETEND_MEMORY.live.several_streams = True
 
     def __dlpack__(self, **_: object) -> Any:
         """Refuse: what another library does with the memory is not seen."""

@@ -297,6 +297,7 @@ ASIDE: dict[str, tuple[Callable[[Any, Any], object], int]] = {
     "backward as well": (lambda a, s: (on(s, a, a), on(s, a, a).sum().backward()), 2),
     "two graphs": (lambda a, _: (captured(a), captured(a)), 1),
     "a graph after a warm-up": (lambda a, s: (on(s, a, a), captured(a)), 2),
+    "a graph that is gone": (lambda a, _: captured(a) and None, 0),
 }
 """What multiplies, and how many workspaces that takes: over stub CUDA as many."""
 
@@ -306,9 +307,11 @@ def on(stream: Any, a: Any, b: Any, of: Any = torch.cuda.stream) -> Any:
         return a @ b
 
 
-def captured(a: Any) -> None:
-    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+def captured(a: Any) -> Any:
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
         a.detach() @ a.detach()
+    return graph
 
 
 @pytest.mark.parametrize("case", ASIDE)
@@ -317,9 +320,10 @@ def test_each_stream_has_a_workspace_of_cublas(case: str) -> None:
     with pretend_gpu(), watching_memory(2**20) as audit:
         a = torch.ones(8, 8, device="cuda", requires_grad=True)
 
-        multiply(a, torch.cuda.Stream())
+        kept = multiply(a, torch.cuda.Stream())
 
         assert audit.live.workspace_bytes == workspaces * 2**20
+        del kept
 
 
 def test_products_take_a_workspace_of_cublas_a_thread() -> None:

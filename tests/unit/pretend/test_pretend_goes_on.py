@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import io
 import pickle
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from torch import nn  # noqa: E402
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
 from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -157,6 +159,10 @@ NAMES: dict[str, Run] = {
     "pool": in_a_pool,
     "replicas": lambda: nn.parallel.replicate(nn.Linear(2, 2).cuda(), [0]),
     "sleep": lambda: torch.cuda._sleep(10),
+    "nested": lambda: torch.cuda.memory_stats_as_nested_dict()["active"]["all"]["peak"],
+    "runtime": lambda: torch._C._cudart.cudaGetLastError() + 1,
+    "stream": lambda: torch._C._cuda_getCurrentRawStream(0) + 1,
+    "workspace": lambda: torch._C._cuda_getCublasWorkspaceSize() // 1024,
 }
 
 
@@ -170,12 +176,25 @@ def test_what_torch_imports_from_its_core_is_there(name: str) -> None:
     assert callable(getattr(torch._C, name))
 
 
-def test_a_name_without_an_answer_is_not_judged(gpu: PretendGpu) -> None:
-    assert unjudged(gpu, lambda: torch.cuda._sleep(1)) == {"torch._C._cuda_sleep"}
+def cleared_workspaces() -> None:
+    torch._C._cuda_clearCublasWorkspaces()
 
 
-def test_a_trainer_that_clears_workspaces_is_judged(gpu: PretendGpu) -> None:
-    assert unjudged(gpu, torch._C._cuda_clearCublasWorkspaces) == set()
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (cleared_workspaces, set()),
+        (lambda: torch.cuda._sleep(1), set()),
+        (torch.cuda.tunable.is_enabled, set()),
+        (lambda: torch._C._cuda_record_memory_history(None), set()),
+        (lambda: torch._C._nccl_all_reduce([], []), {"torch._C._nccl_all_reduce"}),
+    ],
+    ids=["workspaces", "sleep", "tunable", "history", "reduce"],
+)
+def test_only_names_that_may_matter_are_not_judged(
+    gpu: PretendGpu, call: Run, named: set[str]
+) -> None:
+    assert unjudged(gpu, call) == named
 
 
 def test_other_names_of_the_core_are_missing_as_ever() -> None:
@@ -460,3 +479,81 @@ def test_a_capture_begins_when_the_device_is_done(gpu: PretendGpu) -> None:
             on_gpu(2)
 
     assert waits(gpu, capture) == 1
+
+
+# Streams, and the memory of graphs: every number is that of real torch over stub CUDA.
+
+
+def test_a_stream_is_current_inside() -> None:
+    stream, other = torch.cuda.Stream(), torch.cuda.Stream()
+
+    with torch.cuda.stream(stream):
+        assert torch.cuda.current_stream() == stream
+        with other:
+            assert torch.cuda.current_stream() == other
+        assert torch.cuda.current_stream() != other
+    assert torch.cuda.current_stream() == torch.cuda.default_stream()
+    torch.cuda.set_stream(stream)
+    assert torch.cuda.current_stream().cuda_stream == stream.cuda_stream != 0
+    torch.cuda.set_stream(torch.cuda.default_stream())
+
+
+def captured(pool: Any = None) -> tuple[Any, Any]:
+    graph, x = torch.cuda.CUDAGraph(), on_gpu(1024, 1024)
+    with torch.cuda.graph(graph, pool=pool):
+        assert torch.cuda.is_current_stream_capturing()
+        return graph, (x @ x).relu()
+
+
+def two_of_one_pool() -> Any:
+    first = captured()
+    return first, captured(first[0].pool())
+
+
+def ended_graph() -> Any:
+    captured()[0].reset()
+    torch.cuda.empty_cache()
+
+
+def graphed_layer() -> Any:
+    layer = torch.cuda.make_graphed_callables(
+        nn.Linear(512, 512).cuda(), (on_gpu(8, 512),)
+    )
+    layer(on_gpu(8, 512)).sum().backward()
+    return layer
+
+
+def pooled() -> Any:
+    pool = torch.cuda.MemPool()
+    with torch.cuda.use_mem_pool(pool):
+        kept = on_gpu(3, 2**20)
+    return pool, kept, on_gpu(8)
+
+
+def on_two_streams() -> Any:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        on_gpu(2**20)
+    return on_gpu(2**20)
+
+
+POOLS: dict[str, tuple[Run, int, int]] = {
+    "a graph": (captured, 37749760, 77594624),
+    "graphs of one pool": (two_of_one_pool, 41945088, 77594624),
+    "a graph that is reset": (ended_graph, 0, 0),
+    "a graphed layer": (graphed_layer, 136370176, 140509184),
+    "a pool": (pooled, 12583424, 14680064),
+    "streams": (on_two_streams, 4194304, 41943040),
+}
+
+
+@pytest.mark.parametrize("case", POOLS)
+def test_each_pool_and_stream_has_memory_of_its_own(case: str) -> None:
+    run, allocated, reserved = POOLS[case]
+    gc.collect()
+    with watching_memory(from_now=True) as audit:
+        kept = run()
+
+        assert torch.cuda.memory_allocated() == allocated
+        assert torch.cuda.memory_reserved() == reserved
+        del kept
+    assert audit.live.unjudged == {}

@@ -94,7 +94,7 @@ def arguments() -> Iterator[dict[str, Any]]:
             **dict.fromkeys(("input", "obj", "tensor", "values"), x),
             **dict.fromkeys(("mod", "model", "module", "root"), net),
             **{name: [x, x] for name in ("inputs", "outputs", "tensors", "ts")},
-            **dict.fromkeys(("args", "primals", "tangents"), (x,)),
+            **dict.fromkeys(("args", "primals", "sample_args", "tangents"), (x,)),
             **{n: [] for n in ("guard_entries", "input_specs", "output_specs")},
             **dict.fromkeys(("code", "data_ptr", "mem_ptr", "range_id", "res"), 0),
             **dict.fromkeys(("debug_mode", "dim", "mode", "rank", "start"), 0),
