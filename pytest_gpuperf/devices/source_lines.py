@@ -212,6 +212,9 @@ UNNAMED_IN_TORCH: Final = frozenset(
 )
 """Files that only hand on: every call and every move of a module goes through them."""
 
+MOVES: Final = frozenset({"convert", "<lambda>"})
+"""What ``Module.to()``, ``.cuda()`` and such call for each parameter."""
+
 
 def line_of_torch() -> Location | None:
     """Return the innermost line of torch's modules, optimizers and such, below the user's."""
@@ -222,7 +225,8 @@ def line_of_torch() -> Location | None:
             if file.startswith((OWN, "<frozen ")) or is_standard(file):
                 continue
             return None
-        if inside.startswith(NAMED_IN_TORCH) and inside not in UNNAMED_IN_TORCH:
+        is_named = inside not in UNNAMED_IN_TORCH or frame.f_code.co_name in MOVES
+        if inside.startswith(NAMED_IN_TORCH) and is_named:
             return location_of(frame)
     return None
 

@@ -67,6 +67,9 @@ def waits_in(lines: Iterable[Finding]) -> int:
     return sum(done.per_step for done in lines if done.kind is not FindingKind.TRANSFER)
 
 
+A_MOVE: Final = "a module is moved to the GPU"
+"""Why a line waits that moves a model: tests do, programs do it once."""
+
 UNKNOWN: Final = Location(file="?", line=0, function="?")
 """The place of what no line is known for."""
 
@@ -92,7 +95,7 @@ def is_test_code(file: str) -> bool:
 class SuiteLine:
     """What a line did over all tests, or in one: ``first`` has its place and its cause.
 
-    ``most`` counts are those of the test with most of them.
+    ``most`` counts are those of the test with most of them, ``others`` its other causes.
     """
 
     first: Finding
@@ -103,6 +106,7 @@ class SuiteLine:
     pageable: int
     most_pageable: int
     nbytes: int
+    others: tuple[Finding, ...] = ()
 
     @property
     def place(self) -> Location:
@@ -126,8 +130,9 @@ def suite_lines(records: Iterable[WatchedTest]) -> tuple[SuiteLine, ...]:
     return tuple(sorted(found.values(), key=_badness))
 
 
-def _badness(line: SuiteLine) -> tuple[int, int, int, str]:
-    return (-line.most_waits, -line.waits, -line.nbytes, line.key)
+def _badness(line: SuiteLine) -> tuple[bool, int, int, int, str]:
+    is_move = line.first.reason == A_MOVE
+    return (is_move, -line.most_waits, -line.waits, -line.nbytes, line.key)
 
 
 def lines_of_test(record: WatchedTest) -> Iterable[SuiteLine]:
@@ -168,6 +173,7 @@ def _sum(first: SuiteLine, other: SuiteLine) -> SuiteLine:
         pageable=pageable,
         most_pageable=pageable,
         nbytes=first.nbytes + other.nbytes,
+        others=(*first.others, other.first, *other.others),
     )
 
 

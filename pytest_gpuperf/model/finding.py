@@ -115,7 +115,7 @@ class Finding:
 
     Of a program with its own loop ``per_step`` counts all steps, of which ``in_steps``
     have it; ``once``, it was before the first one was over and never again. ``torch`` is
-    the line of torch's own code that waits.
+    the line of torch's own code that waits. ``context`` has what surrounds ``source``.
     """
 
     kind: FindingKind
@@ -143,6 +143,7 @@ class Finding:
     every: int = 0
     once: bool = field(default=False, metadata=RARELY)
     torch: Location | None = field(default=None, metadata=RARELY)
+    context: str = field(default="", metadata=RARELY)
 
     @property
     def is_certain(self) -> bool:

@@ -38,6 +38,7 @@ from ..judge.ratchet import stored_counts
 from ..judge.ratchet import updated
 from ..judge.ratchet import with_edits
 from ..judge.ratchet import worse_than
+from ..judge.watch import A_MOVE
 from ..judge.watch import Objection
 from ..judge.watch import WatchedTest
 from ..judge.watch import is_test_code
@@ -52,6 +53,8 @@ from ..model.environment import Capability
 from ..model.environment import DeviceKind
 from ..model.metric import counted
 from ..report.ci.github import watch_commands
+from ..report.line_context import with_context
+from ..report.remedies import moves_module
 from ..report.screen.watch import GPU_TEXTS
 from ..report.screen.watch import watch_lines
 from ..settings import MissingBaseline
@@ -347,8 +350,12 @@ def _placed(found: Finding, root: Path) -> Finding:
     if at is not None and is_test_code(_shown(at.file, root)):
         at = found.forward or found.inner
     source = "" if at is None else linecache.getline(at.file, at.line).strip()
+    found = with_context(replace(found, location=at))
     at = at and replace(at, file=_shown(at.file, root))
-    return replace(found, location=at, innermost=None, forward=None, source=source)
+    # A line of torch changes with its version.
+    reason = A_MOVE if moves_module(found) else found.reason
+    nowhere = replace(found, innermost=None, forward=None, torch=None)
+    return replace(nowhere, location=at, source=source, reason=reason)
 
 
 PACKAGES: Final = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import Enum
 from enum import auto
 from functools import lru_cache
+from itertools import chain
 from typing import Final
 
 
@@ -35,8 +36,10 @@ class LineDoes(Enum):
     """It calls Python's own ``max`` or ``min`` of tensors."""
     JOINS = auto()
     """It makes a tensor of what it reads."""
+    PICKS = auto()
+    """What it reads is an index of a tensor or a list, or a key."""
     PASSES_NUMBER = auto()
-    """What it reads is a number that torch or a list is given."""
+    """What it reads is a number that torch is given."""
     PUTS_NUMBER = auto()
     """It assigns a number to a part of a tensor."""
     INDEXES = auto()
@@ -50,6 +53,17 @@ def deeds_of(source: str) -> frozenset[LineDoes]:
     if tree is None:
         return frozenset()
     return frozenset(does for does, shows in _SIGNS.items() if shows(tree))
+
+
+@lru_cache(maxsize=512)
+def deeds_in_use(context: str) -> frozenset[LineDoes]:
+    """Return what the statements do that use a number, which the first of *context* reads."""
+    statement, *uses = context.split("\n")
+    values = _values(_parsed(statement) or ast.Pass())
+    if not any(_is_read(v) or (_reads(v) and isinstance(v, ast.BinOp)) for v in values):
+        return frozenset()
+    # A function that is given a number may only log it.
+    return frozenset(chain(*map(deeds_of, uses))) - {LineDoes.CALLS_HOST}
 
 
 # A line may be a part of its statement only.
@@ -155,9 +169,13 @@ def _any_reads(tree: ast.AST, places: Iterable[ast.AST]) -> bool:
 
 _SIZED: Final = re.compile(
     r"arange|chunk|empty|expand|eye|narrow|new_(?:empty|ones|zeros)|ones|"
-    r"pack_padded_sequence|randn?|range|repeat|reshape|split(?:_with_sizes)?|"
+    r"pack_padded_sequence|pad|randn?|range|repeat|reshape|split(?:_with_sizes)?|"
     r"tensor_split|tile|unflatten|view|zeros"
 )
+_SIZES: Final = re.compile(
+    r"(?:\w+_)?(?:size|length|classes|nodes|segments)|minlength|num_\w+|max_len"
+)
+"""Names of arguments."""
 
 
 def _decides_size(tree: ast.AST) -> bool:
@@ -168,9 +186,19 @@ def _sizes(tree: ast.AST) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _SIZED.fullmatch(_name(node)):
             yield from (arg for arg in node.args if not _is_literal(arg))
+        elif isinstance(node, ast.keyword) and _SIZES.fullmatch(node.arg or ""):
+            yield from () if _is_literal(node.value) else (node.value,)
+        elif _is_next(node):
+            yield node
         elif isinstance(node, ast.Slice):
             ends = (node.lower, node.upper, node.step)
             yield from (end for end in ends if end and not _is_literal(end))
+
+
+def _is_next(node: ast.AST) -> bool:
+    """Whether it is one more than the greatest."""
+    is_sum = isinstance(node, ast.BinOp) and isinstance(node.right, ast.Constant)
+    return is_sum and any(_name(part) == "max" for part in ast.walk(node))
 
 
 # Conditions.
@@ -236,13 +264,19 @@ def _passes_number(tree: ast.AST) -> bool:
 
 def _numbers(tree: ast.AST, takes: Callable[[ast.expr], bool]) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
-        places: list[ast.expr] = []
-        if isinstance(node, ast.Subscript):
-            places = _parts(node.slice)
-        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             given = [*node.args, *(keyword.value for keyword in node.keywords)]
             places = given if takes(node.func.value) else []
-        yield from (place for place in places if not _is_literal(place))
+            yield from (place for place in places if not _is_literal(place))
+
+
+def _indices(tree: ast.AST) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript):
+            places = _parts(node.slice)
+            yield from (place for place in places if not _is_literal(place))
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
+            yield node.left
 
 
 def _is_torch(owner: ast.expr) -> bool:
@@ -327,6 +361,7 @@ def _parts(index: ast.expr) -> list[ast.expr]:
 _SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
     LineDoes.MAKES_CONSTANT: lambda tree: any(map(_is_constant, _made_of(tree))),
     LineDoes.JOINS: lambda tree: _any_reads(tree, _made_of(tree)),
+    LineDoes.PICKS: lambda tree: _any_reads(tree, _indices(tree)),
     LineDoes.PASSES_NUMBER: _passes_number,
     LineDoes.MAKES_TENSOR: lambda tree: any(map(_makes, ast.walk(tree))),
     LineDoes.DECIDES_SIZE: _decides_size,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 from typing import Final
 
+from ..judge.watch import A_MOVE
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.forecast import Saving
@@ -15,6 +16,7 @@ from ..model.metrics import KEPT_GRAPHS
 from ..model.metrics import LOADER_WAIT
 from ..model.metrics import PAGEABLE_COPIES
 from .line_syntax import LineDoes
+from .line_syntax import deeds_in_use
 from .line_syntax import deeds_of
 
 
@@ -28,13 +30,12 @@ class Remedy:
 
     Both are regular expressions, of a whole operation and of a part of the line, and so
     are ``why`` and ``named_by``, of a part of the reason. What the line ``does`` counts
-    in place of ``spot``, and where ``named_by`` fits, that is enough. ``cause`` names it
-    in the documents. What ``reads`` a tensor of the GPU is not the cause of a copy to it;
-    what ``reaches`` into a library fits where a library waits. What a framework does is
-    found by the end of its ``files`` and its ``functions``. ``rule`` never changes.
+    in place of ``spot``, and where ``named_by`` fits, that is enough. What ``reads`` a
+    tensor of the GPU, as all of ``_READS`` do, causes no copy to it; what ``reaches``
+    into a library fits where a library waits. What torch or a framework does is found by
+    the end of its ``files`` and its ``functions``. ``rule`` never changes.
     """
 
-    cause: str
     do: str
     ops: str = r".*"
     spot: str = r""
@@ -64,26 +65,26 @@ _DISTRIBUTIONS: Final = (
 SYNC_REMEDIES: Final = (
     Remedy(
         rule="synchronize",
-        cause="`torch.cuda.synchronize()`",
+        # `torch.cuda.synchronize()`
         spot=r"(?<!\w\.)\bsynchronize\(|\b(?:cuda|accelerator)\.synchronize\(",
         do="take torch.cuda.synchronize() out of the step; gpuperf waits where it measures",
     ),
     Remedy(
         rule="stream-synchronize",
-        cause="`synchronize()` of a stream or an event",
+        # `synchronize()` of a stream or an event
         spot=r"\.synchronize\(",
         do="let the GPU wait, if only it goes on with the result: "
         "torch.cuda.current_stream().wait_stream(stream) or .wait_event(event)",
     ),
     Remedy(
         rule="empty-cache",
-        cause="`torch.cuda.empty_cache()`",
+        # `torch.cuda.empty_cache()`
         spot=r"\.empty_cache\(\)",
         do="take torch.cuda.empty_cache() out of the step: the allocator reuses what is free",
     ),
     Remedy(
         rule="checkpoint",
-        cause="a checkpoint that is saved: `torch.save(model.state_dict(), file)`",
+        # a checkpoint that is saved: `torch.save(model.state_dict(), file)`
         reads=True,
         reaches=True,
         spot=r"\btorch\.save\(|\bsave_(?:file|model|pretrained|checkpoint)\("
@@ -92,8 +93,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="printed-tensor",
-        cause="a printed or logged tensor",
-        reads=True,
+        # a printed or logged tensor
         reaches=True,
         ops=rf"{_READS}|Tensor\.__repr__",
         spot=r"\bprint\(|\b(?:log(?:ger|ging)?|wandb)\.\w+\(|\bf['\"]|['\"] %|\.format\(|\.add_scalar\("
@@ -102,25 +102,44 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="size",
-        cause="a size that a tensor of the GPU decides: `range(n)`, `x[:n]`, "
-        "`x.split(lengths.tolist())`",
-        reads=True,
+        # a size that a tensor of the GPU decides: `range(n)`, `x[:n]`,
+        # `x.split(lengths.tolist())`
         ops=_READS,
         does=LineDoes.DECIDES_SIZE,
-        do="leave on the CPU what decides a size: the lengths of a batch are made there",
+        do="pass the size in: count it on the CPU, where the batch is made",
     ),
     Remedy(
         rule="loop",
-        cause="`while` on a tensor",
-        reads=True,
+        # `while` on a tensor
         ops=_READS,
         does=LineDoes.REPEATS,
         do=NONE_KNOWN,
     ),
     Remedy(
+        rule="finite-norm",
+        files=r"torch/nn/utils/clip_grad\.py",
+        functions=r"\w+",
+        # `clip_grad_norm_(..., error_if_nonfinite=True)`
+        ops=_NUMBERS,
+        reaches=True,
+        spot=r"\berror_if_nonfinite\s*=\s*True",
+        do="leave error_if_nonfinite out; add up ~norm.isfinite() on the GPU, read it every "
+        "N steps",
+    ),
+    Remedy(
+        rule="loss-scale",
+        files=r"torch/amp/grad_scaler\.py",
+        functions=r"get_scale",
+        # `GradScaler.get_scale()`
+        ops=_NUMBERS,
+        reaches=True,
+        spot=r"\.get_scale\(\)",
+        do="read get_scale() every N steps; to see that a step is skipped, count calls of "
+        "optimizer.step()",
+    ),
+    Remedy(
         rule="condition",
-        cause="`if`, `assert` on a tensor",
-        reads=True,
+        # `if`, `assert` on a tensor
         ops=_READS,
         does=LineDoes.DECIDES,
         spot=r"\b(?:if|elif|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
@@ -128,17 +147,15 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="python-max",
-        cause="Python's `max()` and `min()` of tensors",
+        # Python's `max()` and `min()` of tensors
         ops=_NUMBERS,
         does=LineDoes.COMPARES_IN_PYTHON,
-        reads=True,
         spot=r"\b(?:max|min)\(",
         do="compare on the GPU: torch.maximum, torch.stack([...]).max(), or .clamp() by a number",
     ),
     Remedy(
         rule="number-in-formula",
-        cause="`.item()` in a formula: `loss / count.item()`",
-        reads=True,
+        # `.item()` in a formula: `loss / count.item()`
         ops=_READS,
         does=LineDoes.CALCULATES,
         spot=r"\.item\(\)|\bfloat\(",
@@ -146,8 +163,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="tensor-of-tensors",
-        cause="`torch.tensor([a, b])` of numbers on the GPU",
-        reads=True,
+        # `torch.tensor([a, b])` of numbers on the GPU
         ops=_NUMBERS,
         does=LineDoes.JOINS,
         spot=r"\b(?:torch\.)?(?:as_)?tensor\(",
@@ -155,8 +171,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="computed-on-cpu",
-        cause="`.cpu()` or `.item()` for a function that computes on the CPU",
-        reads=True,
+        # `.cpu()` or `.item()` for a function that computes on the CPU
         ops=_READS,
         does=LineDoes.CALLS_HOST,
         spot=r"\.item\(\)|\.(?:cpu|tolist|numpy)\(",
@@ -164,14 +179,16 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="one-hot",
-        cause="`one_hot()` without a number of classes",
+        # `one_hot()` without a number of classes
         ops=_NUMBERS,
         spot=r"\bone_hot\((?!.*\bnum_classes)",
         do="pass num_classes=, so that no maximum has to be read",
     ),
     Remedy(
         rule="distribution-check",
-        cause="a check of `torch.distributions`",
+        files=r"torch/distributions/\w+\.py",
+        functions=r"__init__|_validate_sample",
+        # a check of `torch.distributions`
         ops=_NUMBERS,
         reaches=True,
         spot=rf"\b(?:{_DISTRIBUTIONS})\((?!.*\.item\(\))|\.log_prob\((?!.*\.item\(\))",
@@ -179,31 +196,39 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="grad-scaler",
-        cause="`GradScaler.step()`",
+        files=r"torch/amp/grad_scaler\.py",
+        functions=r"_maybe_opt_step|<genexpr>",
+        # `GradScaler.step()`
         ops=_NUMBERS,
         reaches=True,
-        spot=r"\b\w*[sS]caler\.step\(",
+        spot=r"\b\w*[sS]caler\.step\(|\.step\((?:\w+\.)*\w*opt(?:im\w*)?\b",
         do="pass fused=True to the optimizer: then GradScaler.step() reads nothing",
     ),
     Remedy(
+        rule="index",
+        # an index or a key on the GPU: `for i in order: x[i]`, `names[i.item()]`
+        ops=_READS,
+        does=LineDoes.PICKS,
+        do="an index or key is read: read all at once before the loop, with .tolist(); or, if x "
+        "is on the GPU too, x.index_select(0, i[None])[0]",
+    ),
+    Remedy(
         rule="number-for-torch",
-        cause="a tensor where torch or a list needs a number: `x[i]`, `F.dropout(x, p)`",
-        reads=True,
+        # a tensor where torch needs a number: `F.dropout(x, p)`
         ops=_NUMBERS,
         does=LineDoes.PASSES_NUMBER,
         do=NONE_KNOWN,
     ),
     Remedy(
         rule="read-number",
-        cause="`.item()`, `float(loss)`, `int(count)`",
-        reads=True,
+        # `.item()`, `float(loss)`, `int(count)`
         ops=_READS,
         spot=r"\.item\(\)|\b(?:float|int)\(",
         do="add it up on the GPU with .detach(), read it every N steps",
     ),
     Remedy(
         rule="copy-to-cpu",
-        cause="`.cpu()`, `.tolist()`, `.numpy()`",
+        # `.cpu()`, `.tolist()`, `.numpy()`
         reads=True,
         spot=r"\.(?:cpu|tolist|numpy)\(|\.to\((?:device=)?['\"]cpu",
         named_by=r"^a (?:blocking |non_blocking )?copy to (?:the CPU|pinned|pageable)",
@@ -211,7 +236,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="made-on-cpu",
-        cause="`torch.zeros(...).to(device)`, `torch.randn(...).cuda()`",
+        # `torch.zeros(...).to(device)`, `torch.randn(...).cuda()`
         ops=_COPIES,
         spot=r"\btorch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
         r"\([^#]*?\)\.(?:to|cuda)\(",
@@ -221,7 +246,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="constant",
-        cause="a tensor of values that never change: `torch.tensor([0.5, 2.0]).to(device)`",
+        # a tensor of values that never change: `torch.tensor([0.5, 2.0]).to(device)`
         ops=_COPIES,
         does=LineDoes.MAKES_CONSTANT,
         spot=_MADE,
@@ -230,7 +255,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="tensor-from-cpu",
-        cause="a tensor that is made from a list or a number",
+        # a tensor that is made from a list or a number
         ops=_COPIES,
         does=LineDoes.MAKES_TENSOR,
         spot=_MADE,
@@ -240,7 +265,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="put-number",
-        cause="a number that is put into a tensor: `x[0] = 1.0`, `x[places] = 1.0`",
+        # a number that is put into a tensor: `x[0] = 1.0`, `x[places] = 1.0`
         ops=rf"{_COPIES}|aten::_?index_put\w*",
         does=LineDoes.PUTS_NUMBER,
         why=_TO_GPU,
@@ -249,16 +274,45 @@ SYNC_REMEDIES: Final = (
         "number, device=device)",
     ),
     Remedy(
+        rule="moved-model",
+        files=r"torch/nn/modules/module\.py",
+        functions=r"convert|<lambda>",
+        # a model that is moved: `Model().to(device)`
+        named_by=rf"^{A_MOVE}",
+        why=rf"^{A_MOVE}",
+        spot=_COPIED,
+        do="move a model once, before the loop, or make it there: with torch.device(device): "
+        "Model()",
+    ),
+    Remedy(
         rule="pinned-batch",
-        cause="`.to(device)` of a batch in pinned memory",
+        # `.to(device)` of a batch in pinned memory
         ops=_COPIES,
         spot=_COPIED,
         why=r"from pinned memory, but not non_blocking",
         do="pass non_blocking=True: .to(device, non_blocking=True)",
     ),
     Remedy(
+        rule="custom-batch",
+        # a batch of your own class from DataLoader(pin_memory=True)
+        ops=_COPIES,
+        spot=r"\bpin_memory=True\)+\.\w+.*\.(?:to|cuda)\(",
+        why=_TO_GPU,
+        do="give the batch's class a pin_memory() method that returns it pinned: DataLoader pins "
+        "no class that it does not know",
+    ),
+    Remedy(
+        rule="unpinned-batch",
+        # `.to(device, non_blocking=True)` of ordinary memory
+        ops=_COPIES,
+        spot=_COPIED,
+        why=r"^a non_blocking copy from pageable",
+        do="pin it: DataLoader(pin_memory=True), and a batch of your own class needs a "
+        "pin_memory() method; else copy once, before the loop, what never changes",
+    ),
+    Remedy(
         rule="pageable-batch",
-        cause="`.to(device)` of a batch in ordinary memory",
+        # `.to(device)` of a batch in ordinary memory
         ops=_COPIES,
         spot=_COPIED,
         why=_TO_GPU,
@@ -267,7 +321,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="cpu-index",
-        cause="an index on the CPU: `x[order]`, `x[[0, 2]]`",
+        # an index on the CPU: `x[order]`, `x[[0, 2]]`
         ops=rf"{_COPIES}|aten::_?(?:unsafe_)?index\w*",
         does=LineDoes.INDEXES,
         spot=r"\[.*\]",
@@ -277,8 +331,8 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="positions",
-        cause="`nonzero()`, `argwhere()`, `torch.where(mask)`",
         reads=True,
+        # `nonzero()`, `argwhere()`, `torch.where(mask)`
         ops=r"aten::(?:nonzero\w*|argwhere|where)",
         spot=r"\b(?:nonzero|argwhere|where)\(",
         why=_TO_GPU,
@@ -287,31 +341,23 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="mask",
-        cause="a boolean mask as index, `masked_select()`",
-        reads=True,
-        ops=r"aten::(?:nonzero\w*|masked_select|_?index|_?index_put\w*|_unsafe_index\w*)",
-        spot=r"\[[^\[\]]*\]|\.masked_select\(",
+        # a boolean mask as index, `masked_select()`
+        ops=r"aten::(?:nonzero\w*|masked_(?:select|fill_?)|_?index|_?index_put\w*|_unsafe_index\w*)",
+        spot=r"\[[^\[\]]*\]|\.masked_(?:select|fill_?)\(",
         named_by=r"^a boolean mask",
         do="keep the shape: choose with torch.where(mask, new, x), or multiply by the mask "
-        "before a sum",
-    ),
-    Remedy(
-        rule="masked-fill",
-        cause="`masked_fill()` with a value that is on the GPU",
-        reads=True,
-        ops=r"aten::masked_fill_?",
-        do="choose with torch.where(mask, value, x)",
+        "before a sum; a mean is that sum by mask.sum()",
     ),
     Remedy(
         rule="repeat-interleave",
-        cause="`repeat_interleave` by a tensor",
+        # `repeat_interleave` by a tensor
         ops=r"aten::repeat_interleave",
         spot=r"repeat_interleave\(",
         do="pass output_size=, so that no sum has to be read",
     ),
     Remedy(
         rule="unique",
-        cause="`unique()` and `bincount()`",
+        # `unique()` and `bincount()`
         ops=r"aten::(?:_?unique2?|bincount)",
         spot=r"\.(?:unique|bincount)\((?!.*\b(?:return_inverse|dim)\b)",
         do="count values below a known n in a fixed size: "
@@ -319,13 +365,13 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="histogram",
-        cause="`histc()` without a range",
+        # `histc()` without a range
         ops=r"aten::histc",
         do="pass min= and max=, so that no range has to be read",
     ),
     Remedy(
         rule="normal",
-        cause="`torch.normal(mean, std)`, `Normal(...).sample()`",
+        # `torch.normal(mean, std)`, `Normal(...).sample()`
         ops=r"aten::normal\w*",
         reaches=True,
         do="draw with mean + std * torch.randn_like(std), or with rsample() under "
@@ -333,7 +379,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="linalg-check",
-        cause="`torch.linalg` and its error codes",
+        # `torch.linalg` and its error codes
         ops=r"aten::(?:_linalg_check_errors|linalg_\w+|cholesky\w*|inverse)",
         spot=r"\b(?:cholesky|inv|inverse|solve|lu_factor|ldl_factor)\(",
         do="use the variant that ends in _ex, such as torch.linalg.inv_ex, and check its "
@@ -341,7 +387,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="copy-to-gpu",
-        cause="any other copy to the GPU",
+        # any other copy to the GPU
         ops=rf"{_COPIES}|aten::where",
         why=r"to the GPU",
         do="make it on the GPU or copy it once before the loop; else pin it and pass "
@@ -349,13 +395,13 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="wait",
-        cause="any other value that the CPU reads",
+        # any other value that the CPU reads
         ops=_READS,
         do="keep the value on the GPU, and read it every N steps",
     ),
     Remedy(
         rule="no-remedy",
-        cause="any other wait, and what a library waits for",
+        # any other wait, and what a library waits for
         reaches=True,
         do=NONE_KNOWN,
     ),
@@ -364,36 +410,48 @@ SYNC_REMEDIES: Final = (
 
 KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
     FindingKind.BREAK: Remedy(
-        cause="a graph break of `torch.compile`",
+        # a graph break of `torch.compile`
         spot=r"\bprint\(|\.item\(\)|\.tolist\(",
         do="move this line out of the compiled function; torch._dynamo.explain(step)() "
         "names the reason",
     ),
     FindingKind.RECOMPILE: Remedy(
-        cause="a function that is compiled again for another shape",
+        # a function that is compiled again for another shape
         why=r"\b(?:size|rank|stride) mismatch|\.(?:size|stride)\(\)|\bEq\(|\bs\d+\b",
         do="keep shapes constant (drop_last=True, padding), or torch.compile(dynamic=True)",
     ),
     FindingKind.LEFT: Remedy(
-        cause="memory that each step leaves behind",
+        # memory that each step leaves behind
         spot=r"\.append\(",
         do="drop what keeps it: a list, a cache, or a loss without detach()",
     ),
 }
 
+SLICE_REMEDY: Final = Remedy(
+    spot=r"(?!)",
+    do="keep .clone() of the slice: a view keeps the whole tensor",
+)
+
+_SLICED: Final = re.compile(
+    r"^(?:.*\.(?:append|appendleft|add|put)\(|.*(?:\.\w+|\]) = ).*[\w)\]]\[[^\[\]]*\]"
+    r"(?:\.detach\(\)|\.data)?\)?$",
+    re.MULTILINE,
+)
+"""A statement that keeps a part of what another makes."""
+
 GARBAGE_REMEDIES: Final = (
     Remedy(
-        cause="an exception that is kept, and only the garbage collector frees",
+        # an exception that is kept, and only the garbage collector frees
         why=r"traceback",
         do="keep str(error) in its place: its traceback keeps every variable of its functions",
     ),
     Remedy(
-        cause="an inner function that refers to itself",
+        # an inner function that refers to itself
         why=r"in a cycle of function [\w.<>]+$",
         do="make it a function of the module and pass it what it uses",
     ),
     Remedy(
-        cause="memory that only the garbage collector frees",
+        # memory that only the garbage collector frees
         do="break the cycle before the step ends, or let one side refer to the other by weakref.ref",
     ),
 )
@@ -401,39 +459,26 @@ GARBAGE_REMEDIES: Final = (
 
 # What a framework does between the lines of its users: found by its function.
 
-
-_BY_RULE: Final = {remedy.rule: remedy for remedy in SYNC_REMEDIES}
-
 FRAMEWORK_REMEDIES: Final = (
-    replace(
-        _BY_RULE["grad-scaler"],
-        files=r"torch/amp/grad_scaler\.py",
-        functions=r"_maybe_opt_step",
-    ),
-    replace(
-        _BY_RULE["distribution-check"],
-        files=r"torch/distributions/\w+\.py",
-        functions=r"__init__|_validate_sample",
-    ),
     Remedy(
         files=r"torch/nn/modules/transformer\.py",
         functions=r"_detect_is_causal_mask",
         rule="causal-mask",
-        cause="`nn.TransformerEncoder`, which compares its mask with a causal one",
+        # `nn.TransformerEncoder`, which compares its mask with a causal one
         do="pass is_causal=True with a causal mask, False with others: then the mask is not read",
     ),
     Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_maybe_log_save_evaluate|log|store_flos",
         rule="transformers-logging",
-        cause="logging of transformers' `Trainer`",
+        # logging of transformers' `Trainer`
         do="log every N steps: TrainingArguments(logging_steps=50); this is the Trainer's logging, and not the step",
     ),
     Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_run_epoch|_inner_training_loop",
         rule="transformers-nan-filter",
-        cause="its filter of losses for the log that are NaN",
+        # its filter of losses for the log that are NaN
         ops=_READS,
         do="set TrainingArguments(logging_nan_inf_filter=False): the Trainer reads "
         "each loss for its log, twice a batch",
@@ -442,7 +487,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"transformers/trainer\.py",
         functions=r"_track_num_input_tokens",
         rule="transformers-tokens",
-        cause="its count of tokens",
+        # its count of tokens
         do='set TrainingArguments(include_num_input_tokens_seen="no"): the Trainer '
         "reads each count for its log",
     ),
@@ -450,7 +495,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"accelerate/utils/operations\.py",
         functions=r"send_to_device",
         rule="accelerate-batch",
-        cause="batches of accelerate's loaders, and of `Trainer`'s",
+        # batches of accelerate's loaders, and of `Trainer`'s
         do="set DataLoaderConfiguration(non_blocking=True) for the Accelerator, or "
         'TrainingArguments(accelerator_config={"non_blocking": True}), and pin_memory',
     ),
@@ -458,18 +503,14 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"lightning(?:/|_)fabric/utilities/apply_func\.py",
         functions=r"to_item",
         rule="lightning-logging",
-        cause="logging of Lightning's `Trainer` and its progress bar",
+        # logging of Lightning's `Trainer` and its progress bar
         do="log every N steps: Trainer(log_every_n_steps=50), and for "
         "self.log(prog_bar=True) TQDMProgressBar(refresh_rate=50)",
     ),
 )
 """What to do about waits and copies inside of frameworks: the first that fits."""
 
-_REMEDIES: Final = (*SYNC_REMEDIES, *FRAMEWORK_REMEDIES)
-
-WAIT_REMEDIES: Final = tuple(
-    ({remedy.rule: remedy for remedy in _REMEDIES} | _BY_RULE).values()
-)
+WAIT_REMEDIES: Final = (*SYNC_REMEDIES, *FRAMEWORK_REMEDIES)
 """All that a wait may be advised, each with a rule of its own."""
 
 METRIC_REMEDIES: Final[Mapping[str, str]] = {
@@ -497,11 +538,14 @@ def remedy_of(finding: Finding) -> Remedy | None:
     is_pageable = PAGEABLE_COPIES.name in finding.metrics
     if finding.kind in _WAITS or (finding.kind is FindingKind.TRANSFER and is_pageable):
         found = _of_framework(finding) or _by_line(finding)
-        return _rarer(found) if finding.in_steps < finding.of_steps else found
+        found = _rarer(found) if finding.in_steps < finding.of_steps else found
+        return _without_detach(found) if "detach()" in finding.source else found
     if finding.kind is FindingKind.BREAK and _DEFINITION.match(finding.source):
         return None  # The line inside that breaks it has the remedy.
     if finding.kind is FindingKind.GARBAGE:
         return garbage_remedy(finding.reason)
+    if finding.kind is FindingKind.LEFT and _SLICED.search(finding.context):
+        return SLICE_REMEDY
     remedy = KIND_REMEDIES.get(finding.kind)
     return remedy if remedy and re.search(remedy.why, finding.reason) else None
 
@@ -513,40 +557,72 @@ def garbage_remedy(reason: str) -> Remedy:
 
 def _rarer(remedy: Remedy) -> Remedy:
     """Ask no one to do every few steps what is done in some steps already."""
+    if remedy.rule in {"read-number", "copy-to-cpu", "printed-tensor"}:
+        return replace(remedy, do=_RARELY_READ)
     return replace(remedy, do=remedy.do.replace("every N steps", "less often"))
 
+
+def _without_detach(remedy: Remedy) -> Remedy:
+    """Ask no one to detach again."""
+    return replace(remedy, do=re.sub(r" with \.?detach\(\)", "", remedy.do))
+
+
+_RARELY_READ: Final = "some steps read it: do so less often, or keep it with .detach() and read all at the end"
 
 _DEFINITION: Final = re.compile(r"\s*(?:async\s+)?(?:def\b|@)")
 
 
 def _of_framework(finding: Finding) -> Remedy | None:
     """Return what to do if it is a framework that waits: its users' lines do not say."""
-    place = finding.innermost or finding.location
+    place = finding.torch or finding.innermost or finding.location
     if place is None:
         return None
-    for remedy in FRAMEWORK_REMEDIES:
-        if (
-            re.search(rf"(?:^|/){remedy.files}$", place.file.replace("\\", "/"))
-            and re.fullmatch(remedy.functions, place.function)
-            and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
-        ):
-            return _BY_RULE.get(remedy.rule, remedy)
-    return None
+    file = place.file.replace("\\", "/")
+    found = (
+        remedy
+        for remedy in WAIT_REMEDIES
+        if remedy.files
+        and re.search(rf"(?:^|/){remedy.files}$", file)
+        and re.fullmatch(remedy.functions, place.function)
+        and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
+    )
+    return next(found, None)
 
 
 def _by_line(finding: Finding) -> Remedy:
-    """Return what to do by the operation, and by what its line of source does."""
+    """Return what to do by the operation and the line; by its statement, if that says more."""
+    found = _first_shown(finding)
+    if found.rule not in _OF_ANY_LINE or not finding.context:
+        return found
+    statement = finding.context.partition("\n")[0]
+    return _first_shown(replace(finding, source=statement))
+
+
+_OF_ANY_LINE: Final = frozenset(
+    {"pageable-batch", "unpinned-batch", "copy-to-gpu", "wait", "no-remedy"}
+)
+"""Rules that the definition of a name, or another line of the statement, makes better."""
+
+
+def _first_shown(finding: Finding) -> Remedy:
     is_theirs = _is_of_library(finding)
-    is_copy = "to the GPU" in finding.reason or finding.kind is FindingKind.TRANSFER
+    is_named = re.search(r"to the GPU|copy from p", finding.reason)
+    is_copy = is_named or finding.kind is FindingKind.TRANSFER
     is_read = not is_copy or re.search(_TO_CPU, finding.reason)
     return next(
         remedy
         for remedy in SYNC_REMEDIES
-        if (is_read or not remedy.reads)
+        if (is_read or not (remedy.reads or remedy.ops.startswith(_READS)))
         and (remedy.reaches or not is_theirs)
         and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
         and _shows(finding, remedy)
     )
+
+
+def moves_module(finding: Finding) -> bool:
+    """Whether torch waits where it moves a module, parameter by parameter."""
+    remedy = _of_framework(finding)
+    return remedy is not None and remedy.rule == "moved-model"
 
 
 def _is_of_library(finding: Finding) -> bool:
@@ -563,7 +639,8 @@ def _shows(finding: Finding, remedy: Remedy) -> bool:
     if not re.search(remedy.why, finding.reason):
         return False
     if remedy.does:
-        return remedy.does in deeds_of(finding.source)
+        deeds = deeds_of(finding.source) | deeds_in_use(finding.context)
+        return remedy.does in deeds
     return bool(re.search(remedy.spot, finding.source))
 
 

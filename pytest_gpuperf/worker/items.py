@@ -26,6 +26,7 @@ from ..model.budget import Budget
 from ..model.finding import Location
 from ..model.measurement import Measurement
 from ..model.operations import LineWork
+from ..report.line_context import with_context
 from ..report.measured_calls import METRIC_PREFIX
 from ..report.screen.findings import PACKAGES_FOLDER
 from ..runner.request import Planned
@@ -158,7 +159,7 @@ def below(root: Path, measurement: Measurement) -> Measurement:
         measurement,
         findings=tuple(
             replace(
-                finding,
+                with_context(finding),
                 location=_relative(root, finding.location),
                 innermost=_relative(root, finding.innermost),
                 forward=_relative(root, finding.forward),

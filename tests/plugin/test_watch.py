@@ -92,6 +92,39 @@ def assert_lines(typed: Typed, *lines: str) -> None:
     pytest.LineMatcher(typed.output.splitlines()).fnmatch_lines(lines)
 
 
+MOVES = """
+import torch
+
+class Agent:
+    def __init__(self):
+        self.net = torch.nn.Linear(8, 8)
+        self.net.to("cuda")
+
+    def act(self, x, rows):
+        return self.net(x).sum().item(), rows.to(x.device)
+"""
+
+
+def test_a_model_that_is_moved_comes_last_and_each_cause_of_a_line_has_its_fix(
+    empty: Desk,
+) -> None:
+    acts = 'Agent().act(torch.ones(2, 8, device="cuda"), torch.ones(8))'
+    empty.write("agents.py", MOVES)
+    empty.write(
+        "test_agents.py",
+        f"import torch\nfrom agents import Agent\n\ndef test_agent():\n    {acts}\n",
+    )
+
+    assert_lines(
+        watched(empty),
+        "*agents.py:10 in act",
+        "  fix      add it up on the GPU*",
+        "  fix      use DataLoader(pin_memory=True)*",
+        "*agents.py:7 in __init__",
+        "  fix      move a model once, before the loop*",
+    )
+
+
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=str)
 def test_outcomes_stay_and_what_runs_only_there_is_said(
     suite: Desk, workers: tuple[str, ...]

@@ -110,6 +110,19 @@ def loaded(rows):
 """
 
 
+BATCH: Final = """
+class Batch:
+    def __init__(self, rows):
+        self.x = torch.stack(rows)
+
+
+class PinnedBatch(Batch):
+    def pin_memory(self):
+        self.x = self.x.pin_memory()
+        return self
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """A program *before* its remedy and *after* it, each with what it sets up for itself."""
@@ -216,8 +229,26 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
 +     packed = nn.utils.rnn.pack_padded_sequence(sequences, lengths)
       result = packed.data
 """),
+        remedied(
+            """
+  for _ in STEPS:
+-     n = int(labels.max()) + 1
++     n = kinds
+      result = torch.zeros(n, device=device).index_add(0, labels, row)
+""",
+            setting="kinds = 4; labels[0] = 3",
+        ),
     ),
     "condition": (
+        remedied("""
+  best = torch.inf
+  for step in STEPS:
+-     found = row[step].item()
+-     best = found if found < best else best
++     found = row[step]
++     best = torch.where(found < best, found, best)
+  result = best
+"""),
         remedied("""
   result = grid
   for _ in STEPS:
@@ -426,8 +457,6 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
         each_step(
             "result = grid.masked_select(mask).sum()", "result = (grid * mask).sum()"
         ),
-    ),
-    "masked-fill": (
         each_step(
             "result = grid.masked_fill(mask, number)",
             "result = torch.where(mask, number, grid)",
@@ -519,6 +548,100 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
             setting="seen = []",
         ),
     ),
+    "index": (
+        remedied("""
+  result = 0
+- for i in labels[:4]:
++ for i in labels[:4].tolist():
+      result = result + grid[i]
+"""),
+        remedied("""
+  for step in STEPS:
+      best = (row + step).argmax()
+-     result = grid[best] + 1
++     result = grid.index_select(0, best[None])[0] + 1
+"""),
+        remedied(
+            """
+- result = 0
++ keys, result = labels.tolist(), 0
+  for step in STEPS:
+-     key = labels[step].item()
++     key = keys[step]
+      result = result + weights[key]
+""",
+            setting="weights = {0: 0.5, 1: 1.0, 2: 2.0, 3: 4.0}",
+        ),
+    ),
+    "loss-scale": (
+        remedied(
+            """
+  sgd = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+  for step in STEPS:
+      train(sgd, amp)
+      amp.step(sgd)
+      amp.update()
+-     result = amp.get_scale()
++     if step % 4 == 3:
++         result = amp.get_scale()
+""",
+            setting="amp = torch.amp.GradScaler(init_scale=2.0)",
+        ),
+    ),
+    "finite-norm": (
+        remedied("""
+  sgd, broken = torch.optim.SGD(model.parameters(), lr=0.1), 0
+  for _ in STEPS:
+      train(sgd)
+      result = nn.utils.clip_grad_norm_(
+          model.parameters(),
+          1.0,
+-         error_if_nonfinite=True,
+      )
++     broken = broken + ~result.isfinite()
+      sgd.step()
+"""),
+    ),
+    "moved-model": (
+        remedied(
+            """
+  for _ in STEPS:
+-     result = made().to(device)(grid)
++     with torch.device(device):
++         result = made()(grid)
+""",
+            setting="""
+def made():
+    layer = nn.Linear(4, 4)
+    nn.init.ones_(layer.weight), nn.init.zeros_(layer.bias)
+    return layer
+""",
+        ),
+    ),
+    "custom-batch": (
+        remedied(
+            """
+  result = 0
+- loader = DataLoader(rows, 2, collate_fn=Batch, pin_memory=True)
++ loader = DataLoader(rows, 2, collate_fn=PinnedBatch, pin_memory=True)
+  for batch in loader:
+-     result = result + batch.x.to(device)
++     result = result + batch.x.to(device, non_blocking=True)
+""",
+            setting=BATCH,
+        ),
+    ),
+    "unpinned-batch": (
+        remedied(
+            """
+  result = 0
+- for batch in DataLoader(rows, 2, collate_fn=Batch):
++ for batch in DataLoader(rows, 2, collate_fn=PinnedBatch, pin_memory=True):
+      result = result + batch.x.to(device, non_blocking=True)
+""",
+            setting=BATCH,
+        ),
+    ),
     "causal-mask": (
         each_step(
             "result = encoder(grid[None], mask=causal)",
@@ -572,6 +695,15 @@ COSTS: Final[dict[Enum | str, Program]] = {
   cost, result = sum(each() is not None for each in outputs), history[-1]
 """,
         setting=KEPT,
+    ),
+    "slice": remedied(
+        """
+- kept = [(rows * 2).detach()[::4] for _ in range(3)]
++ kept = [(rows * 2).detach()[::4].clone() for _ in range(3)]
+  cost, result = sum(k.untyped_storage().nbytes() for k in kept), kept[-1]
+""",
+        setting="import torch; rows = torch.ones(8, 4)",
+        on_gpu=False,
     ),
     LOADER_WAIT.name: remedied(
         """

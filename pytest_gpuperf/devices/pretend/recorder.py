@@ -55,7 +55,7 @@ class AuditRecorder:
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.of_program = False
+        self.of_program = self.of_suite = False
         self.phase: Phase | None = None
         self.listener: Callable[[], object] | None = None
         self._lock = threading.Lock()
@@ -102,7 +102,7 @@ class AuditRecorder:
         if self.listener is not None:
             self.listener()
         # Tests name no line of torch: what they store would change with its version.
-        inside = line_of_torch() if self.of_program else None
+        inside = line_of_torch() if self.of_program or self.of_suite else None
         wait = (kind, op, reason, self._site(), inside)
         self._add(self._waits, wait, count)
         if self.of_program:
@@ -128,7 +128,8 @@ class AuditRecorder:
         """Record a copy of *nbytes* by the code that runs now."""
         if self.listener is not None:
             self.listener()
-        copy = (op, direction, pinned, blocking, self._site())
+        inside = line_of_torch() if self.of_suite else None
+        copy = (op, direction, pinned, blocking, self._site(), inside)
         self._add(self._copies, copy, 1)
         self._add(self._bytes, copy, nbytes)
 
@@ -206,7 +207,7 @@ class AuditRecorder:
 # Counted as tuples: to make and to hash a finding takes longer than all else of a read.
 
 _Wait = tuple[FindingKind, str, str, Site, Location | None]
-_Copy = tuple[str, CopyDirection, bool, bool, Site]
+_Copy = tuple[str, CopyDirection, bool, bool, Site, Location | None]
 
 
 def _wait_of(wait: _Wait) -> Finding:
@@ -219,9 +220,9 @@ def _wait_of(wait: _Wait) -> Finding:
 
 
 def _copy_of(copy: _Copy) -> Finding:
-    op, direction, pinned, blocking, site = copy
+    op, direction, pinned, blocking, site, inside = copy
     what = copy_fields(direction, pinned=pinned, blocking=blocking)
-    return Finding(op=op, **what, **where_of(site))
+    return Finding(op=op, torch=inside, **what, **where_of(site))
 
 
 def _counted(counter: Counter[Finding]) -> tuple[Finding, ...]:

@@ -94,6 +94,7 @@ class SimulatedSuite:
 
     def __init__(self, gpu: PretendGpu, memory: SuiteMemory) -> None:
         self._gpu = gpu
+        gpu.recorder.of_suite = True
         self._memory = memory
         self._first = 0
         self._excused: set[int] = set()

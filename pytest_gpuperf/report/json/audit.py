@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from typing import Final
 
@@ -15,6 +16,7 @@ from ...model.finding import Location
 from ...model.forecast import Fit
 from ...model.forecast import Forecast
 from ...model.forecast import Saving
+from ..line_context import with_context
 from ..remedies import remedy_of
 
 
@@ -71,7 +73,7 @@ def _garbage(garbage: Garbage | None) -> dict[str, Any] | None:
 
 
 def _finding(finding: Finding, steps: int) -> dict[str, Any]:
-    remedy = remedy_of(finding)
+    remedy = remedy_of(replace(with_context(finding), of_steps=steps))
     return {
         "kind": finding.kind.value,
         "op": finding.op,

@@ -26,9 +26,11 @@ from ...model.metrics import H2D_BYTES
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PREDICTED_GARBAGE
 from ...visible import visible
+from ..line_context import with_context
 from ..numbers import format_value
 from ..remedies import Remedy
 from ..remedies import garbage_remedy
+from ..remedies import moves_module
 from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT
 from ..wrapping import labelled
@@ -149,8 +151,9 @@ class AuditView:
     def shown(self, found: Finding) -> Finding:
         """Return *found* with its line's source, and the innermost line behind it."""
         return replace(
-            found,
+            with_context(found),
             innermost=found.torch or found.innermost,
+            of_steps=self.steps,
             source=self.source(found.location),
         )
 
@@ -237,7 +240,9 @@ def remedy_of_wait(found: Finding, view: AuditView) -> Remedy:
 
 def reason_of(found: Finding, view: AuditView) -> str:
     """Say how often it waits, in which part of a step, and why."""
-    unusual = None if found.phase is Phase.FORWARD else found.phase
+    # A line of torch says it itself: neither a scale nor a norm is the optimizer's.
+    is_named = found.torch is not None and found.phase is Phase.OPTIMIZER
+    unusual = None if is_named or found.phase is Phase.FORWARD else found.phase
     part = f" in the {unusual.value}" if unusual else ""
     return f"{_often(found, view.steps)}{part}: {found.reason}"
 
@@ -245,7 +250,7 @@ def reason_of(found: Finding, view: AuditView) -> str:
 def _inside(found: Finding, view: AuditView) -> Iterator[str]:
     """Name the libraries' lines behind the program's, and the forward of a backward."""
     for inner in (found.innermost, found.torch):
-        if inner is not None:
+        if inner is not None and not (inner is found.torch and moves_module(found)):
             source = view.source(inner)
             where = view.where(inner)
             yield from labelled("inside", f"{where}: {source}" if source else where)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 from ...judge.ratchet import STORED_LEAKS
@@ -126,7 +127,9 @@ def _source(line: SuiteLine) -> Iterator[str]:
         yield from labelled(
             "source", text if len(text) <= room else f"{text[: room - 3]}..."
         )
-    yield from _fix(line.first)
+    waits = (f for f in line.others if f.kind is not FindingKind.TRANSFER)
+    fixes = (_fix(found) for found in (line.first, *waits))
+    yield from chain.from_iterable(dict.fromkeys(fixes))
 
 
 def _leaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:

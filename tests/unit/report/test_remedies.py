@@ -25,10 +25,14 @@ from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
 from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
+from pytest_gpuperf.model.finding import Location  # noqa: E402
+from pytest_gpuperf.report.line_context import with_context  # noqa: E402
 from pytest_gpuperf.report.remedies import KIND_REMEDIES  # noqa: E402
 from pytest_gpuperf.report.remedies import METRIC_REMEDIES  # noqa: E402
 from pytest_gpuperf.report.remedies import NONE_KNOWN  # noqa: E402
+from pytest_gpuperf.report.remedies import SLICE_REMEDY  # noqa: E402
 from pytest_gpuperf.report.remedies import WAIT_REMEDIES  # noqa: E402
+from pytest_gpuperf.report.remedies import Remedy  # noqa: E402
 from pytest_gpuperf.report.remedies import remedy_of  # noqa: E402
 from pytest_gpuperf.report.screen.audit import AuditView  # noqa: E402
 from pytest_gpuperf.report.screen.audit import remedy_of_wait  # noqa: E402
@@ -129,7 +133,7 @@ def test_what_else_is_advised_costs_less_and_computes_the_same(
 
 def test_no_remedy_is_without_its_programs() -> None:
     advised = {remedy.rule for remedy in WAIT_REMEDIES if remedy.do != NONE_KNOWN}
-    others = {*KIND_REMEDIES, *METRIC_REMEDIES}
+    others = {*KIND_REMEDIES, *METRIC_REMEDIES, "slice"}
 
     assert PROGRAMS.keys() | FRAMEWORK_PROGRAMS.keys() == advised
     assert COSTS.keys() == others
@@ -168,10 +172,19 @@ def test_no_remedy_is_without_its_programs() -> None:
         ("no-remedy", "torch.unique_consecutive(labels)"),
         # Who needs the number.
         ("read-number", "total = loss.mean().item()"),
+        ("size", "n = int(labels.max())\nfor _ in range(n): pass"),
+        ("size", "self_n = labels.max().item() + 1"),
+        ("size", "ends = gpu_lengths.tolist()\nparts = row.split(ends)"),
+        ("size", "n = labels.amax().item()\nF.one_hot(lengths, num_classes=n + 1)"),
+        ("number-in-formula", "count = loss.sum().item()\nscaled = grid / count"),
+        ("condition", "found = bool(loss.isnan().any())\nif found: pass"),
+        ("index", "key = labels[0].item()\nvalue = {0: 1, key: 2}[key]"),
+        ("made-on-cpu", "noise = torch.ones(8)\nshifted = row + noise.to(device)"),
+        ("constant", "half = torch.tensor(0.5)\nscaled = row * half.to(device)"),
         ("number-in-formula", "scaled = grid / loss.sum().item()"),
         ("number-for-torch", "torch.add(grid, 1, alpha=number)"),
-        ("number-for-torch", "grid[labels[0]]"),
-        ("number-for-torch", "F.pad(row, (int(labels[0]), 0))"),
+        ("index", "grid[labels[0]]"),
+        ("size", "F.pad(row, (int(labels[0]), 0))"),
         ("size", "grid[: labels.max()]"),
         ("size", "grid.split((gpu_lengths).tolist())"),
         ("condition", "if loss.mean().item() > 2: pass"),
@@ -189,7 +202,7 @@ def test_no_remedy_is_without_its_programs() -> None:
         ("printed-tensor", "'%.3f' % loss.mean()"),
         ("no-remedy", "torch.linalg.svd(square)"),
         ("no-remedy", "torch.linalg.matrix_exp(square)"),
-        ("no-remedy", "nn.utils.clip_grad_norm_(loss, 1.0, error_if_nonfinite=True)"),
+        ("finite-norm", "nn.utils.clip_grad_norm_(loss, 1.0, error_if_nonfinite=True)"),
         ("no-remedy", "torch.load(saved(), map_location=device)"),
     ],
 )
@@ -215,6 +228,29 @@ def saved():
     torch.save(torch.ones(2), file)
     return io.BytesIO(file.getvalue())
 """
+
+
+@pytest.mark.parametrize(
+    ("kept", "advised"),
+    [
+        ("log.append(codes.detach()[::10])", SLICE_REMEDY),
+        ("self.last = codes[0]", SLICE_REMEDY),
+        ("held['codes'] = codes[:, 0].detach()", SLICE_REMEDY),
+        ("log.append(codes.detach())", KIND_REMEDIES[FindingKind.LEFT]),
+        ("log.append(codes[::10].clone())", KIND_REMEDIES[FindingKind.LEFT]),
+        ("log.append([codes])", KIND_REMEDIES[FindingKind.LEFT]),
+        ("first = codes[0]", KIND_REMEDIES[FindingKind.LEFT]),
+    ],
+)
+def test_a_slice_that_keeps_its_whole_tensor_is_to_be_cloned(
+    kept: str, advised: Remedy, tmp_path: Path
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text(f"def step():\n    codes = rows.relu()\n    {kept}\n", "utf-8")
+    place = Location(file=str(file), line=2, function="step")
+    left = with_context(a_finding(FindingKind.LEFT, location=place, reason=""))
+
+    assert remedy_of(left) is advised
 
 
 @pytest.mark.parametrize("source", ["def model(x):", "@staticmethod", "async def f():"])

@@ -122,7 +122,9 @@ each step:
       | 1 per step: a check
   inside   models/trainer.py:70 in fit: logs['loss'] = loss.item()
   inside   torch/nn/utils/clip_grad.py:109 in total_norm: if error and
-           total_norm.isnan():"""
+           total_norm.isnan():
+  fix      leave error_if_nonfinite out; add up ~norm.isfinite() on the GPU,
+           read it every N steps"""
     )
 
 
