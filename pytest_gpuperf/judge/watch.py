@@ -14,6 +14,7 @@ from typing import Final
 
 from ..errors import ErrorId
 from ..errors import UsageError
+from ..model.finding import A_MOVE
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.finding import Location
@@ -66,9 +67,6 @@ def waits_in(lines: Iterable[Finding]) -> int:
     """Count the waits in what *lines* did."""
     return sum(done.per_step for done in lines if done.kind is not FindingKind.TRANSFER)
 
-
-A_MOVE: Final = "a module is moved to the GPU"
-"""Why a line waits that moves a model: tests do, programs do it once."""
 
 UNKNOWN: Final = Location(file="?", line=0, function="?")
 """The place of what no line is known for."""

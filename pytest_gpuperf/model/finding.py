@@ -19,6 +19,9 @@ from .metrics import SYNCS
 CALLED: Final = "call"
 """``op`` of a line that runs operations only in the code that it calls."""
 
+A_MOVE: Final = "a module is moved to the GPU"
+"""Why a line waits that moves a model: tests do so often, programs once."""
+
 
 class FindingKind(Enum):
     """What was found."""

@@ -38,7 +38,6 @@ from ..judge.ratchet import stored_counts
 from ..judge.ratchet import updated
 from ..judge.ratchet import with_edits
 from ..judge.ratchet import worse_than
-from ..judge.watch import A_MOVE
 from ..judge.watch import Objection
 from ..judge.watch import WatchedTest
 from ..judge.watch import is_test_code
@@ -51,6 +50,7 @@ from ..model.codec import encode
 from ..model.environment import PRETEND_GIB
 from ..model.environment import Capability
 from ..model.environment import DeviceKind
+from ..model.finding import A_MOVE
 from ..model.metric import counted
 from ..report.ci.github import watch_commands
 from ..report.line_context import with_context

@@ -11,6 +11,7 @@ from copy import copy
 from copy import deepcopy
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from itertools import islice
 from typing import Final
 from typing import cast
@@ -49,13 +50,17 @@ def _context(place: Location | None) -> str:
 def _path_to(place: Location) -> list[ast.AST]:
     """Return the blocks around the statement of a line, the outermost first, and it."""
     tree = _tree("".join(linecache.getlines(place.file)))
-    path: list[ast.AST] = [tree] if tree else []
-    inner = _around(path, place.line)
+    path: list[ast.AST] = []
+    inner = [tree] if tree else []
     while len(inner) == 1:
         path += inner
-        inner = _around(path, place.line)
+        inner = [s for s in _statements(path[-1]) if place.line in _lines(s)]
     # Of several statements on a line nobody knows which it is.
-    return path[:0] if inner else path
+    return [] if inner else path
+
+
+def _lines(statement: ast.stmt) -> range:
+    return range(statement.lineno, (statement.end_lineno or 0) + 1)
 
 
 @lru_cache(maxsize=32)
@@ -64,11 +69,6 @@ def _tree(text: str) -> ast.AST | None:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError):
         return None
-
-
-def _around(path: list[ast.AST], line: int) -> list[ast.AST]:
-    found = _statements(path[-1]) if path else ()
-    return [s for s in found if s.lineno <= line <= (s.end_lineno or 0)]
 
 
 def _statements(block: ast.AST) -> Iterator[ast.stmt]:
@@ -84,17 +84,15 @@ def _statements(block: ast.AST) -> Iterator[ast.stmt]:
 
 def _definitions(path: Iterable[ast.AST]) -> Mapping[str, ast.expr]:
     """Return by name what is called for it, or for what a loop takes it from."""
-    found: dict[str, list[ast.expr]] = {}
-    for scope in path:
-        if isinstance(scope, (ast.Module, *_FUNCTIONS)):
-            for node in ast.walk(scope):
-                for name, value in _bound(node):
-                    found.setdefault(name, []).append(value)
+    scopes = (scope for scope in path if isinstance(scope, (ast.Module, *_FUNCTIONS)))
+    found: dict[str, set[ast.expr]] = {}
+    for node in chain(*map(ast.walk, scopes)):
+        for name, value in _bound(node):
+            found.setdefault(name, set()).add(value)
     return {
-        name: values[0]
-        for name, values in found.items()
-        if isinstance(values[0], ast.Call | ast.Name)
-        and all(v is values[0] for v in values)
+        name: value
+        for name, (value, *others) in found.items()
+        if not others and isinstance(value, ast.Call | ast.Name)
     }
 
 
@@ -117,7 +115,11 @@ def _uses(path: list[ast.AST]) -> Iterator[ast.AST]:
     blocks = [path[0], *(b for b in path if isinstance(b, _BLOCKS))]
     others = (s for s in ast.walk(blocks[-1]) if s is not path[-1])
     headers = (_header(s) for s in others if isinstance(s, ast.stmt))
-    found = (use for use in headers if not values.keys().isdisjoint(_read_by(use)))
+    found = (
+        use
+        for use in headers
+        if values.keys() & {getattr(n, "id", "") for n in ast.walk(use)}
+    )
     for use in islice(found, MOST_USES):
         yield _inlined(use, values)
 
@@ -129,12 +131,6 @@ def _header(statement: ast.stmt) -> ast.stmt:
         if hasattr(header, part):
             setattr(header, part, [])
     return header
-
-
-def _read_by(statement: ast.AST) -> Iterator[str]:
-    for node in ast.walk(statement):
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            yield node.id
 
 
 class _Inliner(ast.NodeTransformer):

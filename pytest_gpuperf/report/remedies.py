@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dataclasses import replace
 from typing import Final
 
-from ..judge.watch import A_MOVE
+from ..model.finding import A_MOVE
 from ..model.finding import Finding
 from ..model.finding import FindingKind
 from ..model.forecast import Saving
@@ -30,10 +30,10 @@ class Remedy:
 
     Both are regular expressions, of a whole operation and of a part of the line, and so
     are ``why`` and ``named_by``, of a part of the reason. What the line ``does`` counts
-    in place of ``spot``, and where ``named_by`` fits, that is enough. What ``reads`` a
-    tensor of the GPU, as all of ``_READS`` do, causes no copy to it; what ``reaches``
-    into a library fits where a library waits. What torch or a framework does is found by
-    the end of its ``files`` and its ``functions``. ``rule`` never changes.
+    in place of ``spot``, and where ``named_by`` fits, that is enough. What begins with
+    ``_READS`` causes no copy to the GPU; what ``reaches`` into a library fits where a
+    library waits. What torch or a framework does is found by the end of its ``files``
+    and its ``functions``. ``rule`` never changes.
     """
 
     do: str
@@ -42,7 +42,6 @@ class Remedy:
     does: LineDoes | None = None
     why: str = r""
     named_by: str | None = None
-    reads: bool = False
     reaches: bool = False
     files: str = r""
     functions: str = r""
@@ -65,27 +64,23 @@ _DISTRIBUTIONS: Final = (
 SYNC_REMEDIES: Final = (
     Remedy(
         rule="synchronize",
-        # `torch.cuda.synchronize()`
         spot=r"(?<!\w\.)\bsynchronize\(|\b(?:cuda|accelerator)\.synchronize\(",
         do="take torch.cuda.synchronize() out of the step; gpuperf waits where it measures",
     ),
     Remedy(
         rule="stream-synchronize",
-        # `synchronize()` of a stream or an event
         spot=r"\.synchronize\(",
         do="let the GPU wait, if only it goes on with the result: "
         "torch.cuda.current_stream().wait_stream(stream) or .wait_event(event)",
     ),
     Remedy(
         rule="empty-cache",
-        # `torch.cuda.empty_cache()`
         spot=r"\.empty_cache\(\)",
         do="take torch.cuda.empty_cache() out of the step: the allocator reuses what is free",
     ),
     Remedy(
         rule="checkpoint",
-        # a checkpoint that is saved: `torch.save(model.state_dict(), file)`
-        reads=True,
+        ops=rf"{_READS}|.*",
         reaches=True,
         spot=r"\btorch\.save\(|\bsave_(?:file|model|pretrained|checkpoint)\("
         r"|\bpickle\.dumps?\(",
@@ -93,7 +88,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="printed-tensor",
-        # a printed or logged tensor
         reaches=True,
         ops=rf"{_READS}|Tensor\.__repr__",
         spot=r"\bprint\(|\b(?:log(?:ger|ging)?|wandb)\.\w+\(|\bf['\"]|['\"] %|\.format\(|\.add_scalar\("
@@ -102,15 +96,12 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="size",
-        # a size that a tensor of the GPU decides: `range(n)`, `x[:n]`,
-        # `x.split(lengths.tolist())`
         ops=_READS,
         does=LineDoes.DECIDES_SIZE,
         do="pass the size in: count it on the CPU, where the batch is made",
     ),
     Remedy(
         rule="loop",
-        # `while` on a tensor
         ops=_READS,
         does=LineDoes.REPEATS,
         do=NONE_KNOWN,
@@ -119,8 +110,6 @@ SYNC_REMEDIES: Final = (
         rule="finite-norm",
         files=r"torch/nn/utils/clip_grad\.py",
         functions=r"\w+",
-        # `clip_grad_norm_(..., error_if_nonfinite=True)`
-        ops=_NUMBERS,
         reaches=True,
         spot=r"\berror_if_nonfinite\s*=\s*True",
         do="leave error_if_nonfinite out; add up ~norm.isfinite() on the GPU, read it every "
@@ -130,8 +119,6 @@ SYNC_REMEDIES: Final = (
         rule="loss-scale",
         files=r"torch/amp/grad_scaler\.py",
         functions=r"get_scale",
-        # `GradScaler.get_scale()`
-        ops=_NUMBERS,
         reaches=True,
         spot=r"\.get_scale\(\)",
         do="read get_scale() every N steps; to see that a step is skipped, count calls of "
@@ -139,7 +126,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="condition",
-        # `if`, `assert` on a tensor
         ops=_READS,
         does=LineDoes.DECIDES,
         spot=r"\b(?:if|elif|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
@@ -147,7 +133,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="python-max",
-        # Python's `max()` and `min()` of tensors
         ops=_NUMBERS,
         does=LineDoes.COMPARES_IN_PYTHON,
         spot=r"\b(?:max|min)\(",
@@ -155,7 +140,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="number-in-formula",
-        # `.item()` in a formula: `loss / count.item()`
         ops=_READS,
         does=LineDoes.CALCULATES,
         spot=r"\.item\(\)|\bfloat\(",
@@ -163,7 +147,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="tensor-of-tensors",
-        # `torch.tensor([a, b])` of numbers on the GPU
         ops=_NUMBERS,
         does=LineDoes.JOINS,
         spot=r"\b(?:torch\.)?(?:as_)?tensor\(",
@@ -171,7 +154,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="computed-on-cpu",
-        # `.cpu()` or `.item()` for a function that computes on the CPU
         ops=_READS,
         does=LineDoes.CALLS_HOST,
         spot=r"\.item\(\)|\.(?:cpu|tolist|numpy)\(",
@@ -179,7 +161,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="one-hot",
-        # `one_hot()` without a number of classes
         ops=_NUMBERS,
         spot=r"\bone_hot\((?!.*\bnum_classes)",
         do="pass num_classes=, so that no maximum has to be read",
@@ -188,7 +169,6 @@ SYNC_REMEDIES: Final = (
         rule="distribution-check",
         files=r"torch/distributions/\w+\.py",
         functions=r"__init__|_validate_sample",
-        # a check of `torch.distributions`
         ops=_NUMBERS,
         reaches=True,
         spot=rf"\b(?:{_DISTRIBUTIONS})\((?!.*\.item\(\))|\.log_prob\((?!.*\.item\(\))",
@@ -198,7 +178,6 @@ SYNC_REMEDIES: Final = (
         rule="grad-scaler",
         files=r"torch/amp/grad_scaler\.py",
         functions=r"_maybe_opt_step|<genexpr>",
-        # `GradScaler.step()`
         ops=_NUMBERS,
         reaches=True,
         spot=r"\b\w*[sS]caler\.step\(|\.step\((?:\w+\.)*\w*opt(?:im\w*)?\b",
@@ -206,7 +185,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="index",
-        # an index or a key on the GPU: `for i in order: x[i]`, `names[i.item()]`
         ops=_READS,
         does=LineDoes.PICKS,
         do="an index or key is read: read all at once before the loop, with .tolist(); or, if x "
@@ -221,22 +199,19 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="read-number",
-        # `.item()`, `float(loss)`, `int(count)`
         ops=_READS,
         spot=r"\.item\(\)|\b(?:float|int)\(",
         do="add it up on the GPU with .detach(), read it every N steps",
     ),
     Remedy(
         rule="copy-to-cpu",
-        # `.cpu()`, `.tolist()`, `.numpy()`
-        reads=True,
+        ops=_READS,
         spot=r"\.(?:cpu|tolist|numpy)\(|\.to\((?:device=)?['\"]cpu",
         named_by=r"^a (?:blocking |non_blocking )?copy to (?:the CPU|pinned|pageable)",
         do="keep it on the GPU with detach(), copy it to the CPU every N steps",
     ),
     Remedy(
         rule="made-on-cpu",
-        # `torch.zeros(...).to(device)`, `torch.randn(...).cuda()`
         ops=_COPIES,
         spot=r"\btorch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
         r"\([^#]*?\)\.(?:to|cuda)\(",
@@ -246,7 +221,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="constant",
-        # a tensor of values that never change: `torch.tensor([0.5, 2.0]).to(device)`
         ops=_COPIES,
         does=LineDoes.MAKES_CONSTANT,
         spot=_MADE,
@@ -255,7 +229,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="tensor-from-cpu",
-        # a tensor that is made from a list or a number
         ops=_COPIES,
         does=LineDoes.MAKES_TENSOR,
         spot=_MADE,
@@ -265,7 +238,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="put-number",
-        # a number that is put into a tensor: `x[0] = 1.0`, `x[places] = 1.0`
         ops=rf"{_COPIES}|aten::_?index_put\w*",
         does=LineDoes.PUTS_NUMBER,
         why=_TO_GPU,
@@ -277,7 +249,6 @@ SYNC_REMEDIES: Final = (
         rule="moved-model",
         files=r"torch/nn/modules/module\.py",
         functions=r"convert|<lambda>",
-        # a model that is moved: `Model().to(device)`
         named_by=rf"^{A_MOVE}",
         why=rf"^{A_MOVE}",
         spot=_COPIED,
@@ -286,16 +257,12 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="pinned-batch",
-        # `.to(device)` of a batch in pinned memory
-        ops=_COPIES,
         spot=_COPIED,
         why=r"from pinned memory, but not non_blocking",
         do="pass non_blocking=True: .to(device, non_blocking=True)",
     ),
     Remedy(
         rule="custom-batch",
-        # a batch of your own class from DataLoader(pin_memory=True)
-        ops=_COPIES,
         spot=r"\bpin_memory=True\)+\.\w+.*\.(?:to|cuda)\(",
         why=_TO_GPU,
         do="give the batch's class a pin_memory() method that returns it pinned: DataLoader pins "
@@ -303,8 +270,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="unpinned-batch",
-        # `.to(device, non_blocking=True)` of ordinary memory
-        ops=_COPIES,
         spot=_COPIED,
         why=r"^a non_blocking copy from pageable",
         do="pin it: DataLoader(pin_memory=True), and a batch of your own class needs a "
@@ -312,7 +277,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="pageable-batch",
-        # `.to(device)` of a batch in ordinary memory
         ops=_COPIES,
         spot=_COPIED,
         why=_TO_GPU,
@@ -321,7 +285,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="cpu-index",
-        # an index on the CPU: `x[order]`, `x[[0, 2]]`
         ops=rf"{_COPIES}|aten::_?(?:unsafe_)?index\w*",
         does=LineDoes.INDEXES,
         spot=r"\[.*\]",
@@ -331,17 +294,14 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="positions",
-        reads=True,
-        # `nonzero()`, `argwhere()`, `torch.where(mask)`
         ops=r"aten::(?:nonzero\w*|argwhere|where)",
         spot=r"\b(?:nonzero|argwhere|where)\(",
-        why=_TO_GPU,
+        why=r"^(?!.*to the (?:CPU|GPU))",
         do="name their number, if it is known: torch.nonzero_static(mask, size=n); else "
         "go on with the mask",
     ),
     Remedy(
         rule="mask",
-        # a boolean mask as index, `masked_select()`
         ops=r"aten::(?:nonzero\w*|masked_(?:select|fill_?)|_?index|_?index_put\w*|_unsafe_index\w*)",
         spot=r"\[[^\[\]]*\]|\.masked_(?:select|fill_?)\(",
         named_by=r"^a boolean mask",
@@ -350,14 +310,12 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="repeat-interleave",
-        # `repeat_interleave` by a tensor
         ops=r"aten::repeat_interleave",
         spot=r"repeat_interleave\(",
         do="pass output_size=, so that no sum has to be read",
     ),
     Remedy(
         rule="unique",
-        # `unique()` and `bincount()`
         ops=r"aten::(?:_?unique2?|bincount)",
         spot=r"\.(?:unique|bincount)\((?!.*\b(?:return_inverse|dim)\b)",
         do="count values below a known n in a fixed size: "
@@ -365,13 +323,11 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="histogram",
-        # `histc()` without a range
         ops=r"aten::histc",
         do="pass min= and max=, so that no range has to be read",
     ),
     Remedy(
         rule="normal",
-        # `torch.normal(mean, std)`, `Normal(...).sample()`
         ops=r"aten::normal\w*",
         reaches=True,
         do="draw with mean + std * torch.randn_like(std), or with rsample() under "
@@ -379,7 +335,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="linalg-check",
-        # `torch.linalg` and its error codes
         ops=r"aten::(?:_linalg_check_errors|linalg_\w+|cholesky\w*|inverse)",
         spot=r"\b(?:cholesky|inv|inverse|solve|lu_factor|ldl_factor)\(",
         do="use the variant that ends in _ex, such as torch.linalg.inv_ex, and check its "
@@ -428,7 +383,6 @@ KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
 }
 
 SLICE_REMEDY: Final = Remedy(
-    spot=r"(?!)",
     do="keep .clone() of the slice: a view keeps the whole tensor",
 )
 
@@ -464,21 +418,18 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"torch/nn/modules/transformer\.py",
         functions=r"_detect_is_causal_mask",
         rule="causal-mask",
-        # `nn.TransformerEncoder`, which compares its mask with a causal one
         do="pass is_causal=True with a causal mask, False with others: then the mask is not read",
     ),
     Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_maybe_log_save_evaluate|log|store_flos",
         rule="transformers-logging",
-        # logging of transformers' `Trainer`
         do="log every N steps: TrainingArguments(logging_steps=50); this is the Trainer's logging, and not the step",
     ),
     Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_run_epoch|_inner_training_loop",
         rule="transformers-nan-filter",
-        # its filter of losses for the log that are NaN
         ops=_READS,
         do="set TrainingArguments(logging_nan_inf_filter=False): the Trainer reads "
         "each loss for its log, twice a batch",
@@ -487,7 +438,6 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"transformers/trainer\.py",
         functions=r"_track_num_input_tokens",
         rule="transformers-tokens",
-        # its count of tokens
         do='set TrainingArguments(include_num_input_tokens_seen="no"): the Trainer '
         "reads each count for its log",
     ),
@@ -495,7 +445,6 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"accelerate/utils/operations\.py",
         functions=r"send_to_device",
         rule="accelerate-batch",
-        # batches of accelerate's loaders, and of `Trainer`'s
         do="set DataLoaderConfiguration(non_blocking=True) for the Accelerator, or "
         'TrainingArguments(accelerator_config={"non_blocking": True}), and pin_memory',
     ),
@@ -503,7 +452,6 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"lightning(?:/|_)fabric/utilities/apply_func\.py",
         functions=r"to_item",
         rule="lightning-logging",
-        # logging of Lightning's `Trainer` and its progress bar
         do="log every N steps: Trainer(log_every_n_steps=50), and for "
         "self.log(prog_bar=True) TQDMProgressBar(refresh_rate=50)",
     ),
@@ -539,7 +487,9 @@ def remedy_of(finding: Finding) -> Remedy | None:
     if finding.kind in _WAITS or (finding.kind is FindingKind.TRANSFER and is_pageable):
         found = _of_framework(finding) or _by_line(finding)
         found = _rarer(found) if finding.in_steps < finding.of_steps else found
-        return _without_detach(found) if "detach()" in finding.source else found
+        # It is detached already.
+        do = found.do.replace(" with .detach()", "").replace(" with detach()", "")
+        return replace(found, do=do) if "detach()" in finding.source else found
     if finding.kind is FindingKind.BREAK and _DEFINITION.match(finding.source):
         return None  # The line inside that breaks it has the remedy.
     if finding.kind is FindingKind.GARBAGE:
@@ -558,16 +508,10 @@ def garbage_remedy(reason: str) -> Remedy:
 def _rarer(remedy: Remedy) -> Remedy:
     """Ask no one to do every few steps what is done in some steps already."""
     if remedy.rule in {"read-number", "copy-to-cpu", "printed-tensor"}:
-        return replace(remedy, do=_RARELY_READ)
+        do = "some steps read it: do so less often, or keep it with .detach() and read all at the end"
+        return replace(remedy, do=do)
     return replace(remedy, do=remedy.do.replace("every N steps", "less often"))
 
-
-def _without_detach(remedy: Remedy) -> Remedy:
-    """Ask no one to detach again."""
-    return replace(remedy, do=re.sub(r" with \.?detach\(\)", "", remedy.do))
-
-
-_RARELY_READ: Final = "some steps read it: do so less often, or keep it with .detach() and read all at the end"
 
 _DEFINITION: Final = re.compile(r"\s*(?:async\s+)?(?:def\b|@)")
 
@@ -594,8 +538,7 @@ def _by_line(finding: Finding) -> Remedy:
     found = _first_shown(finding)
     if found.rule not in _OF_ANY_LINE or not finding.context:
         return found
-    statement = finding.context.partition("\n")[0]
-    return _first_shown(replace(finding, source=statement))
+    return _first_shown(replace(finding, source=finding.context.partition("\n")[0]))
 
 
 _OF_ANY_LINE: Final = frozenset(
@@ -606,13 +549,13 @@ _OF_ANY_LINE: Final = frozenset(
 
 def _first_shown(finding: Finding) -> Remedy:
     is_theirs = _is_of_library(finding)
-    is_named = re.search(r"to the GPU|copy from p", finding.reason)
-    is_copy = is_named or finding.kind is FindingKind.TRANSFER
+    is_transfer = finding.kind is FindingKind.TRANSFER
+    is_copy = is_transfer or re.search(r"to the GPU|copy from p", finding.reason)
     is_read = not is_copy or re.search(_TO_CPU, finding.reason)
     return next(
         remedy
         for remedy in SYNC_REMEDIES
-        if (is_read or not (remedy.reads or remedy.ops.startswith(_READS)))
+        if (is_read or not remedy.ops.startswith(_READS))
         and (remedy.reaches or not is_theirs)
         and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
         and _shows(finding, remedy)
@@ -639,8 +582,7 @@ def _shows(finding: Finding, remedy: Remedy) -> bool:
     if not re.search(remedy.why, finding.reason):
         return False
     if remedy.does:
-        deeds = deeds_of(finding.source) | deeds_in_use(finding.context)
-        return remedy.does in deeds
+        return remedy.does in deeds_of(finding.source) | deeds_in_use(finding.context)
     return bool(re.search(remedy.spot, finding.source))
 
 
