@@ -127,9 +127,8 @@ def _source(line: SuiteLine) -> Iterator[str]:
         yield from labelled(
             "source", text if len(text) <= room else f"{text[: room - 3]}..."
         )
-    waits = (f for f in line.others if f.kind is not FindingKind.TRANSFER)
-    fixes = (_fix(found) for found in (line.first, *waits))
-    yield from chain.from_iterable(dict.fromkeys(fixes))
+    others = (f for f in line.others if f.kind is not FindingKind.TRANSFER)
+    yield from chain.from_iterable(dict.fromkeys(map(_fix, (line.first, *others))))
 
 
 def _leaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
