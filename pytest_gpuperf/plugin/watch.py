@@ -342,10 +342,7 @@ NOT_THE_PROJECTS: Final = ("ExceptionInfo.", "currentframe of wrap")
 
 
 def _placed(found: Finding, root: Path) -> Finding:
-    """Name the project's line alone; the library's, if a test called that itself.
-
-    In a backward it is the line of the forward, if that is known.
-    """
+    """Name the project's line alone, of a backward its forward's; a library's under a test."""
     at = found.forward or found.location
     if at is not None and is_test_code(_shown(at.file, root)):
         at = found.forward or found.inner
