@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-syncs-per-step",
         type=_rate,
         metavar="N",
-        help="the same per step, without what one step alone does: it does not depend "
+        help="the same per step, without what only some steps do: it does not depend "
         "on how many steps the script runs",
     )
     add_json_argument(parser, "the script's own")
@@ -148,9 +148,7 @@ def _limit(audit: StepAudit) -> str:
     """Return the option that the program passes, and no longer if it waits more."""
     if audit.steps <= 1:
         return f"--max-syncs={audit.totals.syncs}"
-    # Rounded up, so that the program passes.
-    hundreds = -(-100 * audit.repeating // audit.steps)
-    return f"--max-syncs-per-step={hundreds / 100:g}"
+    return f"--max-syncs-per-step={audit.per_step}"
 
 
 def _objections(audit: StepAudit, arguments: argparse.Namespace) -> Iterator[str]:
@@ -178,7 +176,5 @@ def _objection_to_rate(audit: StepAudit, most: float) -> Iterator[str]:
             f"{option} needs 2 steps or more to tell what repeats, and found "
             f"{audit.steps}: let the script run longer"
         )
-    elif audit.repeating > most * audit.steps:
-        rate = f"{audit.repeating / audit.steps:.3g}"
-        waits = "wait" if rate == "1" else "waits"
-        yield f"{rate} {waits} per step: more than {option}"
+    elif audit.per_step > most:
+        yield f"{counted(audit.per_step, 'wait')} per step: more than {option}"

@@ -119,7 +119,8 @@ class StepAudit:
     although a GPU would run it compiled. ``work`` says, if that was asked for, how many
     operations a line ran, or the code that it called, and ``operations`` which they were.
     ``steps`` counts those of a program with its own loop, 0 if nobody counted them;
-    ``mark`` is what they were counted by, ``loop`` a line of the loop if it was that.
+    ``mark`` is what they were counted by, ``loop`` a line of the loop if it was that, and
+    ``waits`` has the certain waits of each, but for those that happened once.
     ``garbage`` is what each of them leaves to the garbage collector.
     """
 
@@ -132,6 +133,7 @@ class StepAudit:
     operations: tuple[LineWork, ...] = ()
     steps: int = 0
     mark: StepMark | None = None
+    waits: tuple[int, ...] = ()
     loop: Location | None = None
     garbage: Garbage | None = None
 
@@ -141,8 +143,20 @@ class StepAudit:
         return bool(self.totals.ops or self.copies or self.findings or self.not_judged)
 
     @property
-    def repeating(self) -> int:
-        """Certain waits, but for those of a program that happened in one step only."""
-        if self.steps <= 1:
-            return self.totals.syncs
-        return sum(f.per_step for f in self.findings if f.repeats)
+    def per_step(self) -> int:
+        """The waits of a step of a program, as many as most of its steps have.
+
+        It is the same whatever the length of the run, and without what is done in every
+        second step or more seldom.
+        """
+        return sorted(self.waits, reverse=True)[most_of(self.steps)]
+
+    @property
+    def usual(self) -> int:
+        """The waits of all steps, without what some do more than ``per_step``."""
+        return sum(min(waits, self.per_step) for waits in self.waits)
+
+
+def most_of(steps: int) -> int:
+    """Return what most of *steps* are more than: 3 of 5, which no rhythm comes close to."""
+    return 3 * steps // 5

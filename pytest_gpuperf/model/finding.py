@@ -154,11 +154,6 @@ class Finding:
         return self.kind is not FindingKind.MAYBE
 
     @property
-    def repeats(self) -> bool:
-        """Whether it is certain, and in more than one step of a program."""
-        return self.is_certain and self.in_steps > 1
-
-    @property
     def inner(self) -> Location | None:
         """The innermost line outside of torch, whether or not it is the project's."""
         return self.innermost or self.location

@@ -88,7 +88,7 @@ def _observe(
     if current_node() is not None:
         _backward.look(plan.name)
     if plan.launches:
-        WATCH.launch()
+        WATCH.launch(plan.op)
     if plan.is_absent:
         WATCH.leave_unjudged(plan.op, "CUDA has no kernel for it")
     if plan.transfers:

@@ -165,7 +165,7 @@ def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
             PRETEND_MEMORY.live.op = f"aten::{name}"
         ghost = made if is_ghost(made) else wrap(made)
         if launches:
-            WATCH.launch()
+            WATCH.launch(f"aten::{name}")
             WATCH.ran(f"aten::{name}", ghost)
         return ghost.requires_grad_() if requires_grad else ghost
 

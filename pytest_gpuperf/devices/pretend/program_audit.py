@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import dis
 import gc
 import os
+import re
 import sys
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable
 from collections.abc import Iterator
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
+from functools import cache
 from functools import wraps
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from types import CodeType
 from types import FrameType
 from typing import Any
 from typing import Final
+
+import torch
 
 from ...model.finding import Finding
 from ...model.finding import FindingKind
@@ -61,7 +67,8 @@ class ProgramAudit:
         self.live = self._first.live
         self._steps = ProgramSteps(gpu.recorder.root, self._begun)
         self._collections = Collections(gpu.recorder.root)
-        self._recorder.of_program = True
+        self._starts: list[int] = []
+        self._recorder.starts = self._starts
         self._recorder.listener = self._happened
 
     def close(self) -> None:
@@ -78,37 +85,62 @@ class ProgramAudit:
 
     def audit(self) -> StepAudit:
         """Return all findings; those not seen again after the first step are ``once``."""
-        audit = without_buckets(self._gpu.end_step())
         mark, steps = self._counted()
-        findings = tuple(replace(f, once=f.once and steps > 1) for f in audit.findings)
-        loop = self._turns.place if mark is StepMark.LOOP else None
+        is_loop = mark is StepMark.LOOP
+        self._recorder.starts = self._turns.step.starts if is_loop else self._starts
+        audit = without_buckets(self._gpu.so_far())
+        waits = self._waits_of_steps(audit, steps)
+        self._gpu.begin_step()
+        findings = tuple(
+            replace(
+                f, once=f.once and steps > 1, in_steps=min(f.in_steps, max(steps, 1))
+            )
+            for f in audit.findings
+        )
         return replace(
             audit,
             findings=findings,
             steps=steps,
             mark=mark,
-            loop=loop,
+            waits=waits,
+            loop=self._turns.step.location if is_loop else None,
             garbage=self._first.garbage(),
         )
+
+    def _waits_of_steps(self, audit: StepAudit, steps: int) -> tuple[int, ...]:
+        """Return the waits of each of *steps*, without those that happened once."""
+        repeated = [f for f in audit.findings if f.is_certain and not f.once]
+        counts = self._recorder.waits_of_steps(repeated)
+        # What comes after the last optimizer's step() belongs to the first one's half.
+        first = counts.total() - sum(counts[step] for step in range(1, steps))
+        return (first, *(counts[step] for step in range(1, steps)))
 
     def _counted(self) -> tuple[StepMark | None, int]:
         """Return what marks the steps, and their number."""
         mark, steps = self._steps.counted()
-        if mark is None and self._turns.steps > 1:
-            return StepMark.LOOP, self._turns.steps
+        if mark is None and self._turns.step.turns > 1:
+            return StepMark.LOOP, self._turns.step.turns
         return mark, steps
 
     def _begun(self, mark: StepMark, number: int) -> None:
-        self._recorder.begin_step(number)
+        if mark is not StepMark.LOOP:
+            self._recorder.part += 1
+            if number == 1:  # of a better mark
+                self._starts.clear()
+            self._starts.append(self._recorder.part)
         self._first.begin(mark, number)
         self.live.whereabouts[0] = number + 1
 
-    def _happened(self) -> None:
+    def _happened(self, op: str, waits: bool) -> None:  # noqa: FBT001, once for each operation
         # What another mark ends needs no loop, and looking costs time.
-        if not self._steps.are_found:
-            turn = self._turns.look()
-            if turn:
-                self._begun(StepMark.LOOP, turn)
+        if self._steps.are_found:
+            self._recorder.listener = None
+            return
+        turn = self._turns.look(self._recorder.part + 1, op=op, matters=waits)
+        # Which loop is the step is known at the end.
+        self._recorder.part += waits
+        if turn:
+            self._begun(StepMark.LOOP, turn)
 
 
 class Collections:
@@ -198,128 +230,199 @@ def _is_of_bucket(found: Finding) -> bool:
     return found.op == "aten::copy_" and (in_backward or in_replicas)
 
 
-# Loops, of which Python keeps no record: a place of a frame that is passed again.
+# Loops, of which Python keeps no record: places of a frame that are passed again.
+
+
+JUMPS: Final = frozenset({*dis.hasjrel, *dis.hasjabs})
+
+ENDS: Final = re.compile("JUMP_(FORWARD|ABSOLUTE|BACKWARD)|RETURN|RAISE|RERAISE")
+"""Instructions after which the next one does not come."""
+
+
+class CodeLoops:
+    """The loops of a function, and which of its places follow others in the same turn."""
+
+    def __init__(self, code: CodeType) -> None:
+        self._jumps: list[tuple[int, int, bool]] = []
+        self._ends: dict[int, int] = {}
+        for each in dis.get_instructions(code):
+            at, to = each.offset, each.argval if each.opcode in JUMPS else -1
+            self._jumps.append((at, to, bool(ENDS.match(each.opname))))
+            if each.opname == "FOR_ITER":
+                self._ends[at] = to
+            # What waits for a generator jumps back, too.
+            elif 0 <= to < at and "NO_INTERRUPT" not in each.opname:
+                self._ends[to] = max(at + 1, self._ends.get(to, 0))
+        self._following: dict[int, set[int]] = {}
+
+    def around(self, at: int) -> list[int]:
+        """Return where the loops around the place *at* begin, the outermost first."""
+        return sorted(begin for begin, end in self._ends.items() if begin <= at < end)
+
+    def follows(self, at: int, before: int) -> bool:
+        """Whether the place *at* can come after the one *before* in the same turn."""
+        if before not in self._following:
+            self._following[before] = set(self._forward(before))
+        return self._index(at) in self._following[before]
+
+    def _forward(self, before: int) -> Iterator[int]:
+        reached, falls, first = set[int](), True, self._index(before)
+        for index, (at, to, ends) in enumerate(self._jumps[first:], first):
+            if falls or at in reached:
+                yield index
+                reached.add(to)
+                falls = not ends
+
+    def _index(self, at: int) -> int:
+        # A call is at its end while it runs: behind its instruction, in its cache.
+        return bisect_right(self._jumps, at, key=itemgetter(0)) - 1
+
+
+NO_LOOPS: Final = CodeLoops((lambda: None).__code__)
+
+loops_of: Final = cache(CodeLoops)
 
 
 class Visits:
-    """How often each place of one frame led to an event.
+    """How often each loop of one frame turned.
 
     It is kept in ``f_trace`` of the frame, which is unused while nobody traces, and ends
     with it: a reference to the frame itself would keep the program's tensors alive.
     """
 
-    __slots__ = ("_places",)
+    __slots__ = ("_passed", "code")
 
     def __init__(self) -> None:
-        self._places: dict[int, tuple[int, object]] = {}
+        self._passed: dict[int, tuple[int, int, object, str]] = {}
+        self.code = NO_LOOPS
 
     def __call__(self, *_: object) -> None:
         """Trace nothing, if a debugger starts later."""
 
-    def passed(self, place: int, child: object) -> tuple[int, bool]:
-        """Return how often *place* was passed, and if that is new.
+    def loop_at(self, frame: FrameType, *, matters: bool) -> int | None:
+        """Return where the innermost loop begins; what passes a place again is one, too."""
+        if self.code is NO_LOOPS:
+            self.code = loops_of(frame.f_code)
+        around = self.code.around(frame.f_lasti)
+        return around[-1] if around else frame.f_lasti if matters else None
 
-        Events of one pass have the same *child*, the frame that the place calls.
+    def passed(self, loop: int, at: int, inner: FrameType, op: str) -> int:
+        """Return which turn of *loop* begins at the place *at*, or 0 if none does.
+
+        Events of one call have the same frame *inner*, which the place calls. A function
+        that is called again is a turn, but an *op* may be several of torch.
         """
-        count, before = self._places.get(place, (0, None))
-        is_new = child is not before
-        if is_new:
-            self._places[place] = (count + 1, child)
-        return count + is_new, is_new
+        child = _visits(inner)
+        op = op if inner.f_code.co_filename.startswith(OWN) else ""
+        turn, last, before, first = self._passed.get(loop, (0, at, None, op))
+        is_again = at == last and child is not before and op == first
+        if is_again or not (turn and self.code.follows(at, last)):
+            self._passed[loop] = (turn + 1, at, child, op)
+            return turn + 1
+        self._passed[loop] = (turn, at, child, first if at == last else op)
+        return 0
 
 
 @dataclass(slots=True)
-class LoopPlace:
-    """A place in a loop: the turns that passed it, and the events that it led to.
+class Loop:
+    """A loop: its turns, and the events in it that are in no loop inside.
 
     ``starts`` says what was given to ``look`` at the first event of each turn after the
     first.
     """
 
-    location: Location
+    location: Location | None = None
+    depth: int = 0
+    level: int = 0
     turns: int = 0
     events: int = 0
+    waits: int = 0
     starts: list[int] = field(default_factory=list)
 
 
-LEAST_SHARE_OF_EVENTS: Final = 0.2
-"""Of the events: an outer loop with fewer, such as that of epochs, is not the step."""
+NO_LOOP: Final = Loop()
+
+LEAST_SHARE_OF_EVENTS: Final = {True: 0.2, False: 0.4}
+"""Of all events: a loop with fewer, such as that of epochs, is not the step. One that
+waits for nothing may be a set-up's or a warm-up's."""
+
+MODULE_CALL: Final = torch.nn.Module._call_impl.__code__  # noqa: SLF001, what a loop calls
 
 
 class LoopTurns:
-    """Finds the outermost function of the project with a loop, and counts its turns."""
+    """Finds the loops of the project, counts their turns, and says which one is the step.
+
+    What a module does in its forward is no step of the program, unless nothing else
+    waits.
+    """
 
     def __init__(self, root: str) -> None:
         self._root = root
         self._thread = threading.get_ident()
         self._depth = sys.maxsize
         self._turns = 0
-        self._places: dict[tuple[CodeType, int], LoopPlace] = {}
+        self._events = 0
+        self._loops: dict[tuple[CodeLoops, int], Loop] = {}
 
-    @property
-    def steps(self) -> int:
-        """Turns of the loop so far; 0 if none was found."""
-        place = self._step()
-        return place.turns if place else 0
-
-    @property
-    def place(self) -> Location | None:
-        """A line of the loop."""
-        place = self._step()
-        return place.location if place else None
-
-    @property
-    def starts(self) -> Sequence[int]:
-        """Where each turn after the first begins, in the numbers given to ``look``."""
-        place = self._step()
-        return place.starts if place else ()
-
-    def look(self, at: int = 0) -> int:
-        """Look at the stack of an event; return which turn ends there, or 0 if none does.
+    def look(self, at: int = 0, *, op: str = "", matters: bool = True) -> int:
+        """Look at the stack of an event; return which turn begins there, or 0 if none does.
 
         A loop further out than the one before begins to count at 1. The event is number
-        *at* for whoever looks.
+        *at* for whoever looks. One that *matters* makes a loop a step wherever it is.
         """
         if sys.gettrace() is not None or threading.get_ident() != self._thread:
             return 0
-        stack = list(outwards(sys._getframe(1)))[::-1]  # noqa: SLF001, inspect.stack() reads sources
+        self._events += 1
         before, depth_before = self._turns, self._depth
+        stack = list(outwards(sys._getframe(1)))[::-1]  # noqa: SLF001, inspect.stack() reads sources
+        innermost: Loop | None = None
         for depth, (frame, inner) in enumerate(pairwise(stack)):
-            if room_of(frame.f_code.co_filename, self._root) is SourceOwner.PROJECT:
-                self._pass(depth, frame, inner, at)
+            turns = innermost is not None and innermost.turns
+            if frame.f_code is MODULE_CALL and (turns or not matters):
+                break
+            if room_of(frame.f_code.co_filename, self._root) is not SourceOwner.PROJECT:
+                continue
+            visits = _visits(frame)
+            begin = visits.loop_at(frame, matters=matters)
+            if begin is None:
+                continue
+            key = (visits.code, begin)
+            loop = self._loops.get(key) or self._loops.setdefault(
+                key, Loop(location_of(frame), depth, len(visits.code.around(begin)))
+            )
+            if visits.passed(begin, frame.f_lasti, inner, op) > (not loop.turns):
+                self._turned(loop, at)
+            if innermost is None or loop.turns:
+                innermost = loop
+        if innermost is not None:
+            innermost.events += 1
+            innermost.waits += matters
         if self._depth < depth_before:
             self._turns = 1
         return self._turns if self._turns != before else 0
 
-    def _pass(self, depth: int, frame: FrameType, inner: FrameType, at: int) -> None:
-        passed, is_new = _visits(frame).passed(frame.f_lasti, _visits(inner))
-        if passed == 1 or depth > self._depth:
-            return
-        if depth < self._depth:
-            self._depth = depth
-            self._places.clear()
-        key = (frame.f_code, frame.f_lasti)
-        place = self._places.setdefault(key, LoopPlace(location_of(frame)))
+    def _turned(self, loop: Loop, at: int) -> None:
         # The first turn was no sign of a loop.
-        place.turns += is_new + (is_new and passed == SECOND_TURN)
-        place.events += 1
-        if is_new:
-            place.starts.append(at)
-        self._turns = max(self._turns, place.turns - 1)
+        loop.turns += 1 + (not loop.turns)
+        loop.starts.append(at)
+        if loop.depth < self._depth:
+            self._depth, self._turns = loop.depth, 0
+        if loop.depth == self._depth:
+            self._turns = max(self._turns, loop.turns - 1)
 
-    def _step(self) -> LoopPlace | None:
-        """Return the place of the outermost loop with a fair share of the events."""
-        events: Counter[int] = Counter()
-        for place in self._places.values():
-            events[place.turns] += place.events
-        least = min(
-            LEAST_SHARE_OF_EVENTS * events.total(), max(events.values(), default=0)
-        )
-        turns = min((t for t, count in events.items() if count >= least), default=0)
-        return next((p for p in self._places.values() if p.turns == turns), None)
-
-
-SECOND_TURN: Final = 2
+    @property
+    def step(self) -> Loop:
+        """The outermost loop with a fair share of the events, else what waits most."""
+        loops = [loop for loop in self._loops.values() if loop.turns]
+        fair = [
+            loop
+            for loop in loops
+            if loop.events >= LEAST_SHARE_OF_EVENTS[loop.waits > 0] * self._events
+        ]
+        if fair:
+            return min(fair, key=lambda loop: (loop.depth, loop.level, -loop.events))
+        waiting = [loop for loop in loops if loop.waits]
+        return max(waiting, key=lambda loop: loop.waits, default=NO_LOOP)
 
 
 def _visits(frame: FrameType) -> Visits:

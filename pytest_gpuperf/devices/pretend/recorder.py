@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections import Counter
 from collections import OrderedDict
+from collections import defaultdict
 from collections.abc import Callable
 from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 from typing import Final
@@ -51,13 +55,18 @@ MOST_FORWARD_SITES: Final = 10_000
 
 
 class AuditRecorder:
-    """What happened since the last ``clear``, by kind, reason and site."""
+    """What happened since the last ``clear``, by kind, reason and site.
+
+    Of a program that runs its own loop ``starts`` says at which parts its steps begin,
+    and the *listener* hears of each operation, and whether it waits.
+    """
 
     def __init__(self, root: str) -> None:
         self.root = root
-        self.of_program = self.of_suite = False
+        self.starts: Sequence[int] | None = None
+        self.of_suite = False
         self.phase: Phase | None = None
-        self.listener: Callable[[], object] | None = None
+        self.listener: Callable[[str, bool], object] | None = None
         self._lock = threading.Lock()
         self._forward: OrderedDict[int, tuple[threading.Thread, Location | None]] = (
             OrderedDict()
@@ -68,9 +77,10 @@ class AuditRecorder:
         """Forget what was recorded."""
         self.ops = 0
         self.flops = 0
-        self._waits: Counter[_Wait] = Counter()
-        self._in_steps: dict[_Wait, tuple[int, int]] = {}
-        self._step = 0
+        self.events = 0
+        self.part = 0
+        # Of each wait by parts.
+        self._waits: dict[_Wait, Counter[int]] = defaultdict(Counter)
         self._copies: Counter[_Copy] = Counter()
         self._bytes: Counter[_Copy] = Counter()
         # By findings without a number.
@@ -80,13 +90,14 @@ class AuditRecorder:
         self.locates_work = False
         self.log = OperationLog(self.root)
 
-    @property
-    def events(self) -> int:
-        """How much happened on the device so far."""
-        return self.ops + self._waits.total() + self._copies.total()
+    def _heard(self, op: str, *, waits: bool = False) -> None:
+        self.events += 1
+        if self.listener is not None:
+            self.listener(op, waits)
 
-    def launch(self) -> None:
+    def launch(self, op: str) -> None:
         """Count one operation, and its lines if ``locates_work``, which costs time."""
+        self._heard(op)
         self.ops += 1
         if self.locates_work:
             for depth, line in enumerate(lines_of_step(self.root)):
@@ -99,23 +110,13 @@ class AuditRecorder:
 
     def wait(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
         """Record *count* waits of the code that runs now."""
-        if self.listener is not None:
-            self.listener()
+        self._heard(op, waits=True)
         # Tests name no line of torch: what they store would change with its version.
         is_copy = self.of_suite and op != "aten::_local_scalar_dense"
-        inside = line_of_torch() if self.of_program or is_copy else None
+        is_located = self.starts is not None or is_copy
+        inside = line_of_torch() if is_located else None
         wait = (kind, op, reason, self._site(), inside)
-        self._add(self._waits, wait, count)
-        if self.of_program:
-            steps, last = self._in_steps.get(wait, (0, -1))
-            self._in_steps[wait] = (steps + (last != self._step), self._step)
-
-    def begin_step(self, number: int) -> None:
-        """Record for step *number* of a program from now on; all before 1 is one step."""
-        if number == 1:
-            for wait in list(self._in_steps):
-                self._in_steps[wait] = (1, 0)
-        self._step = number
+        self._add(self._waits[wait], self.part, count)
 
     def copy(
         self,
@@ -127,8 +128,7 @@ class AuditRecorder:
         nbytes: int,
     ) -> None:
         """Record a copy of *nbytes* by the code that runs now."""
-        if self.listener is not None:
-            self.listener()
+        self._heard(op)
         inside = line_of_torch() if self.of_suite else None
         copy = (op, direction, pinned, blocking, self._site(), inside)
         self._add(self._copies, copy, 1)
@@ -166,10 +166,7 @@ class AuditRecorder:
     def audit(self) -> StepAudit:
         """Everything recorded, in the order of first occurrence."""
         # Of copies: a program that a signal ends has threads that go on recording.
-        findings = tuple(
-            replace(_wait_of(wait), per_step=count, **self._steps_of(wait))
-            for wait, count in self._waits.copy().items()
-        )
+        findings = tuple(self._found(*each) for each in self._waits.copy().items())
         copies = tuple(
             replace(_copy_of(copy), per_step=count, moved_bytes=self._bytes[copy])
             for copy, count in self._copies.copy().items()
@@ -184,11 +181,22 @@ class AuditRecorder:
             operations=tuple(self.log.lines()),
         )
 
-    def _steps_of(self, wait: _Wait) -> dict[str, Any]:
-        if not self.of_program:
-            return {}
-        steps, last = self._in_steps.get(wait, (1, self._step))
-        return {"in_steps": steps, "once": (steps, last) == (1, 0)}
+    def _found(self, wait: _Wait, parts: Counter[int]) -> Finding:
+        found = replace(_wait_of(wait), per_step=parts.total())
+        if self.starts is None:
+            return found
+        steps = {bisect_right(self.starts, part) for part in parts}
+        return replace(found, in_steps=len(steps), once=steps == {0})
+
+    def waits_of_steps(self, findings: Iterable[Finding]) -> Counter[int]:
+        """Return how often each step of a program waits as *findings* say."""
+        chosen = {replace(f, per_step=0, in_steps=0, once=False) for f in findings}
+        steps: Counter[int] = Counter()
+        for wait, parts in self._waits.copy().items():
+            if _wait_of(wait) in chosen:
+                for part, count in parts.items():
+                    steps[bisect_right(self.starts or (), part)] += count
+        return steps
 
     def _add(self, counter: Counter[Any], key: object, count: int) -> None:
         # Threads share the recorder, and ``+=`` on a Counter is not atomic.

@@ -173,11 +173,11 @@ class LoopMemory:
     @property
     def place(self) -> Location | None:
         """A line of the loop; ``None`` if nothing repeats."""
-        return self._turns.place
+        return self._turns.step.location
 
     def ranges(self) -> list[tuple[int, int]]:
         """Return the events of each turn; what comes before the loop is in the first."""
-        starts = (self._begun.get(start, start) for start in self._turns.starts)
+        starts = (self._begun.get(start, start) for start in self._turns.step.starts)
         return list(pairwise((0, *starts, len(self._live.events))))
 
     def picture(self) -> Picture | None:

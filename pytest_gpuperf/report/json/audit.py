@@ -57,6 +57,7 @@ def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
         "notes": list(notes),
         "steps": audit.steps,
         "step_mark": audit.mark.value if audit.mark else None,
+        "syncs_per_step": audit.per_step if audit.steps > 1 else None,
         "totals": encode(audit.totals),
         "garbage": _garbage(audit.garbage),
     }

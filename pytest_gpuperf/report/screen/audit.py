@@ -16,6 +16,7 @@ from typing import Any
 from typing import Final
 
 from ...devices.audit_record import StepAudit
+from ...devices.audit_record import most_of
 from ...devices.memory_picture import Garbage
 from ...model.finding import Finding
 from ...model.finding import Location
@@ -264,7 +265,8 @@ def _often(found: Finding, steps: int) -> str:
         return times(found.per_step)
     if not is_in_each_step(found, steps):
         return f"{times(found.per_step)}, in {found.in_steps} of {steps} steps"
-    return f"{found.per_step / steps:.3g} per step"
+    each, rest = divmod(found.per_step, steps)
+    return f"{times(found.per_step)} in {steps} steps" if rest else f"{each} per step"
 
 
 def _relative(place: Location | None, here: Path) -> Location | None:
@@ -326,20 +328,13 @@ def _summary(audit: StepAudit, command: str) -> Iterator[str]:
 
 def _sums(audit: StepAudit) -> Iterator[str]:
     certain = [f for f in audit.findings if f.is_certain]
-    shown = [f for f in certain if f.repeats or audit.steps <= 1]
-    once = sum(f.per_step for f in certain if f.once)
-    lines = len({_order(f) for f in shown})
+    usual = [f for f in certain if f.in_steps > most_of(audit.steps)]
+    lines = len({_order(f) for f in (usual if audit.steps > 1 else certain)})
     where = f" on {counted(lines, 'line')}" if lines else ""
     if audit.steps > 1:
-        number = f"{audit.repeating / audit.steps:.3g}"
-        yield f"{number} wait{'' if number == '1' else 's'} per step{where}, {audit.steps} steps"
-        single = audit.totals.syncs - audit.repeating - once
-        if single:
-            yield f"{counted(single, 'wait')} in a single step"
-        if once:
-            yield f"{counted(once, 'wait')} once"
+        yield from _sums_of_steps(audit, where)
     else:
-        yield f"{counted(audit.repeating, 'wait')}{where}"
+        yield f"{counted(audit.totals.syncs, 'wait')}{where}"
     unsure = {
         "maybe": audit.totals.maybe,
         "not judged": sum(item.per_step for item in audit.not_judged),
@@ -350,6 +345,20 @@ def _sums(audit: StepAudit) -> Iterator[str]:
     garbage = garbage_of(audit)
     if garbage is not None:
         yield f"{format_value(PREDICTED_GARBAGE, garbage.nbytes)} of garbage per step"
+
+
+def _sums_of_steps(audit: StepAudit, where: str) -> Iterator[str]:
+    """Say what most steps do, of which an average would depend on the run's length."""
+    if audit.usual == audit.per_step * audit.steps:
+        yield f"{counted(audit.per_step, 'wait')} per step{where}, {audit.steps} steps"
+    else:
+        yield f"{counted(audit.usual, 'wait')} in {audit.steps} steps{where}"
+    rest = sum(audit.waits) - audit.usual
+    if rest:
+        yield f"{counted(rest, 'wait')} in some steps"
+    once = audit.totals.syncs - sum(audit.waits)
+    if once:
+        yield f"{counted(once, 'wait')} once"
 
 
 def _copied(audit: StepAudit, metric: str, total_bytes: int) -> str:

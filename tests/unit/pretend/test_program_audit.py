@@ -75,7 +75,7 @@ def test_a_step_is_that_of_an_optimizer_whatever_loops_there_are(audited: Run) -
 
     assert (audit.steps, audit.mark, audit.loop) == (3, StepMark.OPTIMIZER, None)
     assert counts(audit, program) == [(3, 8, True), (6, 3, False)]
-    assert audit.repeating == 3
+    assert audit.waits == (1, 1, 1)
 
 
 def test_two_optimizers_that_step_in_turns_make_one_step(audited: Run) -> None:
@@ -194,20 +194,6 @@ def test_without_either_a_step_is_a_turn_of_the_outermost_loop(audited: Run) -> 
     assert counts(audit, program) == [(-2, 30, False), (1, 1, True), (4, 10, False)]
 
 
-def test_the_loop_of_epochs_is_not_the_step(audited: Run) -> None:
-    x = torch.ones(1, device="cuda")
-
-    def program() -> None:
-        for _epoch in range(2):
-            for _batch in range(10):
-                x.item()
-            x.tolist()
-
-    audit = audited(program)
-
-    assert (audit.steps, audit.repeating) == (20, 22)
-
-
 def test_what_one_step_alone_does_often_is_not_what_each_does(audited: Run) -> None:
     x = torch.ones(1, device="cuda")
 
@@ -225,7 +211,174 @@ def test_what_one_step_alone_does_often_is_not_what_each_does(audited: Run) -> N
 
     assert sorted(f.in_steps for f in audit.findings) == [1, 2, 5]
     assert not any(f.once for f in audit.findings)
-    assert (audit.totals.syncs, audit.repeating) == (57, 7)
+    assert (audit.totals.syncs, audit.waits) == (57, (51, 1, 2, 1, 2))
+
+
+# Steps of a run of any length: their number, and the waits that most of them have.
+
+
+def read(x: torch.Tensor) -> float:
+    return float(x.sum().item())
+
+
+def branch(x: torch.Tensor, turns: int) -> None:
+    for turn in range(turns):
+        read(x)
+        if turn % 3 == 0:
+            x.max().item()
+
+
+def either(x: torch.Tensor, turns: int) -> None:
+    for turn in range(turns):
+        if turn % 3:
+            x.tolist()
+        else:
+            x.item()
+
+
+def continued(x: torch.Tensor, turns: int) -> None:
+    for turn in range(turns):
+        if turn % 2:
+            x.item()
+            continue
+        x.tolist()
+
+
+def last_turn_differs(x: torch.Tensor, turns: int) -> None:
+    for turn in range(turns):
+        read(x)
+        if turn < turns - 1:
+            x.item()
+
+
+def while_loop(x: torch.Tensor, turns: int) -> None:
+    turn = 0
+    while turn < turns:
+        x.item()
+        turn += 1
+
+
+def generator(x: torch.Tensor, turns: int) -> None:
+    def batches() -> Iterator[torch.Tensor]:
+        for _ in range(turns):
+            yield x.cpu().cuda()
+
+    for batch in batches():
+        read(batch)
+
+
+def all_in_a_generator(x: torch.Tensor, turns: int) -> None:
+    assert len([*(read(x) for _ in range(turns))]) == turns
+
+
+def composite(x: torch.Tensor, turns: int) -> None:
+    for _ in range(turns):
+        torch.allclose(x, x)
+
+
+def epochs(x: torch.Tensor, turns: int) -> None:
+    for _epoch in range(2):
+        for _batch in range(turns):
+            read(x)
+        x.tolist()
+
+
+class Trainer:
+    def fit(self, x: torch.Tensor, turns: int) -> None:
+        for _epoch in range(2):
+            self.epoch(x, turns)
+
+    def epoch(self, x: torch.Tensor, turns: int) -> None:
+        for _batch in range(turns):
+            self.step(x)
+        read(x)
+
+    def step(self, x: torch.Tensor) -> None:
+        read(torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())(x))
+
+
+def evaluated_by_the_same_line(x: torch.Tensor, turns: int) -> None:
+    for turn in range(turns):
+        read(x)
+        if turn % 10 == 0 or turn == turns - 1:
+            for _ in range(5):
+                read(x)
+
+
+def accumulated(_: torch.Tensor, turns: int) -> None:
+    optimizer = sgd()
+    for turn in range(4 * turns):
+        trained(optimizer).item()
+        if turn % 4 == 3:
+            optimizer.step()
+
+
+def read_behind_the_step(x: torch.Tensor, turns: int) -> None:
+    optimizer = sgd()
+    for turn in range(turns):
+        read(x)
+        optimizer.step()
+        x.item()
+        if turn and turn % 10 == 0:
+            [*map(read, [x] * 20)]
+    [*map(read, [x] * 7)]
+
+
+def no_waits(x: torch.Tensor, turns: int) -> None:
+    x.item()
+    for _ in range(turns):
+        x = x * 2
+
+
+def turned_by_modules(x: torch.Tensor, turns: int) -> None:
+    class Blocks(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for _ in range(7):
+                x = x.neg()
+            return x
+
+    model = Blocks()
+    for _ in range(turns):
+        read(model(x))
+
+
+@pytest.mark.parametrize("turns", [7, 22, 41])
+@pytest.mark.parametrize(
+    ("program", "epochs", "waits"),
+    [
+        (branch, 1, 1),
+        (either, 1, 1),
+        (continued, 1, 1),
+        (last_turn_differs, 1, 2),
+        (while_loop, 1, 1),
+        (generator, 1, 3),
+        (all_in_a_generator, 1, 1),
+        (composite, 1, 1),
+        (epochs, 2, 1),
+        (Trainer().fit, 2, 1),
+        (evaluated_by_the_same_line, 1, 1),
+        (accumulated, 1, 4),
+        (read_behind_the_step, 1, 2),
+        (no_waits, 1, 0),
+        (turned_by_modules, 1, 1),
+    ],
+)
+def test_what_most_steps_do_is_the_same_in_a_run_of_any_length(
+    program: Callable[[torch.Tensor, int], None],
+    epochs: int,
+    waits: int,
+    turns: int,
+    audited: Run,
+) -> None:
+    x = torch.ones(1, device="cuda")
+
+    audit = audited(lambda: program(x, turns))
+
+    assert (audit.steps, audit.per_step) == (epochs * turns, waits)
+    assert sum(audit.waits) + sum(f.per_step for f in audit.findings if f.once) == (
+        audit.totals.syncs
+    )
+    assert all(f.in_steps <= audit.steps for f in audit.findings)
 
 
 def test_many_waits_in_one_call_are_no_loop(audited: Run) -> None:
@@ -322,7 +475,7 @@ def waits_of(
 ) -> tuple[StepMark | None, int, float]:
     """Return what marks the steps, their number, and the waits in each."""
     audit = run(program)
-    return audit.mark, audit.steps, audit.repeating / audit.steps
+    return audit.mark, audit.steps, sum(audit.waits) / audit.steps
 
 
 def captured(*work: Callable[[], object]) -> list[torch.cuda.CUDAGraph]:
@@ -334,9 +487,11 @@ def captured(*work: Callable[[], object]) -> list[torch.cuda.CUDAGraph]:
     return graphs
 
 
-def trained(optimizer: torch.optim.Optimizer) -> None:
+def trained(optimizer: torch.optim.Optimizer) -> torch.Tensor:
     (weight,) = optimizer.param_groups[0]["params"]
-    weight.mul(2).sum().backward()
+    loss: torch.Tensor = weight.mul(2).sum()
+    loss.backward()
+    return loss
 
 
 def test_a_replay_of_a_captured_step_is_a_step_and_the_warm_up_is_none(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -127,6 +128,15 @@ COMMAND: Final = audit_command(
 )
 
 
+def waits_of_steps(findings: Iterable[Finding], steps: int) -> tuple[int, ...]:
+    """The waits of each step, where the first ones have what only some do."""
+    found = [f for f in findings if f.is_certain and not f.once and f.in_steps]
+    return tuple(
+        sum(f.per_step // f.in_steps for f in found if step < f.in_steps)
+        for step in range(steps)
+    )
+
+
 def an_audit(*findings: Finding, steps: int = 20, **fields: Any) -> StepAudit:
     """The record of a program that did this."""
     certain = sum(f.per_step for f in findings if f.is_certain)
@@ -154,6 +164,7 @@ def an_audit(*findings: Finding, steps: int = 20, **fields: Any) -> StepAudit:
             flops=48,
         ),
         "mark": StepMark.OPTIMIZER,
+        "waits": waits_of_steps(findings, steps),
     }
     return StepAudit(findings=findings, steps=steps, **{**known, **fields})
 

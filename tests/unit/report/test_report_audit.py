@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import a_finding
+from golden_audits import waits_of_steps
 
 from pytest_gpuperf.devices.audit_record import CopyDirection
 from pytest_gpuperf.devices.audit_record import StepAudit
@@ -69,6 +70,10 @@ COPIES = tuple(
 )
 
 
+def of_steps(found: StepAudit, steps: int) -> StepAudit:
+    return replace(found, steps=steps, waits=waits_of_steps(found.findings, steps))
+
+
 def audit(
     *findings: Finding, ops: int = 7, not_judged: tuple[Finding, ...] = ()
 ) -> StepAudit:
@@ -99,7 +104,7 @@ CLIPPING = at("/env/lib/site-packages/torch/nn/utils/clip_grad.py", 109, "total_
 def test_waits_in_libraries_are_separate_below_the_line_that_led_there() -> None:
     read = replace(ITEM, per_step=40, in_steps=20, innermost=BATCHES)
     clip = replace(read, per_step=20, reason="a check", torch=CLIPPING)
-    loop = replace(audit(clip, read), steps=20)
+    loop = of_steps(audit(clip, read), 20)
     sources = {
         TRAIN: "trainer.fit(model)",
         BATCHES: "logs['loss'] = loss.item()",
@@ -133,7 +138,7 @@ def test_set_up_copies_are_last_and_what_is_rare_comes_after_each_step() -> None
     other = replace(ITEM, per_step=1, once=True, location=LOSS)
     rare = replace(ITEM, per_step=20, in_steps=1)
     often = replace(ITEM, per_step=12, in_steps=6, location=LOSS)
-    loop = replace(audit(setup, rare, other, often), steps=6)
+    loop = of_steps(audit(setup, rare, other, often), 6)
 
     lines = audit_lines(loop, (), HERE)
 
@@ -195,10 +200,10 @@ def test_a_file_from_elsewhere_keeps_its_path() -> None:
 @pytest.mark.parametrize(
     ("waits", "headline"),
     [
-        (((19, 19),), "0.95 waits per step on 1 line, 20 steps"),
-        (((2, 2),), "0.1 waits per step on 1 line, 20 steps"),
-        (((20, 20), (38, 19)), "2.9 waits per step on 1 line, 20 steps"),
-        (((3, 1),), "0 waits per step, 20 steps; 3 waits in a single step"),
+        (((19, 19),), "19 waits in 20 steps on 1 line"),
+        (((2, 2),), "0 waits per step, 20 steps; 2 waits in some steps"),
+        (((20, 20), (38, 19)), "58 waits in 20 steps on 1 line"),
+        (((3, 1),), "0 waits per step, 20 steps; 3 waits in some steps"),
     ],
     ids=["all but the first", "every tenth", "beside each", "one of them"],
 )
@@ -206,7 +211,7 @@ def test_the_headline_counts_per_step_what_the_limit_counts(
     waits: tuple[tuple[int, int], ...], headline: str
 ) -> None:
     found = [replace(ITEM, per_step=count, in_steps=steps) for count, steps in waits]
-    loop = replace(audit(*found), steps=20)
+    loop = of_steps(audit(*found), 20)
 
     assert audit_lines(loop, (), HERE)[0] == f"gpuperf: {headline}"
 
