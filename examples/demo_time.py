@@ -1,7 +1,7 @@
 """What ``make demo-time`` runs: a loop becomes slower, and the gate sees it by a clock.
 
-It first asks whether this machine is quiet enough to show anything; if not, it says so and
-ends with 0.
+What it stores says whether this machine is quiet enough to show anything; if not, it says
+so and ends with 0.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ COPIED = {
     "models/simplenet.py": "models/simplenet.py",
 }
 
-DOCTOR = Command(f"gpuperf doctor --device={DEVICE}")
 MOST_PERCENT = 50.0
 """The planted fault makes a step several times as slow: less than that is seen."""
 
@@ -42,13 +41,11 @@ SLOWER = Edit(
 
 
 def show_time(place):
-    heading(f"Is this machine quiet enough to show time on {DEVICE}?")
-    percent = acuity(place.run(DOCTOR, shown=False))
-    say(f"\n$ gpuperf doctor --device={DEVICE}\n{verdict(percent)}")
+    heading("A loop with its loader: stored, made slower, red")
+    percent = acuity(place.run(STORE))
+    say(f"\n{verdict(percent)}")
     if percent is None or percent > MOST_PERCENT:
         return
-    heading("A loop with its loader: stored, made slower, red")
-    place.run(STORE)
     say(f"\n{SLOWER.why}\n{place.plant(SLOWER)}")
     place.run(GATE)
 

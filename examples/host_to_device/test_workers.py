@@ -28,7 +28,6 @@ def test_the_doctor_shares_the_cores_out_among_the_gpus(shown):
         "-m",
         "pytest_gpuperf",
         "doctor",
-        "-v",
         "--device=pretend",
     ]
     doctor = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603

@@ -1,15 +1,23 @@
-"""Settings of the host and the GPU that times depend on, with advice."""
+"""The look of ``gpuperf doctor`` at a device, and what times depend on, with advice."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from typing import Final
 
+from ..errors import GpuperfError
+from ..errors import PreflightError
 from ..model.checkup import Circumstance
+from ..model.checkup import Examination
+from ..model.codec import encode
 from ..model.environment import DeviceKind
+from . import default_kind
+from . import open_device
+from .base import Device
 from .cores import ROOT
 from .cores import granted_cores
 from .cores import text_of
@@ -36,9 +44,6 @@ def gpu_circumstances(torch: Any, nvml: Nvml | None) -> Iterator[Circumstance]:
             "libraries (NVIDIA_DRIVER_CAPABILITIES=compute,utility)",
         )
         return
-    yield _driver(torch, nvml)
-    yield from _mig(nvml)
-    yield from _power(nvml)
     yield _clocks(nvml)
     yield from _others(nvml)
 
@@ -72,41 +77,6 @@ def _profiler(torch: Any) -> Circumstance:
     )
 
 
-def _driver(torch: Any, nvml: Nvml) -> Circumstance:
-    newest, built = nvml.cuda_version(), str(torch.version.cuda)
-    reach = f", for CUDA up to {newest[0]}.{newest[1]}" if newest else ""
-    found = f"{nvml.driver() or 'unknown'}{reach}; torch has {built}"
-    if newest is None or newest >= _version_numbers(built):
-        return Circumstance(subject="driver", found=found)
-    return Circumstance(
-        subject="driver",
-        found=found,
-        means="kernels are translated when they are first called, some cannot run",
-        advice="upgrade the driver, or install an older torch",
-    )
-
-
-def _mig(nvml: Nvml) -> Iterator[Circumstance]:
-    if nvml.is_mig():
-        yield Circumstance(
-            subject="MIG",
-            found="on",
-            means="other instances of the board share its power and clocks",
-            advice="keep them idle while you measure times",
-        )
-
-
-def _power(nvml: Nvml) -> Iterator[Circumstance]:
-    limit, usual = nvml.power_watts()
-    if limit is not None and usual is not None and limit < usual:
-        yield Circumstance(
-            subject="power",
-            found=f"limited to {limit} W of {usual} W",
-            means="heavy steps run at lower clocks than on other boards of the model",
-            advice=f"as root: nvidia-smi --power-limit={usual}, or keep it for good",
-        )
-
-
 def _clocks(nvml: Nvml) -> Circumstance:
     now, most = nvml.sm_mhz(), nvml.settings().get("max SM clock")
     seen = (f"{now} MHz at rest" if now else "", f"at most {most}" if most else "")
@@ -138,14 +108,6 @@ def _others(nvml: Nvml) -> Iterator[Circumstance]:
         )
 
 
-def _version_numbers(text: str) -> tuple[int, int]:
-    """Return 13, 0 of ``13.0``; nothing is older than what cannot be read."""
-    major, _, minor = text.partition(".")
-    if not (major.isdecimal() and minor.isdecimal()):
-        return 0, 0
-    return int(major), int(minor)
-
-
 CPUS: Final = "sys/devices/system/cpu"
 """Linux: a folder a core, with the governor of its clock."""
 
@@ -166,7 +128,6 @@ def host_circumstances(gpus: int, root: Path = ROOT) -> Iterator[Circumstance]:
     yield _cores(cores, share)
     yield _workers(min(cores, int(share) or 1) if share else cores, max(gpus, 1))
     yield _governor(root)
-    yield from _boost(root)
     yield _load(cores)
 
 
@@ -212,19 +173,6 @@ def _governor(root: Path) -> Circumstance:
     )
 
 
-def _boost(root: Path) -> Iterator[Circumstance]:
-    # Two drivers, two files: one says that boost is on, the other that it is off.
-    is_on = text_of(root / CPUS / "cpufreq/boost") == "1"
-    if is_on or text_of(root / CPUS / "intel_pstate/no_turbo") == "0":
-        yield Circumstance(
-            subject="boost",
-            found="on",
-            means="cores are faster while they are cool and few of them are busy",
-            advice="for --gpuperf-device=cpu turn it off in the firmware or in "
-            f"/{CPUS}",
-        )
-
-
 def _load(cores: int) -> Circumstance:
     load = os.getloadavg()[0]
     found = f"{load:.1f} on {cores} core{'s' if cores > 1 else ''}"
@@ -253,3 +201,33 @@ def circumstances_of(kind: DeviceKind) -> Iterator[Circumstance]:
     else:
         yield no_gpu(torch)
     yield from host_circumstances(torch.cuda.device_count())
+
+
+# What a measuring process does for the command.
+
+
+def examine(request: Mapping[str, Any]) -> dict[str, Any]:
+    """Look at the device and run nothing on it; a usage error is an answer too."""
+    kind = request["device"]
+    try:
+        device = open_device(
+            DeviceKind(kind) if kind else default_kind(), request["script"]
+        )
+        found = Examination(
+            environment=device.environment(),
+            unmeasured=device.unmeasurable,
+            refusal=_refusal(device),
+            disturbance=device.disturbance(),
+            circumstances=tuple(circumstances_of(device.kind)),
+        )
+    except GpuperfError as error:
+        return {"error": str(error)}
+    return {"examination": encode(found)}
+
+
+def _refusal(device: Device) -> str | None:
+    try:
+        device.preflight()
+    except PreflightError as error:
+        return str(error)
+    return None

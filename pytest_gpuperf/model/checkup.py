@@ -6,20 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from dataclasses import field
 
-from .environment import DeviceKind
-from .environment import DeviceSlot
 from .environment import Environment
-from .verdict import SuiteAcuity
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckupRequest:
-    """Which device to look at, and the number of the run, from 0, that looks."""
-
-    device: DeviceKind | None
-    script: str | None = None
-    number: int = 0
-    seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +24,7 @@ class Circumstance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examination:
-    """A device at rest, at ``slot``.
+    """A device at rest.
 
     ``unmeasured`` says per metric why the device has no number, ``refusal`` why no
     honest number can be read at all.
@@ -48,14 +35,3 @@ class Examination:
     refusal: str | None = None
     disturbance: str | None = None
     circumstances: tuple[Circumstance, ...] = ()
-    slot: DeviceSlot = field(default_factory=DeviceSlot)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredSuite:
-    """The baselines of this hardware; *thin* ones have too few runs to blame anybody."""
-
-    file: str
-    tests: int = 0
-    thin: tuple[str, ...] = ()
-    acuity: SuiteAcuity | None = None

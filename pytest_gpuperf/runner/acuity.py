@@ -1,4 +1,4 @@
-"""The smallest slowdown that stored runs, or those of one step, let the judge see."""
+"""The smallest slowdown that stored runs let the judge see."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..baselines.refresh import new_entry
 from ..baselines.store import read
 from ..judge.calls import WHOLE_PROJECT
 from ..judge.calls import merged
@@ -18,15 +17,11 @@ from ..judge.comparison import acuity
 from ..judge.comparison import suite_acuity
 from ..judge.context import SuiteContext
 from ..judge.readings import StoredTimes
-from ..judge.stored_times import reference_of
-from ..judge.verdict import ALONE
 from ..judge.verdict import step_limits
-from ..model.baseline import FULL_RUNS
 from ..model.baseline import Entry
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
 from ..model.environment import Hardware
-from ..model.measurement import Measurement
 from ..model.metrics import STEP_MS
 from ..model.verdict import DetectableChange
 from ..model.verdict import SuiteAcuity
@@ -50,41 +45,16 @@ def acuity_of(
     """
     references = references_of(entries, kind)
     known = {test: references[test] for test in tests if test in references}
-    return _suite_acuity(known, tests, SuiteContext(tests=len(references)), project)
-
-
-def acuity_of_step(
-    runs: Sequence[Measurement],
-    project: Tolerance = WHOLE_PROJECT,
-) -> SuiteAcuity | None:
-    """Return which slowdowns a full baseline would show of a step that runs like this.
-
-    It is judged alone. ``None`` if fewer than two of *runs* have a time.
-    """
-    if sum(STEP_MS.name in run.times for run in runs) < 2:  # noqa: PLR2004  to scatter
+    if not known:
         return None
-    kind, name = runs[-1].environment.hardware.kind, runs[-1].test
-    known = reference_of(STEP_MS, new_entry(runs).runs, kind, None)
-    if known is None:
-        return None
-    full = replace(known, runs=FULL_RUNS)
-    return _suite_acuity({name: full}, {name: ()}, ALONE, project)
+    suite = SuiteContext(tests=len(references))
 
-
-def _suite_acuity(
-    references: Mapping[str, StoredTimes],
-    tests: Mapping[str, Layers],
-    suite_context: SuiteContext,
-    project: Tolerance,
-) -> SuiteAcuity | None:
     def seen(tolerance: Tolerance) -> list[DetectableChange]:
         return [
-            _acuity(test, reference, (*tests[test], tolerance), suite_context)
-            for test, reference in references.items()
+            _acuity(test, reference, (*tests[test], tolerance), suite)
+            for test, reference in known.items()
         ]
 
-    if not references:
-        return None
     wider = {ratio: seen(_wider(project, ratio)) for ratio in ROUND_TOLERANCES}
     return suite_acuity(seen(project), wider)
 

@@ -739,8 +739,8 @@ def test_a_refused_argument_names_the_help_that_lists_the_right_ones(
 
 def test_the_doctor_says_how_baselines_are_recorded(desk: Desk) -> None:
     pytest.importorskip("torch")
-    seen = desk.type("gpuperf doctor --device=pretend --runs=2")
-    [command] = re.findall(r"record with: (.+?) (?:noise|gpuperf:)", seen.words)
+    seen = desk.type("gpuperf doctor --device=pretend")
+    [command] = re.findall(r"record with: (.+?) gpuperf:", seen.words)
     desk.write(
         FILE,
         "import torch\ndef test_a(gpuperf):\n"
@@ -748,7 +748,7 @@ def test_the_doctor_says_how_baselines_are_recorded(desk: Desk) -> None:
     )
 
     assert desk.type(command).status == 0
-    assert "none in" not in desk.type("gpuperf doctor --device=pretend --runs=2").words
+    assert "none in" not in desk.type("gpuperf doctor --device=pretend").words
 
 
 # What an option would do.
@@ -1101,7 +1101,6 @@ devices/__init__.py | --gpuperf-device | DESCRIBED
 devices/cuda/device.py | --gpuperf-device | MACHINE
 devices/machine.py | pip install nvidia-ml-py | MACHINE
 report/html/markup.py | pip install jinja2 | MACHINE
-devices/machine.py | --gpuperf-device | MACHINE
 plugin/benchmark_plugin.py | gpuperf export | MACHINE
 plugin/benchmark_plugin.py | pip install pytest-gpuperf[benchmark] | MACHINE
 runner/screening.py | --gpuperf-seconds | test_a_cap_that_was_too_low_decides_where_it_is_raised
@@ -1115,7 +1114,6 @@ measure/emulated.py | --gpuperf-device | MACHINE
 measure/further_steps.py | --gpuperf-seconds | MACHINE
 measure/plan.py | --gpuperf-seconds | MACHINE
 report/screen/acceptance.py | gpuperf accept | test_what_a_look_says_to_accept_is_accepted
-report/screen/checkup.py | --device=cpu | MACHINE
 measure/phases.py | --gpuperf-seconds | MACHINE
 measure/profile.py | --gpuperf-seconds | MACHINE
 report/command.py | --gpuperf-device | test_a_time_that_failed_is_compared_again

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from pytest_gpuperf.devices.machine import circumstances_of
 from pytest_gpuperf.model.environment import DeviceKind
@@ -21,19 +20,17 @@ def test_the_circumstances_of_a_gpu_are_told() -> None:
     found = {one.subject: one for one in circumstances_of(DeviceKind.CUDA)}
 
     assert found["profiler"].found == "Kineto records GPUs"
-    assert found["driver"].found.endswith(f"; torch has {torch.version.cuda}")
     assert " MHz" in found["clock"].found
     assert {"cores", "workers", "governor", "load"} <= found.keys()
 
 
-@pytest.mark.usefixtures("on_virtual_clock")
-def test_the_doctor_measures_a_step_in_a_fresh_process(tmp_path: Path) -> None:
+def test_the_doctor_looks_in_a_fresh_process(tmp_path: Path) -> None:
     package = Path(__file__).parents[2]
     search = os.pathsep.join([str(package), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "pytest_gpuperf", "doctor", "-v", "--device=cuda"]
+    command = [sys.executable, "-m", "pytest_gpuperf", "doctor", "--device=cuda"]
 
     done = subprocess.run(
-        [*command, "--runs=2"],
+        command,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": search},
         capture_output=True,
@@ -42,5 +39,4 @@ def test_the_doctor_measures_a_step_in_a_fresh_process(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    assert "busy_pct" in done.stdout
     assert "waits, copies, memory and time - yes." in done.stdout

@@ -100,26 +100,6 @@ class Nvml:
         answer = _ask(self.pynvml, "nvmlSystemGetDriverVersion")
         return None if answer is None else _text(answer)
 
-    def cuda_version(self) -> tuple[int, int] | None:
-        """Newest CUDA that the driver supports: 13, 0."""
-        answer = _ask(self.pynvml, "nvmlSystemGetCudaDriverVersion")
-        # NVML writes 13.0 as 13000 and 12.4 as 12040.
-        return None if answer is None else (answer // 1000, answer % 1000 // 10)
-
-    def is_mig(self) -> bool:
-        """Whether the board is split into instances."""
-        answer = _ask(self.pynvml, "nvmlDeviceGetMigMode", self.board)
-        return bool(answer and answer[0])
-
-    def power_watts(self) -> tuple[int | None, int | None]:
-        """Power limit of the board, and the one that it came with."""
-        limit = _ask(self.pynvml, "nvmlDeviceGetPowerManagementLimit", self.board)
-        usual = _ask(
-            self.pynvml, "nvmlDeviceGetPowerManagementDefaultLimit", self.board
-        )
-        # NVML answers in milliwatts; ``None`` passes through.
-        return limit and limit // 1000, usual and usual // 1000
-
     def throttling(self) -> tuple[str, ...]:
         """Name the faults that slow the clocks down right now."""
         reasons = _ask_either(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from collections.abc import Sequence
 from typing import Final
@@ -10,18 +9,13 @@ from typing import Final
 from ...model.baseline import ENOUGH_RUNS
 from ...model.checkup import Circumstance
 from ...model.checkup import Examination
-from ...model.checkup import StoredSuite
 from ...model.environment import Capability
-from ...model.environment import Hardware
-from ...model.measurement import Measurement
 from ...model.metric import counted
 from ...model.metrics import PAGEABLE_COPIES
-from ...model.metrics import SENTINELS
 from ...model.metrics import STEP_MS
 from ...model.metrics import SYNCS
 from ...model.metrics import limited_by
 from ...model.verdict import SuiteAcuity
-from ..numbers import format_value
 from ..numbers import join_fitting
 from ..wrapping import text_width
 from ..wrapping import wrapped
@@ -29,14 +23,6 @@ from .precision import acuity_sentence
 
 
 CHECKUP_INDENT: Final = 11
-MOST_MOVED: Final = 0.015
-"""Ratio by which a clock may move before it is called moving."""
-
-ADVICE_ONLY: Final = frozenset({"workers"})
-"""Subjects with advice about the program, shown with ``-v``."""
-
-MOST_CLOCK: Final = "max SM clock"
-"""Key of a GPU's highest clock in the recorded software."""
 
 
 def ability_lines(found: Examination) -> tuple[str, ...]:
@@ -53,7 +39,7 @@ def ability_lines(found: Examination) -> tuple[str, ...]:
     where = "Without a GPU" if predicts else f"On {found.environment.hardware.name}"
     lacking = [area.capitalize() for area in areas if area not in can]
     cannot = f" {_and(lacking)} - no." if lacking else ""
-    text = f"{where}: {_and(can)} - yes.{cannot} (-v lists all metrics)"
+    text = f"{where}: {_and(can)} - yes.{cannot}"
     return wrapped(text, rest="  ")
 
 
@@ -62,74 +48,51 @@ def _and(words: Sequence[str]) -> str:
     return f"{', '.join(first)} and {last}" if first else last
 
 
-def examined_lines(found: Examination, *, verbose: bool) -> tuple[str, ...]:
-    """Say what disturbs; all about the device and its metrics if *verbose*."""
+def examined_lines(found: Examination) -> tuple[str, ...]:
+    """Say what is there, what cannot be judged, and what disturbs."""
     hardware, software = found.environment.hardware, found.environment.software
     name = f"{hardware.kind.value} {hardware.name}".strip()
     versions = ", ".join(f"{key} {value}" for key, value in sorted(software.items()))
-    wanted = [c for c in found.circumstances if verbose or _wants_something(c)]
     return (
         *(() if found.refusal else ability_lines(found)),
-        *(_labelled("device", f"{name} ({hardware.key})") if verbose else ()),
-        *(_labelled("software", versions) if verbose else ()),
-        *(_unmeasured(found.unmeasured) if verbose else ()),
-        *_circumstances(wanted),
+        *_labelled("device", f"{name} ({hardware.key})"),
+        *_labelled("software", versions),
+        *_unmeasured(found.unmeasured),
+        *_circumstances(found.circumstances),
         *_labelled("disturbed", found.disturbance or ""),
     )
 
 
-def _wants_something(circumstance: Circumstance) -> bool:
-    """Whether there is something to do before numbers are good."""
-    return bool(circumstance.advice) and circumstance.subject not in ADVICE_ONLY
+def last_lines(found: Examination) -> tuple[str, ...]:
+    """End with the reason not to measure on the device, or with none."""
+    hardware = found.environment.hardware.in_words
+    if not found.refusal:
+        return (f"gpuperf: can measure on {hardware}",)
+    return wrapped(f"gpuperf: cannot measure on {hardware}: {found.refusal}")
 
 
-def stored_lines(stored: StoredSuite, options: Sequence[str]) -> tuple[str, ...]:
-    """Say what the baselines of this hardware are good for, or how to record them.
+def stored_lines(
+    file: str,
+    tests: int,
+    thin: Sequence[str],
+    acuity: SuiteAcuity | None,
+    options: Sequence[str],
+) -> tuple[str, ...]:
+    """Say what the baselines in *file* are good for, or how to record them.
 
-    *options* are those that the command to record them needs.
+    *thin* tests have too few runs to blame anybody. *options* are those that the command
+    to record them needs.
     """
-    if not stored.tests:
+    if not tests:
         command = " ".join(
             ("pytest", "--gpuperf", *options, "--gpuperf-update=missing")
         )
-        return _labelled("baselines", f"none in {stored.file}, record with: {command}")
-    tests = counted(stored.tests, "test")
+        return _labelled("baselines", f"none in {file}, record with: {command}")
     return (
-        *_labelled("baselines", f"{stored.file}: {tests}"),
-        *_thin(stored.thin),
-        *_labelled("", acuity_sentence(stored.acuity) if stored.acuity else ""),
+        *_labelled("baselines", f"{file}: {counted(tests, 'test')}"),
+        *_thin(thin),
+        *_labelled("", acuity_sentence(acuity) if acuity else ""),
     )
-
-
-def trial_lines(
-    trials: Sequence[Measurement], acuity: SuiteAcuity | None, *, verbose: bool
-) -> tuple[str, ...]:
-    """Say what the fixed step showed: disturbances, clocks, noise, and all metrics."""
-    if not trials:
-        return ()
-    return (
-        *(_labelled("measured", _measured(trials[-1])) if verbose else ()),
-        *_labelled("disturbed", _disturbed(trials)),
-        *_labelled("clocks", _clocks(trials)),
-        *_labelled("noise", _noise(trials, acuity)),
-    )
-
-
-def no_clock_lines() -> tuple[str, ...]:
-    """Say what there is in place of times on a device without a clock."""
-    return _labelled(
-        "noise",
-        "none: counts and predicted sizes are exact; --device=cpu looks at the times of "
-        "this CPU",
-    )
-
-
-def wrong_lines(wrong: Sequence[str], hardware: Hardware) -> tuple[str, ...]:
-    """End with the reasons not to measure on *hardware*, or with none."""
-    if not wrong:
-        return (f"gpuperf: can measure on {hardware.in_words}",)
-    reasons = "; ".join(wrong)
-    return wrapped(f"gpuperf: cannot measure on {hardware.in_words}: {reasons}")
 
 
 def _unmeasured(unmeasured: Mapping[str, str]) -> tuple[str, ...]:
@@ -168,50 +131,6 @@ def _thin(tests: Sequence[str]) -> tuple[str, ...]:
             "", f"{count} fewer than {ENOUGH_RUNS} runs, too few to fail a test:"
         ),
         *_labelled("", named),
-    )
-
-
-def _measured(trial: Measurement) -> str:
-    sentinels = {metric.name for metric in SENTINELS}
-    names = (*trial.times, *trial.exact)
-    return ", ".join(name for name in names if name not in sentinels)
-
-
-def _disturbed(trials: Sequence[Measurement]) -> str:
-    reasons = Counter(why for trial in trials for why in trial.dirty)
-    found = [f"{count} of {len(trials)} runs: {why}" for why, count in reasons.items()]
-    clean = sum(not trial.dirty for trial in trials)
-    if clean < min(ENOUGH_RUNS, len(trials)):
-        found.append(
-            "ask again when the machine is quiet, this is its noise under load"
-        )
-    return "; ".join(found)
-
-
-def _clocks(trials: Sequence[Measurement]) -> str:
-    """Say whether the clock behind each run is the same; nothing if none was seen."""
-    clocks = (trial.board.sm_mhz for trial in trials)
-    seen = [mhz for mhz in clocks if mhz is not None]
-    if not seen:
-        return ""
-    least, most = min(seen), max(seen)
-    software = trials[-1].environment.software
-    highest = f", of at most {software[MOST_CLOCK]}" if MOST_CLOCK in software else ""
-    if most <= least * (1 + MOST_MOVED):
-        return f"{most} MHz after each of {len(seen)} runs{highest}"
-    return (
-        f"{least} to {most} MHz after {len(seen)} runs{highest}: they move; hold them "
-        f"with nvidia-smi --lock-gpu-clocks={least}"
-    )
-
-
-def _noise(trials: Sequence[Measurement], acuity: SuiteAcuity | None) -> str:
-    if acuity is None:
-        return f"unknown: it takes 2 runs with a time, found {len(trials)}"
-    step = trials[-1].times[STEP_MS.name].q50
-    return (
-        f"a fixed step of {format_value(STEP_MS, step, digits=2)} in {len(trials)} "
-        f"fresh processes: {acuity_sentence(acuity)}"
     )
 
 

@@ -42,7 +42,6 @@ def test_a_quiet_host_has_nothing_to_complain_of(tmp_path: Path) -> None:
         {
             "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "performance",
             "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "performance",
-            "sys/devices/system/cpu/intel_pstate/no_turbo": "1",
             "sys/fs/cgroup/cpu.max": "max 100000",
         },
     )
@@ -110,7 +109,6 @@ def test_clocks_that_follow_the_load(tmp_path: Path) -> None:
         {
             "sys/devices/system/cpu/cpu0/cpufreq/scaling_governor": "powersave",
             "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor": "performance",
-            "sys/devices/system/cpu/cpufreq/boost": "1",
         },
     )
 
@@ -121,9 +119,6 @@ def test_clocks_that_follow_the_load(tmp_path: Path) -> None:
         found="performance, powersave",
         means="the cores' clocks follow the load, and times with them",
         advice="as root: cpupower frequency-set --governor performance",
-    )
-    assert found["boost"].means == (
-        "cores are faster while they are cool and few of them are busy"
     )
 
 
@@ -173,11 +168,6 @@ def fake_nvml(**answers: object) -> Nvml:
 
 
 HEALTHY = {
-    "nvmlSystemGetDriverVersion": "580.95.05",
-    "nvmlSystemGetCudaDriverVersion": 13000,
-    "nvmlDeviceGetMigMode": [0, 0],
-    "nvmlDeviceGetPowerManagementLimit": 700_000,
-    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
     "nvmlDeviceGetClockInfo": 345,
     "nvmlDeviceGetMaxClockInfo": 1980,
     "nvmlDeviceGetComputeRunningProcesses": [],
@@ -190,9 +180,6 @@ def test_a_healthy_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(gpu_circumstances(fake_torch(), fake_nvml(**HEALTHY))) == [
         Circumstance(subject="profiler", found="Kineto records GPUs"),
         Circumstance(
-            subject="driver", found="580.95.05, for CUDA up to 13.0; torch has 13.0"
-        ),
-        Circumstance(
             subject="clock",
             found="345 MHz at rest, at most 1980 MHz",
             means="it moves with load and heat",
@@ -201,61 +188,16 @@ def test_a_healthy_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("answers", "circumstance"),
-    [
-        (
-            {"nvmlSystemGetCudaDriverVersion": 12080},
-            Circumstance(
-                subject="driver",
-                found="580.95.05, for CUDA up to 12.8; torch has 13.0",
-                means="kernels are translated when they are first called, some cannot "
-                "run",
-                advice="upgrade the driver, or install an older torch",
-            ),
-        ),
-        (
-            {"nvmlDeviceGetMigMode": [1, 1]},
-            Circumstance(
-                subject="MIG",
-                found="on",
-                means="other instances of the board share its power and clocks",
-                advice="keep them idle while you measure times",
-            ),
-        ),
-        (
-            {"nvmlDeviceGetPowerManagementLimit": 400_000},
-            Circumstance(
-                subject="power",
-                found="limited to 400 W of 700 W",
-                means="heavy steps run at lower clocks than on other boards of the "
-                "model",
-                advice="as root: nvidia-smi --power-limit=700, or keep it for good",
-            ),
-        ),
-        (
-            {
-                "nvmlDeviceGetComputeRunningProcesses": [
-                    SimpleNamespace(pid=9, usedGpuMemory=None),
-                    SimpleNamespace(pid=7, usedGpuMemory=2**30),
-                ]
-            },
-            Circumstance(
-                subject="processes",
-                found="others are on the GPU (pid 7, 9)",
-                means="what they compute makes times inconclusive",
-                advice="end them, or choose another GPU with CUDA_VISIBLE_DEVICES",
-            ),
-        ),
-    ],
-    ids=lambda value: value.subject if isinstance(value, Circumstance) else "",
-)
-def test_what_is_in_the_way_on_a_gpu(
-    answers: dict[str, object], circumstance: Circumstance
-) -> None:
-    nvml = fake_nvml(**HEALTHY | answers)
+def test_other_processes_on_a_gpu() -> None:
+    both = [SimpleNamespace(pid=pid, usedGpuMemory=None) for pid in (9, 7)]
+    nvml = fake_nvml(**HEALTHY | {"nvmlDeviceGetComputeRunningProcesses": both})
 
-    assert circumstance in gpu_circumstances(fake_torch(), nvml)
+    assert [*gpu_circumstances(fake_torch(), nvml)][-1] == Circumstance(
+        subject="processes",
+        found="others are on the GPU (pid 7, 9)",
+        means="what they compute makes times inconclusive",
+        advice="end them, or choose another GPU with CUDA_VISIBLE_DEVICES",
+    )
 
 
 def test_who_is_not_root_cannot_hold_a_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,7 +206,6 @@ def test_who_is_not_root_cannot_hold_a_clock(monkeypatch: pytest.MonkeyPatch) ->
     found = list(gpu_circumstances(fake_torch(), fake_nvml()))
 
     assert found[1:] == [
-        Circumstance(subject="driver", found="unknown; torch has 13.0"),
         Circumstance(
             subject="clock",
             found="not to be seen",

@@ -12,8 +12,6 @@ from typing import Final
 from builders import H200
 from builders import MIB
 from builders import PRETEND
-from builders import USUAL
-from builders import a_measurement
 from builders import an_environment
 from builders import text_of
 from golden_suite import NOISY
@@ -24,17 +22,13 @@ from pytest_gpuperf.judge.watch import WatchedTest
 from pytest_gpuperf.judge.watch import objections
 from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
-from pytest_gpuperf.model.checkup import StoredSuite
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.measurement import Board
 from pytest_gpuperf.report.screen.checkup import examined_lines
-from pytest_gpuperf.report.screen.checkup import no_clock_lines
+from pytest_gpuperf.report.screen.checkup import last_lines
 from pytest_gpuperf.report.screen.checkup import stored_lines
-from pytest_gpuperf.report.screen.checkup import trial_lines
-from pytest_gpuperf.report.screen.checkup import wrong_lines
 from pytest_gpuperf.report.screen.watch import watch_lines
 
 
@@ -122,29 +116,9 @@ def doctor() -> str:
         unmeasured={"ops": "counted on the simulated GPU only"},
         disturbance="the GPU was throttled by power brake",
     )
-    stored = StoredSuite(
-        file="baselines/cuda-nvidia-h200.json",
-        tests=2,
-        thin=("test_a", "test_b"),
-        acuity=NOISY,
-    )
-    clocks = (1980, 1410, 1500, None)
-    trials = [
-        a_measurement(
-            environment=found.environment, exact=USUAL, board=Board(sm_mhz=mhz)
-        )
-        for mhz in clocks
-    ]
-    other = "other processes computed on the GPU (pid 7)"
-    trials[1] = replace(trials[1], dirty=(other,))
-    return text_of(
-        (
-            *examined_lines(found, verbose=True),
-            *stored_lines(stored, ()),
-            *trial_lines(trials, replace(NOISY, tests=NOISY.tests[:1]), verbose=True),
-            *wrong_lines((), H200),
-        )
-    )
+    file = "baselines/cuda-nvidia-h200.json"
+    stored = stored_lines(file, 2, ("test_a", "test_b"), NOISY, ())
+    return text_of((*examined_lines(found), *stored, *last_lines(found)))
 
 
 def doctor_without_gpu() -> str:
@@ -158,16 +132,11 @@ def doctor_without_gpu() -> str:
         environment=an_environment(PRETEND),
         unmeasured={"step_ms": "the simulated GPU has no clock"},
         circumstances=(absent, Circumstance(subject="load", found="0.1 on 2 cores")),
+        refusal="CUDA_LAUNCH_BLOCKING=1 is set",
     )
-    missing = StoredSuite(file="baselines/pretend-cuda.json")
-    return text_of(
-        (
-            *examined_lines(found, verbose=False),
-            *stored_lines(missing, ("--gpuperf-device=pretend",)),
-            *no_clock_lines(),
-            *wrong_lines(("CUDA_LAUNCH_BLOCKING=1 is set",), PRETEND),
-        )
-    )
+    options = ("--gpuperf-device=pretend",)
+    stored = stored_lines("baselines/pretend-cuda.json", 0, (), None, options)
+    return text_of((*examined_lines(found), *stored, *last_lines(found)))
 
 
 WATCHES: Final[Mapping[str, Callable[[], str]]] = {
