@@ -34,7 +34,6 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metrics import AUDITED
 from pytest_gpuperf.model.metrics import OCCASIONAL_COPIES
-from pytest_gpuperf.model.metrics import PERIOD_COPIES
 from pytest_gpuperf.model.metrics import SENTINEL_COPY
 from pytest_gpuperf.model.metrics import SENTINEL_GEMM
 from pytest_gpuperf.model.metrics import SENTINEL_LAUNCH
@@ -104,7 +103,7 @@ class ScriptedDevice(MeasuringDevice):
     unmeasurable: Mapping[str, str] = {
         "peak_reserved_bytes": "the scripted device reserves nothing",
         **dict.fromkeys(
-            (m.name for m in (*AUDITED, OCCASIONAL_COPIES, PERIOD_COPIES)),
+            (m.name for m in (*AUDITED, OCCASIONAL_COPIES)),
             "the scripted device copies nothing",
         ),
     }

@@ -37,7 +37,6 @@ from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
 from pytest_gpuperf.model.metrics import GRAPH_BREAKS
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.metrics import OF_A_PERIOD
 from pytest_gpuperf.model.metrics import RANK_SKEW
 from pytest_gpuperf.model.metrics import RECOMPILES
 from pytest_gpuperf.model.metrics import limited_by
@@ -57,7 +56,6 @@ REFERENCE = "docs/reference"
 ERRORS = "docs/errors.md"
 OWN_UNITS = {
     RANK_SKEW: "percent that the slowest rank may take longer than the fastest",
-    **dict.fromkeys(OF_A_PERIOD.values(), "count per period of steps"),
     GRAPH_BREAKS: "lines of the code",
     RECOMPILES: "compilations until the step is warm",
 }
@@ -261,13 +259,12 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
 
     assert " ".join(unmeasurable) == (
         "mem_mb reserved_mb growth_mb garbage_mb syncs pageable_copies h2d_mb d2h_mb "
-        "launches flops period_syncs period_copies busy_pct"
+        "launches flops busy_pct"
     )
     page = text_of("docs/reference/devices.md")
     for cells in (
         ("`busy_pct` (a floor)", "yes", "no"),
         ("`launches` of kernels", "yes", "by operations"),
-        ("`period_copies`", "no", "yes"),
         ("`flops`", "no", "yes"),
         ("`reserved_mb`", "yes", "predicted"),
         ("`growth_mb` (a leak)", "yes", "predicted"),
@@ -286,7 +283,7 @@ def test_the_readme_says_what_the_pretend_device_judges() -> None:
 
     assert " ".join(measurable) == (
         "mem_mb reserved_mb growth_mb garbage_mb syncs pageable_copies h2d_mb d2h_mb "
-        "launches flops period_syncs period_copies graph_breaks recompiles"
+        "launches flops graph_breaks recompiles"
     )
 
 

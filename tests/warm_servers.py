@@ -138,6 +138,10 @@ class ForkedServer:
         self.stdin: IO[bytes] = os.fdopen(self._orders, "wb", buffering=0)
         self.stdout: IO[bytes] = os.fdopen(self._replies, "rb", buffering=0)
         self.pid = int.from_bytes(self._end.recv(8), "big")
+        # To kill process 0 would be to kill this one and all that it started.
+        assert self.pid, (
+            "what forks servers could not start: its error is in the output"
+        )
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:

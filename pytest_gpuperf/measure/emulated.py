@@ -247,22 +247,20 @@ class _Looking:
         self, measurement: Measurement, share: TimeShare, first: Sequence[SeenStep]
     ) -> Measurement:
         """Add what further steps wait for and copy, if the *first* do not show it."""
-        period, seconds = self.subject.period, LOOKED_SHARE * share.seconds
-        brief = Deadline.after(seconds, self.device.now_ns)
-        until = brief if period is None else share.limit
-        further = look_further(first, self._step, period, until)
+        seconds = LOOKED_SHARE * share.seconds
+        until = Deadline.after(seconds, self.device.now_ns)
+        further = look_further(first, self._step, until)
         if self.raised:
             number = self.numbered.steps
             steps = further.steps or FurtherSteps(first=number, last=number - 1)
             further = replace(further, steps=replace(steps, raised=self.raised))
         measurement = further.added_to(measurement)
         is_asked = SYNCS.name in share.asked
-        if further.looked >= LOOKED_STEPS or period is not None or not is_asked:
+        if further.looked >= LOOKED_STEPS or not is_asked:
             return measurement
         remark = (
             f"waits after step {self.numbered.steps} were not looked for, as "
-            f"{self.ended or f'{seconds:.3g} s had passed'}: gpuperf(step, period=...) "
-            "looks at as many steps as it says"
+            f"{self.ended or f'{seconds:.3g} s had passed'}"
         )
         return replace(measurement, remarks=(*measurement.remarks, remark))
 
@@ -271,10 +269,8 @@ class _Looking:
             seen, result = self.device.audit(
                 self.subject.step, self.subject.arguments()
             )
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  a remark says what it was
             # Nobody asked for so many steps: the test's data may end here.
-            if self.subject.period is not None:
-                raise
             what = f"raised {type(error).__name__}"
             self.ended = f"the next one {what}"
             self.raised = f"step {self.numbered.steps} {what}"

@@ -15,15 +15,12 @@ from typing import Final
 from ..model.finding import Finding
 from ..model.measurement import FurtherSteps
 from ..model.measurement import Measurement
-from ..model.metric import Metric
-from ..model.metrics import FURTHER
 from ..model.metrics import OCCASIONAL
-from ..model.metrics import OF_A_PERIOD
 from .plan import Deadline
 
 
 LOOKED_STEPS: Final = 100
-"""Further steps that are looked at unless an author says what their period is.
+"""Further steps that are looked at.
 
 What comes every 50th step is in two of them; what comes once may be a preparation.
 """
@@ -58,7 +55,7 @@ class Further:
 
     ``findings`` are causes that the first steps do not have; ``rhythms`` say of the
     others how many steps have them. ``looked`` is the number of further steps, ``steps``
-    what a baseline keeps of them, if no period has numbers of its own.
+    what a baseline keeps of them.
     """
 
     exact: Mapping[str, int] = field(default_factory=dict)
@@ -67,15 +64,6 @@ class Further:
     rhythms: Mapping[Finding, Finding] = field(default_factory=dict)
     looked: int = 0
     steps: FurtherSteps | None = None
-
-    def without(self, *metrics: Metric) -> Further:
-        """Return it without *metrics* that were not looked for."""
-        names = {metric.name for metric in metrics}
-        return replace(
-            self,
-            exact={n: v for n, v in self.exact.items() if n not in names},
-            missed={n: v for n, v in self.missed.items() if n not in names},
-        )
 
     def added_to(self, measurement: Measurement) -> Measurement:
         """Return *measurement* with it; causes in the first steps keep their numbers."""
@@ -91,10 +79,8 @@ class Further:
         rhythm = self.rhythms.get(cause_of(finding))
         if rhythm is None:
             return finding
-        periodic = (OF_A_PERIOD[n].name for n in finding.metrics if n in OF_A_PERIOD)
         return replace(
             finding,
-            metrics=(*finding.metrics, *(n for n in periodic if n in self.exact)),
             in_steps=rhythm.in_steps,
             of_steps=rhythm.of_steps,
             every=rhythm.every,
@@ -106,16 +92,13 @@ def cause_of(finding: Finding) -> Finding:
     return replace(finding, per_step=0, blocked_ms=0.0, moved_bytes=0)
 
 
-def look_further(
-    first: Sequence[SeenStep], look: Look, period: int | None, deadline: Deadline
-) -> Further:
+def look_further(first: Sequence[SeenStep], look: Look, deadline: Deadline) -> Further:
     """Look at further steps until *deadline*, after the *first*, which have been judged.
 
-    They are ``LOOKED_STEPS``, or the *period* that the author names, and then as many
-    as show whether what was seen once comes again: another period, or as many steps as
-    there were before it.
+    They are ``LOOKED_STEPS``, and then as many as show whether what was seen once comes
+    again: as many steps as there were before it.
     """
-    looked = _Looked(first=first, steps=(), period=period)
+    looked = _Looked(first=first, steps=())
     while deadline.leaves(0.0) and (left := looked.left) > 0:
         more = look(left)
         if not more:
@@ -130,17 +113,16 @@ class _Looked:
 
     first: Sequence[SeenStep]
     steps: Sequence[SeenStep]
-    period: int | None
 
     @property
     def left(self) -> int:
         """How many more steps must be looked at."""
-        planned = (self.period or LOOKED_STEPS) - len(self.steps)
+        planned = LOOKED_STEPS - len(self.steps)
         return planned if planned > 0 else self._left_of(self._once)
 
     def _left_of(self, once: Mapping[Finding, int]) -> int:
         last = self.steps[-1].number if self.steps else 0
-        return max((n + (self.period or n) for n in once.values()), default=0) - last
+        return max((2 * n for n in once.values()), default=0) - last
 
     @property
     def _numbers(self) -> dict[Finding, list[int]]:
@@ -169,12 +151,9 @@ class _Looked:
         """Return what the steps showed."""
         once, known = self._once, self._known
         rhythms = {c: self._rhythm(c, n) for c, n in self._numbers.items()}
-        missed = {**self._unseen(), **self._undecided(once)}
-        # A wait that was seen breaks a limit, however early the look ended.
-        whole = {n: v for n, v in self._of_period(once).items() if n not in missed}
         return Further(
-            exact={**self._occasional(once), **whole},
-            missed=missed,
+            exact=self._occasional(once),
+            missed=self._undecided(once),
             findings=tuple(
                 self._further(finding, is_once=cause in once)
                 for cause, finding in rhythms.items()
@@ -182,7 +161,7 @@ class _Looked:
             ),
             rhythms={c: f for c, f in rhythms.items() if c in known},
             looked=len(self.steps),
-            steps=None if self.period else self._steps(once),
+            steps=self._steps(once),
         )
 
     def _steps(self, once: Collection[Finding]) -> FurtherSteps | None:
@@ -221,25 +200,10 @@ class _Looked:
     def _further(self, finding: Finding, *, is_once: bool) -> Finding:
         """Let *finding* count in what it is part of: in nothing, if it comes once."""
         if not is_once:
-            return replace(finding, metrics=self._counting(finding))
+            return replace(finding, metrics=_counting(finding))
         why = f"{finding.reason}; " if finding.reason else ""
         reason = f"{why}once and not again, so it does not count"
         return replace(finding, metrics=(), reason=reason)
-
-    def _counting(self, cause: Finding) -> tuple[str, ...]:
-        """Name the metrics of further steps that *cause* counts in."""
-        groups = (OCCASIONAL, OF_A_PERIOD) if self.period else (OCCASIONAL,)
-        return tuple(g[n].name for g in groups for n in cause.metrics if n in g)
-
-    def _unseen(self) -> dict[str, str]:
-        """Say that the look ended before the period did."""
-        if self.period is None or len(self.steps) >= self.period:
-            return {}
-        why = (
-            f"{len(self.steps)} of the {self.period} steps of a period fit into the time "
-            "cap; raise --gpuperf-seconds"
-        )
-        return {metric.name: why for metric in FURTHER}
 
     def _undecided(self, once: Mapping[Finding, int]) -> dict[str, str]:
         """Say which causes may come again, as the look ended too early to know."""
@@ -250,7 +214,7 @@ class _Looked:
                     f"{cause.location} waited in 1 of {len(self.steps)} further steps, "
                     "too few to know whether it does so again; raise --gpuperf-seconds"
                 )
-                missed.update(dict.fromkeys(self._counting(cause), why))
+                missed.update(dict.fromkeys(_counting(cause), why))
         return missed
 
     def _occasional(self, once: Collection[Finding]) -> dict[str, int]:
@@ -263,15 +227,10 @@ class _Looked:
                 found[metric.name] = most
         return found
 
-    def _of_period(self, once: Collection[Finding]) -> dict[str, int]:
-        """Return what the steps of the period have together."""
-        if self.period is None:
-            return {}
-        steps = self.steps[: self.period]
-        return {
-            metric.name: sum(step.count(name, once) for step in steps)
-            for name, metric in OF_A_PERIOD.items()
-        }
+
+def _counting(cause: Finding) -> tuple[str, ...]:
+    """Name the metrics of further steps that *cause* counts in."""
+    return tuple(OCCASIONAL[n].name for n in cause.metrics if n in OCCASIONAL)
 
 
 def _distance(numbers: Sequence[int], first: int, last: int) -> int:

@@ -22,11 +22,8 @@ from ..model.measurement import Distribution
 from ..model.measurement import Measurement
 from ..model.measurement import location
 from ..model.measurement import thinned
-from ..model.metric import MeasuringPhase
 from ..model.metrics import LOADER_WAIT
 from ..model.metrics import STEP_MS
-from ..model.metrics import SYNCS
-from ..model.metrics import read_in
 from ..model.run import RunMode
 from .compilation import COMPILED_NAMES
 from .compilation import asked_compiler
@@ -46,7 +43,6 @@ from .plan import UntouchedError
 from .plan import cut_short
 from .plan import untouched
 from .profile import TRACE_NAMES
-from .profile import traced_period
 from .profile import traced_steps
 from .step import Subject
 from .timing import LATENCY_NAMES
@@ -158,17 +154,6 @@ PHASES: Final = (
     ),
     LaterPhase(reads=MEMORY_NAMES, run=memory_of_steps),
     LaterPhase(reads=TRACE_NAMES, run=traced_steps),
-    LaterPhase(
-        reads=read_in(MeasuringPhase.FURTHER),
-        run=traced_period,
-        is_wanted=lambda at: (
-            at.trace is not None
-            and at.subject.period is not None
-            and SYNCS.name not in at.device.unmeasurable
-            and not at.device.is_ranked
-        ),
-        has_time=lambda *_: True,
-    ),
     LaterPhase(
         reads=frozenset(),
         run=_operations,

@@ -7,7 +7,6 @@ from collections.abc import Collection
 from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
-from collections.abc import Sequence
 from dataclasses import dataclass
 from dataclasses import field
 from dataclasses import replace
@@ -16,7 +15,6 @@ from typing import Final
 
 from ..devices.base import Device
 from ..devices.base import MeasuringDevice
-from ..devices.base import TraceEvent
 from ..model.finding import Finding
 from ..model.measurement import Distribution
 from ..model.measurement import Measurement
@@ -27,7 +25,6 @@ from ..model.metrics import COLLECTIVE_BYTES
 from ..model.metrics import COLLECTIVES
 from ..model.metrics import LOADER_WAIT
 from ..model.metrics import METRICS
-from ..model.metrics import OF_A_PERIOD
 from ..model.metrics import PEAK_ALLOCATED
 from ..model.metrics import RANK_PEAK
 from ..model.metrics import RANKED
@@ -103,11 +100,6 @@ class MeasurePlan:
 
 def _left_out(device: Device, subject: Subject) -> Iterator[tuple[str, str]]:
     """Yield what *subject* cannot have, by metric, and how its author could ask for it."""
-    if subject.period is None:
-        why = (
-            "gpuperf(step, period=...) says after how many steps it does the same again"
-        )
-        yield from _each(OF_A_PERIOD.values(), why)
     if subject.batches is None:
         why = "gpuperf(step) fetches no batches: measure it with gpuperf.loader(loader, step)"
         yield LOADER_WAIT.name, why
@@ -244,8 +236,8 @@ class PhaseContext:
     """A step on its device, its time, and the ``measurement`` so far.
 
     ``step_ms`` is what a step may take. Before the first later phase it ``has_room`` if
-    some steps are left. From one phase for another are the ``trace`` of a few steps, and
-    whether it ``saw_graphs`` of CUDA at work.
+    some steps are left. From one phase for another is whether it ``saw_graphs`` of CUDA
+    at work.
     """
 
     device: MeasuringDevice
@@ -254,7 +246,6 @@ class PhaseContext:
     measurement: Measurement
     step_ms: float
     has_room: bool = True
-    trace: Sequence[TraceEvent] | None = None
     saw_graphs: bool = False
 
     @classmethod

@@ -32,16 +32,12 @@ from ..model.environment import Capability
 from ..model.finding import Location
 from ..model.measurement import Measurement
 from ..model.metric import MeasuringPhase
-from ..model.metrics import OCCASIONAL_COPIES
 from ..model.metrics import PEAK_ALLOCATED
-from ..model.metrics import PERIOD_COPIES
 from ..model.metrics import SYNCS
 from ..model.metrics import limited_by
 from ..model.metrics import read_in
 from .copies import find_traffic
 from .dataloader import loader_spans
-from .further_steps import SeenStep
-from .further_steps import look_further
 from .gpu_activity import LEAST_GAP_PERCENT
 from .gpu_activity import count_launches
 from .gpu_activity import find_busy
@@ -54,7 +50,6 @@ from .plan import UntouchedError
 from .step import Subject
 from .syncs import find_syncs
 from .syncs import most_waits
-from .syncs import waits_by_step
 from .trace import Span
 from .trace import Trace
 from .trace import functions_around
@@ -239,7 +234,7 @@ def traced_steps(at: PhaseContext) -> Measurement:
     """
     deadlines = (at.share.cap, at.share.until(TRACE_NAMES))
     profiled = profile_with_lines(at.device, at.subject, at.step_ms, deadlines)
-    at.trace = events = profiled.events
+    events = profiled.events
     has_kernels = at.device.kind.has(Capability.KERNELS)
     if has_kernels and not saw_device_work(events):
         raise UntouchedError
@@ -281,39 +276,6 @@ def needs_lines(events: Sequence[TraceEvent]) -> bool:
         return True
     busy = find_busy(events)
     return busy is not None and 100 * (1 - busy[0]) > LEAST_GAP_PERCENT
-
-
-MOST_PROFILED: Final = 10
-"""Steps of a period that are profiled together: a trace of all may be too large."""
-
-
-def traced_period(at: PhaseContext) -> Measurement:
-    """Add what only some steps of a period wait for, after those that were judged.
-
-    Waits are counted, copies are not.
-    Raises whatever the step raises, and ``StepError`` as ``find_syncs`` does.
-    """
-    device, subject, deadline = at.device, at.subject, at.share.limit
-    took_ms, number = 0.0, 0
-
-    def numbered(events: Sequence[TraceEvent]) -> list[SeenStep]:
-        nonlocal number
-        counts = waits_by_step(events)
-        number += len(counts)
-        start = number - len(counts) + 1
-        return [SeenStep(number=n, counts=one) for n, one in enumerate(counts, start)]
-
-    def look(most: int) -> Sequence[SeenStep]:
-        nonlocal took_ms
-        steps, start_ns = min(most, MOST_PROFILED), device.own_now_ns()
-        if not deadline.leaves(took_ms):
-            return ()
-        seen = numbered(_profile(device.profile, subject, steps=steps))
-        took_ms = (device.own_now_ns() - start_ns) / 1e6
-        return seen
-
-    further = look_further(numbered(at.trace or ()), look, subject.period, deadline)
-    return further.without(OCCASIONAL_COPIES, PERIOD_COPIES).added_to(at.measurement)
 
 
 # Two profiles where lines take time: a plain one for numbers, another for lines.

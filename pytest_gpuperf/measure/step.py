@@ -173,7 +173,6 @@ class Subject:
     ``work`` is what one step trains on, by the metric of that per second.
     ``round_steps`` are the steps per round of the runs that it will be compared with,
     if they are known. A step that ``takes_a_number`` runs that many steps at a call.
-    Its waits come again after a ``period`` of so many steps, if its author says so.
     """
 
     step: Step
@@ -182,7 +181,6 @@ class Subject:
     work: Mapping[str, float] = field(default_factory=dict)
     round_steps: int | None = None
     takes_a_number: bool = False
-    period: int | None = None
 
     def prepared(self, device: MeasuringDevice, test: str) -> Subject:
         """Return what *device* runs for *test*; its clock times the batches."""

@@ -237,18 +237,6 @@ def _waits_in(trace: Trace) -> list[MeasuredWait]:
     return with_allowances(seen, trace.allowances)
 
 
-def waits_by_step(events: Sequence[TraceEvent]) -> list[Counter[Finding]]:
-    """Count the waits of each step of a trace by their causes, as findings.
-
-    Raises as ``find_syncs`` does.
-    """
-    trace = parse(events)
-    steps = [Counter[Finding]() for _ in trace.steps]
-    for wait in _waits_in(trace):
-        steps[wait.step][wait.cause] += 1
-    return steps
-
-
 def most_waits(events: Sequence[TraceEvent]) -> int:
     """Count the waits for a device in the step with most, allowed or not."""
     return _most_in_a_step(device_waits(parse(events)))

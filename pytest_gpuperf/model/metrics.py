@@ -324,21 +324,6 @@ OCCASIONAL_COPIES: Final = replace(
     summary="the same of pageable_copies",
     budget="pageable_copies",
 )
-PERIOD_SYNCS: Final = Metric(
-    name="period_syncs",
-    unit=Unit.COUNT,
-    summary="syncs of all steps of a period, by gpuperf(step, period=...)",
-    budget="period_syncs",
-    gated=True,
-    can_be_zero=True,
-    phase=MeasuringPhase.FURTHER,
-)
-PERIOD_COPIES: Final = replace(
-    PERIOD_SYNCS,
-    name="period_copies",
-    summary="pageable copies of all steps of a period",
-    budget="period_copies",
-)
 BLOCKING_COPIES: Final = Metric(
     name="blocking_copies",
     unit=Unit.COUNT,
@@ -378,12 +363,6 @@ OCCASIONAL: Final = {
 }
 """What only some steps have, by what each of the first steps has."""
 
-OF_A_PERIOD: Final = {SYNCS.name: PERIOD_SYNCS, PAGEABLE_COPIES.name: PERIOD_COPIES}
-"""What the steps of a period have together, by what each has."""
-
-FURTHER: Final[tuple[Metric, ...]] = (*OCCASIONAL.values(), *OF_A_PERIOD.values())
-"""What a look at further steps shows."""
-
 AUDITED: Final[tuple[Metric, ...]] = (
     PAGEABLE_COPIES,
     BLOCKING_COPIES,
@@ -395,7 +374,7 @@ AUDITED: Final[tuple[Metric, ...]] = (
 """What the pretend device counts; but for the operations, so does a real one."""
 
 WAITS_AND_COPIES: Final = frozenset(
-    {SYNCS, PAGEABLE_COPIES, H2D_BYTES, D2H_BYTES, *FURTHER}
+    {SYNCS, PAGEABLE_COPIES, H2D_BYTES, D2H_BYTES, *OCCASIONAL.values()}
 )
 """What is certain where it changes, and explains what else does."""
 
@@ -418,7 +397,7 @@ METRICS: Final[dict[str, Metric]] = {
         PREDICTED_GARBAGE,
         SYNCS,
         *AUDITED,
-        *FURTHER,
+        *OCCASIONAL.values(),
         LAUNCHES,
         *COMPILED,
         *RANKED,

@@ -13,7 +13,6 @@ from ..model.metric import Unit
 from ..model.metrics import COMPILED
 from ..model.metrics import METRICS
 from ..model.metrics import OCCASIONAL
-from ..model.metrics import OF_A_PERIOD
 from ..visible import visible
 
 
@@ -46,11 +45,9 @@ def metric_named(name: str) -> Metric:
 
 
 def each(metric: Metric) -> str:
-    """Return what a count is of: of a step, but for those of compiling and of periods."""
+    """Return what a count is of: of a step, but for those of compiling."""
     if metric.unit is not Unit.COUNT or metric in COMPILED:
         return ""
-    if metric in OF_A_PERIOD.values():
-        return " per period"
     return " in some steps" if metric in OCCASIONAL.values() else " per step"
 
 

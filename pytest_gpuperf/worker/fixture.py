@@ -88,15 +88,13 @@ class Gpuperf:
         msg = f"{type(self).__name__!r} object has no attribute {name!r}"
         raise AttributeError(msg)
 
-    def __call__(  # noqa: PLR0913  the step, and what its author says of it
+    def __call__(
         self,
         step: object,
         setup: object = None,
         name: str | None = None,
         samples: float | None = None,
         tokens: float | None = None,
-        *,
-        period: int | None = None,
         **budget: object,
     ) -> object:
         """Measure *step* and return what its last call returned.
@@ -105,8 +103,7 @@ class Gpuperf:
         step's arguments: a tuple is spread, ``None`` is none, all else is one.
         ``name`` tells several calls in one test apart. ``samples`` or ``tokens`` is how
         many of them one step trains on, for ``samples_per_s`` and ``tokens_per_s``.
-        Waits and copies are looked for in ``period`` steps: what it does every 50th
-        step needs 50. Keywords of ``gpuperf.budget`` override the test's marks.
+        Keywords of ``gpuperf.budget`` override the test's marks.
         """
         __tracebackhide__ = True
 
@@ -116,7 +113,6 @@ class Gpuperf:
             subject = replace(
                 subject,
                 work=work_of("(step", samples=samples, tokens=tokens),
-                period=period_of("(step", period),
             )
             return self._measurer.measure(call, subject)
 
@@ -379,17 +375,6 @@ def work_of(call: str, **given: object) -> dict[str, float]:
         for name, keyword in WORK.items()
         if given[keyword] is not None
     }
-
-
-def period_of(call: str, period: object) -> int | None:
-    """Return *period*; raise ``UsageError`` for what is no number of steps."""
-    if period is None or (type(period) is int and period > 0):
-        return period
-    msg = (
-        f"gpuperf{call}, period={shown(period)}): expected after how many steps a step "
-        "does the same again, a whole number above 0"
-    )
-    raise UsageError(msg, ErrorId.GP211)
 
 
 def _count(call: str, keyword: str, value: object) -> float:

@@ -304,10 +304,6 @@ CALLS = {
     "gpuperf(work)": GENERATOR.replace("generator", "coroutine"),
     "gpuperf(lambda: (i for i in []))": GENERATOR,
     **{
-        f"gpuperf(int, period={value})": "expected after how many steps"
-        for value in ("0", "-1", "1.5", "True", "'50'")
-    },
-    **{
         f"gpuperf(int, samples={value})": "expected how many samples one step trains"
         for value in ("0", "-1", "'64'", "True", "float('nan')", "10**400")
     },

@@ -20,10 +20,10 @@ from ...model.environment import Hardware
 from ...model.finding import Finding
 from ...model.metrics import AUDITED
 from ...model.metrics import BUSY
-from ...model.metrics import FURTHER
 from ...model.metrics import GARBAGE
 from ...model.metrics import GROWTH
 from ...model.metrics import LAUNCHES
+from ...model.metrics import OCCASIONAL
 from ...model.metrics import PEAK_ALLOCATED
 from ...model.metrics import PEAK_RESERVED
 from ...model.metrics import PREDICTED
@@ -64,7 +64,7 @@ JUDGED_ON_A_GPU: Final = (
     *PREDICTED,
     SYNCS,
     *AUDITED,
-    *FURTHER,
+    *OCCASIONAL.values(),
     LAUNCHES,
 )
 """Bytes, waits, copies and launches: those of a step on a GPU, or of a simulated one."""

@@ -24,9 +24,8 @@ from ...model.environment import Environment
 from ...model.environment import Hardware
 from ...model.finding import Finding
 from ...model.metrics import FLOPS
-from ...model.metrics import OCCASIONAL_COPIES
+from ...model.metrics import OCCASIONAL
 from ...model.metrics import OPS
-from ...model.metrics import PERIOD_COPIES
 from ..base import AllocatedBlock
 from ..base import Kernel
 from ..base import MemoryReading
@@ -152,7 +151,11 @@ class CudaDevice(HostDevice):
     def unmeasurable(self) -> Mapping[str, str]:
         return {
             **dict.fromkeys(
-                (OPS.name, FLOPS.name, OCCASIONAL_COPIES.name, PERIOD_COPIES.name),
+                (
+                    OPS.name,
+                    FLOPS.name,
+                    *(metric.name for metric in OCCASIONAL.values()),
+                ),
                 "counted on the simulated GPU only",
             ),
         }

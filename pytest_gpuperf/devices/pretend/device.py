@@ -26,10 +26,10 @@ from ...model.metric import Metric
 from ...model.metric import MetricKind
 from ...model.metrics import AUDITED
 from ...model.metrics import COMPILED
-from ...model.metrics import FURTHER
 from ...model.metrics import KEPT_GRAPHS
 from ...model.metrics import LAUNCHES
 from ...model.metrics import METRICS
+from ...model.metrics import OCCASIONAL
 from ...model.metrics import PREDICTED
 from ...model.metrics import SYNCS
 from ...model.metrics import limited_by
@@ -130,7 +130,8 @@ class PretendDevice(EmulatingDevice):
         if metric.kind is MetricKind.NOISY
         else PRETEND_MEASURES_NO_MEMORY
         for metric in METRICS.values()
-        if metric not in {SYNCS, KEPT_GRAPHS, *AUDITED, *COMPILED, LAUNCHES, *FURTHER}
+        if metric
+        not in {SYNCS, KEPT_GRAPHS, *AUDITED, *COMPILED, LAUNCHES, *OCCASIONAL.values()}
         and not _is_predicted(metric)
     }
 

@@ -499,7 +499,7 @@ def test_nothing_is_written_that_cannot_be_read(ms: float) -> None:
 RETIRED = (
     "alloc_retries compile_cold_s compile_warm_s device_allocs device_syncs "
     "driver_bytes energy_mj enqueue_ms fragmented_bytes gpu_span_ms kernels "
-    "live_peak_bytes mfu_pct non_torch_bytes predicted_alloc_retries "
+    "live_peak_bytes mfu_pct non_torch_bytes period_copies period_syncs predicted_alloc_retries "
     "predicted_peak_requested_bytes process_ms slope"
 )
 """Metrics that earlier versions stored."""

@@ -336,7 +336,7 @@ def test_only_other_devices_metrics_are_unmeasurable() -> None:
         "ops": "counted on the simulated GPU only",
         "flops": "counted on the simulated GPU only",
         "occasional_copies": "counted on the simulated GPU only",
-        "period_copies": "counted on the simulated GPU only",
+        "occasional_syncs": "counted on the simulated GPU only",
     }
 
 

@@ -233,7 +233,7 @@ def test_a_run_that_measured_nothing_says_why_of_each_gated_metric() -> None:
     assert {tuple(said) for _, *said in found} == {(Outcome.NOT_JUDGED, why)}
     assert " ".join(metric for metric, *_ in found) == (
         "step_ms peak_allocated_bytes growth_bytes garbage_bytes kept_graphs syncs "
-        "pageable_copies h2d_bytes d2h_bytes ops flops period_syncs period_copies"
+        "pageable_copies h2d_bytes d2h_bytes ops flops"
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from builders import a_finding
 
 
 torch = pytest.importorskip("torch")
@@ -15,9 +14,6 @@ torch = pytest.importorskip("torch")
 from pytest_gpuperf.devices.allow_sync import allow_sync  # noqa: E402
 from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
 from pytest_gpuperf.measure.emulated import audit  # noqa: E402
-from pytest_gpuperf.measure.further_steps import SeenStep  # noqa: E402
-from pytest_gpuperf.measure.further_steps import look_further  # noqa: E402
-from pytest_gpuperf.measure.plan import Deadline  # noqa: E402
 from pytest_gpuperf.measure.plan import MeasurePlan  # noqa: E402
 from pytest_gpuperf.measure.step import Subject  # noqa: E402
 from pytest_gpuperf.model.finding import Finding  # noqa: E402
@@ -50,13 +46,9 @@ def reading(loss: torch.Tensor, when: Callable[[int], bool]) -> tuple[Step, list
     return step, numbers
 
 
-def looked(
-    device: PretendDevice, step: Step, period: int | None = None, seconds: float = 600
-) -> Measurement:
-    subject = Subject(step=step, period=period)
-    return audit(
-        device, subject, MeasurePlan(test="t", seconds=seconds, asked={SYNCS.name})
-    ).measurement
+def looked(device: PretendDevice, step: Step) -> Measurement:
+    plan = MeasurePlan(test="t", seconds=600, asked={SYNCS.name})
+    return audit(device, Subject(step=step), plan).measurement
 
 
 def waits(measurement: Measurement) -> list[Finding]:
@@ -106,16 +98,13 @@ def test_a_baseline_keeps_which_further_steps_did_more_than_each(
     }
 
 
-def test_what_each_step_does_is_usual_and_no_period_is_kept_twice(
-    device: PretendDevice,
-) -> None:
+def test_what_each_step_does_is_usual(device: PretendDevice) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda _: True)
 
     further = looked(device, step).further
 
     assert further is not None
     assert (further.usual, further.counts) == ({"syncs": 1}, {})
-    assert looked(device, step, period=10).further is None
 
 
 def test_a_copy_in_every_50th_step_is_found_as_a_wait_is(device: PretendDevice) -> None:
@@ -143,50 +132,13 @@ def test_a_wait_in_the_tenth_step_alone_is_a_preparation(device: PretendDevice) 
     assert not measurement.missed
 
 
-def test_a_period_is_looked_at_whole_and_counted_together(
-    device: PretendDevice,
-) -> None:
-    step, _ = reading(torch.ones(3, device="cuda"), lambda n: n % 200 in {0, 150})
-
-    exact = looked(device, step, period=200).exact
-
-    assert exact["period_syncs"] == 2
-    assert exact["period_copies"] == 0
-    assert exact["occasional_syncs"] == 1
-
-
-def test_a_wait_once_a_period_is_told_from_a_preparation_by_another_period(
-    device: PretendDevice,
-) -> None:
-    once, steps_once = reading(torch.ones(3, device="cuda"), lambda n: n == 20)
-    again, _ = reading(torch.ones(3, device="cuda"), lambda n: n % 30 == 20)
-
-    prepared, repeated = looked(device, once, 30), looked(device, again, 30)
-
-    assert prepared.exact["period_syncs"] == 0
-    assert repeated.exact["period_syncs"] == 1
-    assert len(steps_once) >= 50
-
-
-def test_a_clean_step_is_looked_at_no_longer_than_its_period(
-    device: PretendDevice,
-) -> None:
-    step, numbers = reading(torch.ones(3, device="cuda"), lambda _: False)
-
-    measurement = looked(device, step, period=12)
-
-    assert measurement.exact["period_syncs"] == 0
-    assert len(numbers) == 1 + 2 + 3 + 12
-
-
 def test_a_wait_of_every_step_is_in_no_share_of_them(device: PretendDevice) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda _: True)
 
-    measurement = looked(device, step, period=5)
+    measurement = looked(device, step)
 
     assert [f.how_often for f in waits(measurement)] == ["1 per step"]
     assert "occasional_syncs" not in measurement.exact
-    assert measurement.exact["period_syncs"] == 5
 
 
 def test_a_step_with_more_waits_than_the_first_ones_counts_them_all(
@@ -215,13 +167,10 @@ def test_an_allowed_wait_in_some_steps_counts_in_nothing(device: PretendDevice) 
             with allow_sync(reason="the loss is logged"):
                 loss.sum().item()
 
-    exact = looked(device, step, period=20).exact
-
-    assert exact["period_syncs"] == 0
-    assert "occasional_syncs" not in exact
+    assert "occasional_syncs" not in looked(device, step).exact
 
 
-def test_steps_that_end_early_are_no_failure_unless_a_period_asks_for_them(
+def test_steps_that_end_early_are_no_failure(
     device: PretendDevice,
 ) -> None:
     batches = iter([torch.ones(3, device="cuda")] * 8)
@@ -232,8 +181,6 @@ def test_steps_that_end_early_are_no_failure_unless_a_period_asks_for_them(
     measurement = looked(device, step)
 
     assert "as the next one raised StopIteration" in measurement.remarks[-1]
-    with pytest.raises(StopIteration):
-        looked(device, step, period=12)
 
 
 def test_a_scheduler_that_reads_its_loss_every_16th_step_is_found(
@@ -260,50 +207,9 @@ def test_a_scheduler_that_reads_its_loss_every_16th_step_is_found(
     assert {f.how_often for f in waits(measurement)} == {"1 every 16 steps"}
 
 
-def test_accumulation_over_four_steps_waits_where_it_clips(
-    device: PretendDevice,
-) -> None:
-    model = torch.nn.Linear(8, 8, device="cuda")
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    batch = torch.ones(4, 8, device="cuda")
-    numbers: list[int] = []
-
-    def step() -> None:
-        numbers.append(1)
-        model(batch).sum().backward()
-        if len(numbers) % 4 == 0:
-            norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            norm.item()
-            optimizer.step()
-            optimizer.zero_grad()
-
-    measurement = looked(device, step, period=4)
-
-    assert measurement.exact["period_syncs"] == 1
-    assert [f.how_often for f in waits(measurement)] == ["1 every 4 steps"]
-
-
 def test_two_waits_that_nothing_repeats_have_no_distance(device: PretendDevice) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda n: n in {20, 31})
 
     (wait,) = waits(looked(device, step))
 
     assert wait.how_often == "1 in 2 of 103 steps"
-
-
-def test_a_wait_that_was_seen_counts_although_the_period_did_not_fit() -> None:
-    wait = a_finding(per_step=0, location=None)
-    steps = iter(range(1, 31))
-
-    def look(_: int) -> list[SeenStep]:
-        """Look at 30 steps, of which every ninth waits."""
-        number = next(steps, None)
-        if number is None:
-            return []
-        return [SeenStep(number=number, counts={} if number % 9 else {wait: 1})]
-
-    endless = Deadline.after(1, lambda: 0)
-    found = look_further([], look, 1000, endless)
-
-    assert found.exact == {"occasional_syncs": 1}
-    assert found.missed["period_syncs"].startswith("30 of the 1000 steps of a period")
