@@ -83,8 +83,7 @@ class Settings:
     command line that a command to refresh or compare must repeat, ``stored_on`` the
     devices that have baselines of the tests that a refresh names without a device.
 
-    ``seconds`` caps what one test may cost, ``lock_seconds`` what it may wait for a
-    device that another run measures on; ``artefacts`` is the ignored folder for
+    ``seconds`` caps what one test may cost; ``artefacts`` is the ignored folder for
     pending baselines, ``baselines`` the committed one. Failures are warnings if ``warn``
     is ``FOREVER`` or a last day that is not before ``today``, which is that of this run.
     """
@@ -105,7 +104,6 @@ class Settings:
     tolerance: Tolerance = field(default_factory=Tolerance)
     seed: int = 0
     script: str | None = None
-    lock_seconds: float = 3600.0
     pretend_gib: float = PRETEND_GIB
     unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN
     launch: Launch | None = None

@@ -157,8 +157,7 @@ class SideServer:
         self._found = found = decode(Collected, answer["collected"])
         # What only counts waits for nobody who times.
         if not self._selection.exact_alone:
-            lock_seconds = found.settings.lock_seconds
-            self._turns = turns_at(found.slot, lock_seconds, self.announce)
+            self._turns = turns_at(found.slot, self.announce)
         return found
 
     def _lacking(self, error: str) -> str:

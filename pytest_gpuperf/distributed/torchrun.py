@@ -23,6 +23,7 @@ from ..errors import UsageError
 from ..model.codec import decode
 from ..model.codec import encode
 from ..model.ranks import Launch
+from ..sharing.device_lock import TURN_SECONDS
 from .processes import RankEnd
 
 
@@ -144,11 +145,11 @@ one dies.
 """
 
 
-def launch_of(environ: Mapping[str, str], lock_seconds: float) -> Launch | None:
+def launch_of(environ: Mapping[str, str]) -> Launch | None:
     """Return which of torchrun's ranks has *environ*; ``None`` if there is one rank.
 
-    *lock_seconds* is what a rank may wait for its device. Raises ``UsageError`` where
-    several ranks were started by something else, or share no store.
+    Raises ``UsageError`` where several ranks were started by something else, or share no
+    store.
     """
     if "RANK" not in environ or environ.get("WORLD_SIZE", "1") == "1":
         return None
@@ -162,7 +163,7 @@ def launch_of(environ: Mapping[str, str], lock_seconds: float) -> Launch | None:
         host=environ.get("MASTER_ADDR", ""),
         port=_number(environ, "MASTER_PORT"),
         attempt=f"{run}/{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}",
-        patience_s=lock_seconds + READY_SECONDS,
+        patience_s=TURN_SECONDS + READY_SECONDS,
     )
 
 

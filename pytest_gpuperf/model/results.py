@@ -31,7 +31,6 @@ class ProjectSettings:
 
     device: DeviceKind | None
     baselines: str
-    lock_seconds: float
     tolerance: Tolerance = field(default_factory=Tolerance)
     tests: tuple[str, ...] = ()
 

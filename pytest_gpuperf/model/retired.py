@@ -41,6 +41,7 @@ RETIRED: Final = {
     "gpuperf_history": "`gpuperf export` writes a run for what keeps runs",
     "gpuperf_inline": "plain `pytest` runs the step in the process that a debugger sees",
     "gpuperf_lock": "run ordinary tests that use the GPU in a run of their own",
+    "gpuperf_lock_seconds": "a run waits up to an hour for its device",
     "gpuperf_peak_tflops": "`gpuperf.budget(ms=)` limits the time of a step",
     "gpuperf_precision": "a refresh says what can be detected",
     "gpuperf_ref": "a red or undecided test prints the `gpuperf ab` that decides it",

@@ -244,7 +244,6 @@ class Reader:
         self.settings = ProjectSettings(
             device=found.device,
             baselines=str(found.baselines),
-            lock_seconds=found.lock_seconds,
             tolerance=found.tolerance,
             tests=tuple(config.option.file_or_dir),
         )

@@ -189,14 +189,6 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_lock_seconds",
-        help="longest wait for a device in seconds, while another run measures on it "
-        "(default: 3600)",
-        metavar="SECONDS",
-        kind="seconds",
-        on_command_line=False,
-    ),
-    Option(
         name="gpuperf_pretend_gb",
         help="memory of the simulated GPU in GiB (default: 80)",
         metavar="SIZE",

@@ -237,7 +237,7 @@ def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings
         artefacts=no_link(config.rootpath / settings.artefacts),
         tolerance=project_tolerance(config),
         script=environ.get("GPUPERF_SCRIPT"),
-        launch=launch_of(environ, settings.lock_seconds),
+        launch=launch_of(environ),
         repeated=repeated_in_commands(config),
         today=today(),
     )

@@ -153,10 +153,7 @@ class WorkerPool:
         if "error" in answer:
             raise QuotedError(answer["error"], ErrorId.GP401)
         self.slots = tuple(decode(DeviceSlot, slot) for slot in answer["slots"])
-        self._turns = tuple(
-            turns_at(slot, self._settings.lock_seconds, self._announce)
-            for slot in self.slots
-        )
+        self._turns = tuple(turns_at(slot, self._announce) for slot in self.slots)
         return decode(Environment, answer["environment"])
 
     def assign(

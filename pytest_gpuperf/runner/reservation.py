@@ -11,6 +11,7 @@ from typing import Protocol
 
 from ..model.environment import DeviceSlot
 from ..sharing.device_lock import LOCK_PAUSE_SECONDS
+from ..sharing.device_lock import TURN_SECONDS
 from ..sharing.device_lock import DeviceLock
 from ..sharing.device_lock import lock_folder
 from ..sharing.device_lock import passed_over
@@ -94,9 +95,7 @@ def alone(turns: Turns, pause: Callable[[float], None] = time.sleep) -> Iterator
         turns.give_back()
 
 
-def turns_at(
-    slot: DeviceSlot, seconds: float, announce: Callable[[str], None]
-) -> Turns:
+def turns_at(slot: DeviceSlot, announce: Callable[[str], None]) -> Turns:
     """Return the queue of all who would time at *slot*."""
     if slot.lock is None:
         return Unlocked()
@@ -104,7 +103,7 @@ def turns_at(
         if sentence not in _SAID:
             _SAID.add(sentence)
             announce(sentence)
-    return Reservation(DeviceLock(lock_folder(), slot.lock), seconds, announce)
+    return Reservation(DeviceLock(lock_folder(), slot.lock), TURN_SECONDS, announce)
 
 
 class Unlocked:

@@ -119,6 +119,9 @@ def _described(pid: int) -> str:
     return f"pid {pid}"
 
 
+TURN_SECONDS: Final = 3600.0
+"""Longest wait for a device that another run measures on."""
+
 LOCK_PAUSE_SECONDS: Final = 0.005
 """Between two tries at a lock that another process has."""
 

@@ -203,7 +203,6 @@ OPTIONS = [
     ("gpuperf_seconds", "1m", "expected a positive number of seconds"),
     ("gpuperf_seconds", "soon", "expected a positive number of seconds"),
     ("gpuperf_seconds", "inf", "expected a positive number of seconds"),
-    ("gpuperf_lock_seconds", "-5", "expected a positive number of seconds"),
     *(
         ("gpuperf_seed", seed, "expected a whole number from 0 up, such as 7")
         for seed in ("soon", "-1", "0.5", "1e3", "")

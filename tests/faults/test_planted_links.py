@@ -435,7 +435,7 @@ class TestAnotherPlace:
 
         for name in ("gpu-0", "gpu-1"):
             slot = DeviceSlot(board=None, visible=None, lock=name)
-            turns_at(slot, 1.0, said.append).close()
+            turns_at(slot, said.append).close()
 
         other = places / "tmp" / f"gpuperf-{os.getuid()}"
         (sentence,) = said

@@ -76,13 +76,16 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_a_device_that_another_run_measures_on_is_waited_for(
-    project: GitProject, capsys: pytest.CaptureFixture[str]
+    project: GitProject,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"]})
+    monkeypatch.setattr("pytest_gpuperf.runner.reservation.TURN_SECONDS", 0.1)
 
     with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
         assert lock.try_exclusive()
-        code = ab("HEAD", "--", "--override-ini=gpuperf_lock_seconds=0.1")
+        code = ab("HEAD")
 
     assert code == 125
     assert (
@@ -103,10 +106,11 @@ def test_what_only_counts_waits_for_nobody_who_times(
     project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"]})
     counting = partial(Selection, exact_alone=True)
     monkeypatch.setattr("pytest_gpuperf.cli.ab.Selection", counting)
+    monkeypatch.setattr("pytest_gpuperf.runner.reservation.TURN_SECONDS", 0.1)
 
     with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
         assert lock.try_exclusive()
-        code = ab("HEAD", "--", "--override-ini=gpuperf_lock_seconds=0.1")
+        code = ab("HEAD")
 
     assert code == 0
     assert last_line(capsys) == "gpuperf: 1 same"

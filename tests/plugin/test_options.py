@@ -38,7 +38,6 @@ VALUES = {
         "tolerance",
     ),
     "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
-    "gpuperf_lock_seconds": ("7.5", 7.5, "lock_seconds"),
     "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
 }
 FLAGS = {
@@ -78,7 +77,6 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
         "gpuperf_fail_on_improvement",
         "gpuperf_detect",
         "gpuperf_isolation",
-        "gpuperf_lock_seconds",
         "gpuperf_pretend_gb",
         "gpuperf_benchmark",
     ]

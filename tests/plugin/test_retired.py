@@ -75,7 +75,6 @@ def test_the_help_of_pytest_has_no_retired_name(
 ) -> None:
     shown = pytester.runpytest_inprocess("--help").stdout.str()
 
-    # As a whole word: gpuperf_lock_seconds stays.
     assert [n for n in SETTINGS if re.search(rf"\s{n}\b", shown)] == []
 
 

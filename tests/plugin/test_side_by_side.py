@@ -9,6 +9,7 @@ import pytest
 from scripted_project import ON
 from scripted_project import ScriptedProject
 
+from pytest_gpuperf.runner import reservation
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 from pytest_gpuperf.sharing.device_lock import lock_folder
 
@@ -55,11 +56,12 @@ def test_every_test_sees_one_gpu_and_stays_on_that_of_its_baseline(
 
 
 def test_a_device_that_another_run_measures_on_is_waited_for_and_named(
-    assigned: ScriptedProject,
+    assigned: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(reservation, "TURN_SECONDS", 1.2)
     with closing(DeviceLock(lock_folder(), "gpu-b")) as lock:
         assert lock.try_exclusive()
-        result = assigned.run("--override-ini=gpuperf_lock_seconds=1.2")
+        result = assigned.run()
 
     result.stdout.fnmatch_lines(["waiting for gpu-b, in use by *"])
     result.stderr.fnmatch_lines(

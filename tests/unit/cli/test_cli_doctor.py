@@ -35,9 +35,7 @@ class Server:
     """Stands for the fork server: looks at the device here, or gives a canned answer."""
 
     def __init__(self) -> None:
-        self.project = ProjectSettings(
-            device=None, baselines="baselines", lock_seconds=0.0
-        )
+        self.project = ProjectSettings(device=None, baselines="baselines")
         self.settings: dict[str, Any] = {}
         self.found: Examination | None = None
         self.dies = False

@@ -23,7 +23,7 @@ RANK_1 = {
 
 
 def test_a_rank_of_torchruns_is_recognised() -> None:
-    assert launch_of(RANK_1, 40.0) == Launch(
+    assert launch_of(RANK_1) == Launch(
         rank=1,
         count=4,
         local_rank=0,
@@ -31,7 +31,7 @@ def test_a_rank_of_torchruns_is_recognised() -> None:
         host="10.0.0.1",
         port=29500,
         attempt="night/2",
-        patience_s=340.0,
+        patience_s=3900.0,
     )
 
 
@@ -43,7 +43,7 @@ def test_a_rank_of_torchruns_is_recognised() -> None:
 def test_a_process_without_other_ranks_was_not_launched(
     environ: dict[str, str],
 ) -> None:
-    assert launch_of(environ, 40.0) is None
+    assert launch_of(environ) is None
 
 
 @pytest.mark.parametrize(
@@ -81,6 +81,6 @@ def test_ranks_of_others_are_refused(
     environ = {name: value for name, value in changed.items() if value is not None}
 
     with pytest.raises(UsageError) as refused:
-        launch_of(environ, 40.0)
+        launch_of(environ)
 
     assert refused.value.text == message

@@ -15,4 +15,4 @@ def test_what_is_counted_on_the_simulated_gpu_waits_for_nobody() -> None:
     (slot,) = slots_of(DeviceKind.PRETEND, None)
 
     assert slot == DeviceSlot()
-    assert isinstance(turns_at(slot, 0.0, pytest.fail), Unlocked)
+    assert isinstance(turns_at(slot, pytest.fail), Unlocked)
