@@ -96,7 +96,6 @@ class Settings:
     isolation: Isolation = Isolation.TEST
     baselines: Path = Path("baselines")
     artefacts: Path = Path(ARTEFACTS)
-    fail_on_improvement: bool = False
     explain: bool = False
     accept_drift: bool = False
     benchmark: bool = False

@@ -287,7 +287,6 @@ def a_head(**fields: Any) -> Head:
     known: dict[str, Any] = {
         "version": "0.1.0",
         "strict": False,
-        "fail_on_improvement": False,
         "missing_baseline": "warn",
         "hardware": H200,
     }

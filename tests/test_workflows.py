@@ -109,9 +109,7 @@ def test_a_gate_installs_the_version_that_it_was_written_for(name: str) -> None:
 
 
 def test_the_action_hands_on_outputs_that_a_run_writes() -> None:
-    head = Head(
-        version="", strict=False, fail_on_improvement=False, missing_baseline="warn"
-    )
+    head = Head(version="", strict=False, missing_baseline="warn")
     written = {line.split("=")[0] for line in outputs(Results(head=head), "").split()}
 
     asked = {

@@ -103,7 +103,6 @@ class Head:
 
     version: str
     strict: bool
-    fail_on_improvement: bool
     missing_baseline: str
     seed: int | None = None
     commit: str | None = None

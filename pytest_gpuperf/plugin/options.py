@@ -169,11 +169,6 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_fail_on_improvement",
-        help="fail tests that became better, so that their baselines are updated",
-        on_command_line=False,
-    ),
-    Option(
         name="gpuperf_detect",
         help="largest slowdown that may pass unnoticed, for tests without a mark "
         "(default: the tolerance plus 2 %)",

@@ -280,7 +280,6 @@ class ResultsFile:
         self._begun = Head(
             version=own_version(),
             strict=settings.strict,
-            fail_on_improvement=settings.fail_on_improvement,
             missing_baseline=settings.missing_baseline.value,
             seed=settings.seed,
             commit=commit_of(config.rootpath, os.environ),

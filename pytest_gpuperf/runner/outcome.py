@@ -97,12 +97,10 @@ def _ended_otherwise(
     last = case.last
     if not any(verdict.verdicts for verdict in judged):
         return report
-    # No ending may hide that a test became worse. A missing baseline and an improvement
-    # are not worse.
+    # No ending may hide that a test became worse. A missing baseline is not worse.
     lenient = replace(
         settings,
         missing_baseline=MissingBaseline.WARN,
-        fail_on_improvement=False,
         warn="" if last.ending.fails else settings.warn,
     )
     ending, why = _ending(judged, lenient, explain)
@@ -195,8 +193,6 @@ def fails(verdict: TestVerdict, settings: Settings) -> bool:
         return True
     unjudged = any(v.unjudged_budget for v in verdict.verdicts)
     if unjudged and settings.unjudged_budget is UnjudgedBudget.FAIL:
-        return True
-    if settings.fail_on_improvement and Outcome.IMPROVED in outcomes:
         return True
     return _fails_unjudged(verdict.verdicts, settings.missing_baseline)
 

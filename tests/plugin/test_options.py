@@ -42,7 +42,6 @@ VALUES = {
 }
 FLAGS = {
     "gpuperf_strict": "strict",
-    "gpuperf_fail_on_improvement": "fail_on_improvement",
     "gpuperf_explain": "explain",
     "gpuperf_accept_drift": "accept_drift",
     "gpuperf_benchmark": "benchmark",
@@ -74,7 +73,6 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
         "gpuperf_baselines",
         "gpuperf_missing_baseline",
         "gpuperf_warn",
-        "gpuperf_fail_on_improvement",
         "gpuperf_detect",
         "gpuperf_isolation",
         "gpuperf_pretend_gb",

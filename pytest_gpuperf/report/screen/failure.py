@@ -52,12 +52,6 @@ MEASURING_NEEDED: Final = (
     "a test that nothing judged fails if CI is set, or by gpuperf_missing_baseline"
 )
 
-ACCEPTED_BY: Final = {
-    frozenset({Outcome.NO_BASELINE}): Refresh.MISSING,
-    frozenset({Outcome.IMPROVED}): Refresh.IMPROVED,
-}
-"""The smallest refresh that takes over what failed; all, for other outcomes."""
-
 
 def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     verdict: TestVerdict,
@@ -246,13 +240,7 @@ def _accept_lines(
     outcomes = {v.outcome for v in failing if not v.unjudged_budget} & ACCEPTABLE
     if not outcomes:
         return
-    if outcomes == {Outcome.IMPROVED}:
-        yield from labelled(
-            "strict",
-            "an improvement fails by gpuperf_fail_on_improvement: accept it, so that it "
-            "cannot be lost again",
-        )
-    kind = ACCEPTED_BY.get(frozenset(outcomes), Refresh.ALL)
+    kind = Refresh.MISSING if outcomes == {Outcome.NO_BASELINE} else Refresh.ALL
     # What regressed is often too far from its last accepted value as well, and a refresh would
     # refuse it.
     regressed = Outcome.REGRESSED in outcomes

@@ -335,10 +335,6 @@ def settled() -> str:
     )
 
 
-def improved() -> str:
-    return failed(a_verdict(outcome=Outcome.IMPROVED, now=8.0, because="all faster"))
-
-
 def every_metric() -> str:
     budgeted = [name for name, metric in METRICS.items() if metric.budget]
     worse = [a_regression(name, 2.0, 1.0, limit=1.0) for name in budgeted]
@@ -393,7 +389,6 @@ FAILURES: Final[Mapping[str, Callable[[], str]]] = {
     "failure-not-measured.txt": not_measured,
     "failure-environment.txt": environment_changed,
     "failure-settled.txt": settled,
-    "failure-improved.txt": improved,
     "failure-every-metric.txt": every_metric,
     "failure-drifted.txt": drifted,
     "failure-headlines.txt": headlines,
