@@ -38,6 +38,7 @@ RETIRED: Final = {
     "--gpuperf-ref": "a red or undecided test prints the `gpuperf ab` that decides it",
     "gpuperf_compile_times": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "gpuperf_consecutive": "`gpuperf_warn = true` makes failures warnings",
+    "gpuperf_detect": "it is `gpuperf_tolerance` plus 2 %, and `gpuperf.tolerance(detect=)` for a test",
     "gpuperf_fail_on_improvement": "`gpuperf refresh --kind=improved` stores what became better",
     "gpuperf_history": "`gpuperf export` writes a run for what keeps runs",
     "gpuperf_inline": "plain `pytest` runs the step in the process that a debugger sees",

@@ -169,14 +169,6 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_detect",
-        help="largest slowdown that may pass unnoticed, for tests without a mark "
-        "(default: the tolerance plus 2 %)",
-        metavar="PERCENT",
-        kind="detect",
-        on_command_line=False,
-    ),
-    Option(
         name="gpuperf_isolation",
         help="what shares a fresh process: test or module (default: test)",
         metavar="WHAT",
@@ -247,7 +239,6 @@ COMMANDS_REPEAT: Final = (
     "gpuperf_seed",
     "gpuperf_isolation",
     "gpuperf_tolerance",
-    "gpuperf_detect",
     "gpuperf_baselines",
 )
 """Settings without which a refresh would store something else, or elsewhere."""

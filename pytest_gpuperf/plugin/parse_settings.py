@@ -32,8 +32,6 @@ from ..model.baseline import Baselines
 from ..model.baseline import Refresh
 from ..model.budget import Tolerance
 from ..model.budget import parse_project_tolerance
-from ..model.budget import parse_tolerance
-from ..model.budget import refuse_blind
 from ..model.environment import DeviceKind
 from ..settings import FOREVER
 from ..settings import Isolation
@@ -156,14 +154,6 @@ def _tolerance(text: str) -> Tolerance:
         raise ValueError(msg) from None
 
 
-def _detect(text: str) -> float | None:
-    try:
-        return parse_tolerance({"detect": text}).detect
-    except UsageError:
-        msg = "expected a percentage of at least 0 and at most 1000, such as 8%"
-        raise ValueError(msg) from None
-
-
 def _filled(kind: Callable[[str], object], wanted: str) -> Callable[[str], object]:
     """Parse a text that is not empty; *wanted* is one that could have been meant."""
 
@@ -188,7 +178,6 @@ def _folder(text: str) -> Path:
 
 
 VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
-    "detect": _detect,
     "device": _one_of(DeviceKind, unnamed=(DeviceKind.SCRIPTED,)),
     "folder": _filled(_folder, "a folder, such as baselines"),
     "gib": positive_gib,
@@ -254,11 +243,8 @@ def today() -> str:
 
 def project_tolerance(config: pytest.Config) -> Tolerance:
     """Return the tolerance for tests with no mark of their own; raise ``UsageError`` if none."""
-    value = resolver(config)
-    tolerance: Tolerance = value("gpuperf_tolerance", Tolerance())
-    found = replace(tolerance, detect=value("gpuperf_detect", None))
-    refuse_blind((found,), "gpuperf_detect and gpuperf_tolerance")
-    return found
+    tolerance: Tolerance = resolver(config)("gpuperf_tolerance", Tolerance())
+    return tolerance
 
 
 def _prune(

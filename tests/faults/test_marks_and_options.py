@@ -190,9 +190,6 @@ OPTIONS = [
     ("gpuperf_tolerance", "ms", "gpuperf.tolerance(ms=''): expected a percentage"),
     ("gpuperf_tolerance", "ms=1e9%", "expected at most 1000%"),
     ("gpuperf_tolerance", "ms=5%;mem_mb=1%", "gpuperf.tolerance(ms='5%;mem_mb=1%')"),
-    ("gpuperf_detect", "1e9%", "at most 1000"),
-    ("gpuperf_detect", "-3%", "expected a percentage of at least 0"),
-    ("gpuperf_detect", "", "expected a percentage of at least 0"),
     ("gpuperf_baselines", "", "expected a folder, such as baselines"),
     ("gpuperf_baselines", "   ", "expected a folder, such as baselines"),
     ("gpuperf_baselines", "x" * 5000, "expected a shorter name of a folder"),
@@ -244,19 +241,17 @@ def test_an_ini_key_that_is_neither_true_nor_false_is_named_with_its_file(
 
 
 @pytest.mark.parametrize(
-    ("ini", "arguments", "mark"),
+    ("arguments", "mark"),
     [
-        ("gpuperf_detect = 1%\n", ["--gpuperf-tolerance=ms=50%"], ""),
-        ("gpuperf_detect = 8%\n", [], '@gpuperf.tolerance(ms="50%")\n'),
-        ("", [], '@pytest.mark.gpuperf_tolerance(ms="50%", detect="1%")\n'),
+        (["--gpuperf-tolerance=ms=50%"], '@gpuperf.tolerance(detect="1%")\n'),
+        ([], '@pytest.mark.gpuperf_tolerance(ms="50%", detect="1%")\n'),
     ],
-    ids=["command line and ini", "mark and ini", "a mark that pytest made"],
+    ids=["command line and mark", "a mark that pytest made"],
 )
 def test_a_contradiction_of_layers_is_a_usage_error(
-    project: ScriptedProject, ini: str, arguments: list[str], mark: str
+    project: ScriptedProject, arguments: list[str], mark: str
 ) -> None:
     project.file(mark + STEP)
-    project.pytester.makeini(f"[pytest]\n{ini}")
 
     result = project.run(*arguments)
 

@@ -373,6 +373,6 @@ def test_strict(gpuperf):
         }
     )
 
-    result = project.run("--gpuperf-tolerance=ms=50%", "-ogpuperf_detect=60%")
+    result = project.run("--gpuperf-tolerance=ms=50%")
 
     result.assert_outcomes(passed=2)

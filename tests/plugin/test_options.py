@@ -37,7 +37,6 @@ VALUES = {
         Tolerance(ratios={"ms": 0.05, "mem_mb": 0.01}, floors={"ms": 0.1}),
         "tolerance",
     ),
-    "gpuperf_detect": ("8%", Tolerance(detect=0.08), "tolerance"),
     "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
 }
 FLAGS = {
@@ -73,7 +72,6 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
         "gpuperf_baselines",
         "gpuperf_missing_baseline",
         "gpuperf_warn",
-        "gpuperf_detect",
         "gpuperf_isolation",
         "gpuperf_pretend_gb",
         "gpuperf_benchmark",
@@ -238,14 +236,6 @@ def test_measuring_is_switched_on_by_the_ini_key(project: ScriptedProject) -> No
                 "--gpuperf-tolerance: found '5%', expected percentages by budget "
                 "keyword, such as ms=5%, or ms=5% and 0.1 ms, mem_mb=1%: "
                 "gpuperf.tolerance() does not know 5% [GP101]"
-            ),
-        ),
-        (
-            ["--override-ini=gpuperf_detect=five percent"],
-            "",
-            (
-                "ini key gpuperf_detect: found 'five percent', expected a percentage of at "
-                "least 0 and at most 1000, such as 8% [GP101]"
             ),
         ),
     ],

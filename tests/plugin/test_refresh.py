@@ -122,11 +122,11 @@ def test_small_changes_are_followed_until_they_add_up_to_a_slowdown(
 
 
 def test_the_author_says_how_far_a_test_may_drift(project: ScriptedProject) -> None:
-    project.file(STEP)
+    project.file(f"@gpuperf.tolerance(ms='1%', detect='4%')\n{STEP}")
     project.record()
     project.script({"*": {"step_ms": 10.36}})
 
-    result = project.refresh("--override-ini=gpuperf_detect=4%", which="all")
+    result = project.refresh(which="all")
 
     assert result.ret == pytest.ExitCode.OK
     assert runs_ms(project) == [10.36] * 8
