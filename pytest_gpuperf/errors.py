@@ -28,7 +28,6 @@ class ErrorId(Enum):
     GP102 = "Command line that cannot be parsed"
     GP103 = "No such command"
     GP104 = "Refresh in CI"
-    GP107 = "Pruning with a selection of tests"
     GP108 = "pytest-benchmark is not active"
     GP109 = "Settings of the project cannot be read"
     GP110 = "Script that cannot be read"

@@ -99,7 +99,6 @@ class Settings:
     explain: bool = False
     accept_drift: bool = False
     benchmark: bool = False
-    prune: bool = False
     tolerance: Tolerance = field(default_factory=Tolerance)
     seed: int = 0
     script: str | None = None
@@ -110,6 +109,11 @@ class Settings:
     stored_on: tuple[DeviceKind, ...] = ()
     warn: str = ""
     today: str = ""
+
+    @property
+    def prunes(self) -> bool:
+        """Whether baselines of tests that are gone are removed."""
+        return self.update is Refresh.ALL
 
     @property
     def warns(self) -> bool:

@@ -66,7 +66,7 @@ def leftovers(
     exists. Nothing is known about a file that exists and was not collected.
     """
     if seen.obstacle:
-        return Leftovers(obstacle=seen.obstacle if prune else "")
+        return Leftovers()
     stale = tuple(_stale(keys, seen, calls, exists))
     there = {*seen.tests, *seen.others}
     gone = tuple(key for key in stale if _test_of(key, there) is None)

@@ -40,13 +40,11 @@ class Leftovers:
     """Entries that no test asks for; ``pruned`` if they were removed.
 
     ``gone`` are those of tests that do not exist any more.
-    ``obstacle`` says why a run that was to remove them could not know them.
     """
 
     entries: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     pruned: bool = False
-    obstacle: str = ""
 
     @property
     def removed(self) -> tuple[str, ...]:

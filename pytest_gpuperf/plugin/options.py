@@ -109,8 +109,8 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_update",
-        help="store baselines: missing, improved or all; evidence adds the runs of "
-        "another day to them",
+        help="store baselines: missing, improved or all, which removes those of tests that "
+        "are gone; evidence adds the runs of another day to them",
         metavar="WHICH",
         kind="refresh",
     ),
@@ -140,10 +140,6 @@ OPTIONS: Final = (
         help="changes to ignore, by budget keyword: ms=5% and 0.1 ms, mem_mb=1%",
         metavar="CHANGES",
         kind="tolerance",
-    ),
-    Option(
-        name="gpuperf_prune",
-        help="remove the baselines of tests that no longer exist",
     ),
     Option(
         name="gpuperf_baselines",
@@ -275,7 +271,7 @@ def is_enabled(config: pytest.Config) -> bool:
     )
 
 
-NEED_MEASURING: Final = ("gpuperf_update", "gpuperf_accept_drift", "gpuperf_prune")
+NEED_MEASURING: Final = ("gpuperf_update", "gpuperf_accept_drift")
 """What a command line asks of a run that measures; in a plain run it would do nothing."""
 
 

@@ -219,7 +219,6 @@ def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings
         refuse_in_ci(asked, "refresh", environ)
     settings = replace(
         settings,
-        prune=_prune(config, settings.prune, settings.update, environ),
         missing_baseline=missing_baseline(value, environ),
         unjudged_budget=UnjudgedBudget.FAIL if ci else UnjudgedBudget.WARN,
         baselines=config.rootpath / settings.baselines,
@@ -245,26 +244,6 @@ def project_tolerance(config: pytest.Config) -> Tolerance:
     """Return the tolerance for tests with no mark of their own; raise ``UsageError`` if none."""
     tolerance: Tolerance = resolver(config)("gpuperf_tolerance", Tolerance())
     return tolerance
-
-
-def _prune(
-    config: pytest.Config,
-    asked: object,
-    update: Refresh | None,
-    environ: Mapping[str, str],
-) -> bool:
-    """Whether to prune: the option always does, the ini key only during a refresh."""
-    if not config.getoption("gpuperf_prune", default=None):
-        return bool(asked and update)
-    refuse_in_ci("--gpuperf-prune", "prune", environ)
-    narrowed = narrowed_by(config)
-    if narrowed:
-        msg = (
-            "--gpuperf-prune removes the baselines of tests that are gone, but "
-            f"{narrowed} selects only some tests: leave out one of them"
-        )
-        raise UsageError(msg, ErrorId.GP107)
-    return True
 
 
 def _refuse_workers(config: pytest.Config, count: int) -> None:

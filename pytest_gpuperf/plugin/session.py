@@ -286,9 +286,11 @@ class GpuperfSession:
 
     def _has_work(self, plan: Sequence[Planned], tests: Iterable[str]) -> bool:
         """Whether a test is to be measured, or one of *tests* has a baseline without it."""
-        if plan or self._settings.prune:
+        stored = stored_keys(self._settings.baselines)
+        knows_all = not self._config.stash[SELECTION].seen.obstacle
+        if plan or (self._settings.prunes and stored and knows_all):
             return True
-        return owns_one(set(tests), stored_keys(self._settings.baselines))
+        return owns_one(set(tests), stored)
 
     # The outermost wrapper: code before the yield runs first, code behind it last.
     @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -107,7 +107,7 @@ def refresh_command(
 
 def prune_command(run: Invocation) -> str:
     """Return what removes baselines that no test asks for."""
-    return _line(("pytest", "--gpuperf", "--gpuperf-prune", *run.options))
+    return _line(("pytest", "--gpuperf", "--gpuperf-update=all", *run.options))
 
 
 def accept_command(pending: str, baselines: str, tests: Sequence[str]) -> str:

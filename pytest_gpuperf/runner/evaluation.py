@@ -342,7 +342,7 @@ class RunEvaluator:
             seen,
             {test: case.calls for test, case in cases.items() if case.knows_its_calls},
             lambda file: (self._rounds.project.rootdir / file).exists(),
-            prune=self._settings.prune,
+            prune=self._settings.prunes,
         )
 
     def _run_result(self, state: RunState, stopped: str) -> RunResult:

@@ -80,7 +80,6 @@ def of_another_user(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         pytest.param((), id="a gate"),
         pytest.param(("--gpuperf-update=missing",), id="a refresh"),
-        pytest.param(("--gpuperf-prune",), id="a prune"),
     ],
 )
 def test_a_run_refuses_a_link_as_its_folder_and_touches_nothing_behind_it(

@@ -811,7 +811,6 @@ def test_a_cap_that_was_too_low_decides_where_it_is_raised(here: Desk) -> None:
     "command",
     [
         "pytest --gpuperf --gpuperf-update=all",
-        "pytest --gpuperf --gpuperf-prune",
         "gpuperf accept .gpuperf",
     ],
 )
@@ -822,15 +821,6 @@ def test_ci_is_told_how_a_job_may_refresh(command: str, here: Desk) -> None:
     [(name, value)] = re.findall(r"set (\w+)=(\d)", refused.words)
 
     assert here.type(command, CI="true", **{name: value}).status == 0
-
-
-def test_an_option_that_is_to_be_left_out_was_the_reason(here: Desk) -> None:
-    here.store()
-    refused = here.type("pytest --gpuperf --gpuperf-prune -k test_a")
-
-    assert refused.status == 4, refused.text
-    assert "leave out one of them" in refused.words
-    assert here.type("pytest --gpuperf -k test_a").status == 0
 
 
 # Other code.
@@ -1116,11 +1106,11 @@ measure/plan.py | --gpuperf-seconds | MACHINE
 report/screen/acceptance.py | gpuperf accept | test_what_a_look_says_to_accept_is_accepted
 measure/phases.py | --gpuperf-seconds | MACHINE
 measure/profile.py | --gpuperf-seconds | MACHINE
+report/command.py | --gpuperf-update | test_what_is_stored_and_was_not_measured_says_how_it_is_removed
 report/command.py | --gpuperf-device | test_a_time_that_failed_is_compared_again
 report/command.py | --device={} | test_what_was_measured_too_seldom_says_how_it_is_measured
-report/screen/acceptance.py | --gpuperf-prune | test_entries_without_a_test_are_removed_by_the_option_named
+report/screen/acceptance.py | --gpuperf-update | test_entries_without_a_test_are_removed_by_the_option_named
 report/json/results.py | pytest --gpuperf | DESCRIBED
-plugin/parse_settings.py | --gpuperf-prune | test_an_option_that_is_to_be_left_out_was_the_reason
 plugin/parse_settings.py | --gpuperf-update | test_ci_is_told_how_a_job_may_refresh
 runner/fork_server.py | --gpuperf-seconds | MACHINE
 judge/process_pairs.py | --gpuperf-seconds | MINUTES

@@ -356,7 +356,9 @@ def test_what_was_measured_skipped_or_failed_is_not_named(
 
 
 def test_a_test_that_is_there_is_not_said_to_be_gone(refactored: WholeRun) -> None:
-    gone = "has no test any more, --gpuperf-prune removes it: test_it.py::test_gone"
+    gone = (
+        "has no test any more, --gpuperf-update=all removes it: test_it.py::test_gone"
+    )
 
     assert "any more" not in refactored.text.replace(gone, "")
 
@@ -422,7 +424,7 @@ def test_a_damaged_baseline_file_is_an_error_and_no_silence(lonely: Folder) -> N
 
 def test_the_command_that_is_printed_makes_it_green(lonely: Folder) -> None:
     before = lonely.run()
-    command = "pytest --gpuperf --gpuperf-prune --gpuperf-device=scripted"
+    command = "pytest --gpuperf --gpuperf-update=all --gpuperf-device=scripted"
     assert f"or remove them with: {command}" in before.text
 
     pruned = lonely.run(*command.split()[2:], on=("--gpuperf",))
@@ -441,7 +443,7 @@ def test_the_command_prunes_where_nothing_else_is_measured(
     made.file("def test_step(): int()\n")
 
     gate = made.run(ci="true")
-    pruned = made.run("--gpuperf-prune")
+    pruned = made.run("--gpuperf-update=all")
 
     assert gate.status == pytest.ExitCode.TESTS_FAILED
     assert gate.last == (
@@ -741,10 +743,10 @@ def test_both_ways_out_are_said_in_words_of_one_and_of_many() -> None:
     assert " ".join(line.text.strip() for line in one) == (
         "gpuperf: 1 entry of b.json was not measured, and its test passed: t.py::a; take "
         "the gpuperf fixture there and call gpuperf(step) as before, or remove it with: "
-        "pytest --gpuperf --gpuperf-prune"
+        "pytest --gpuperf --gpuperf-update=all"
     )
     assert " ".join(line.text.strip() for line in two) == (
         "gpuperf: 2 entries of b.json were not measured, and their tests passed, which "
         "fails in CI: t.py::a, t.py::b; take the gpuperf fixture in them and call "
-        "gpuperf(step) as before, or remove them with: pytest --gpuperf --gpuperf-prune"
+        "gpuperf(step) as before, or remove them with: pytest --gpuperf --gpuperf-update=all"
     )

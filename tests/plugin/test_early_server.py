@@ -54,9 +54,6 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ),
         pytest.param(MEASURED, (), 1, id="a test takes the fixture"),
         pytest.param(BY_ANOTHER_FIXTURE, (), 1, id="one has only a budget"),
-        pytest.param(
-            PLAIN, ("--gpuperf-update=all", "--gpuperf-prune"), 1, id="in a prune"
-        ),
         pytest.param(MEASURED, WORKERS, 1, id="with workers"),
     ],
 )

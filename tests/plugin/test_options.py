@@ -63,7 +63,6 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-seconds",
         "--gpuperf-seed",
         "--gpuperf-tolerance",
-        "--gpuperf-prune",
     ]
 
 
@@ -188,7 +187,6 @@ def test_every_setting_comes_from_an_option_or_is_derived() -> None:
         "baselines",
         "artefacts",
         "launch",
-        "prune",
         "repeated",
         "script",
         "stored_on",
@@ -252,9 +250,7 @@ def test_a_wrong_value_is_a_usage_error_that_names_its_place(
     assert result.errlines == [f"ERROR: {sentence}", ""]
 
 
-@pytest.mark.parametrize(
-    "option", ["--gpuperf-update=all", "--gpuperf-update=odd", "--gpuperf-prune"]
-)
+@pytest.mark.parametrize("option", ["--gpuperf-update=all", "--gpuperf-update=odd"])
 def test_an_option_that_changes_baselines_is_refused_where_nothing_is_measured(
     option: str, pytester: pytest.Pytester
 ) -> None:

@@ -1,4 +1,4 @@
-"""``--gpuperf-prune``: baselines of tests that are gone, where all were looked at."""
+"""``--gpuperf-update=all`` removes baselines of tests that are gone, where all were looked at."""
 
 from __future__ import annotations
 
@@ -10,8 +10,13 @@ A, B, C = (f"test_it.py::test_{name}" for name in "abc")
 ONE = "def test_{0}(gpuperf): gpuperf(int)\n"
 LEFT = [
     "gpuperf: 1 entry of baselines/scripted.json has no test any more,",
-    f"    --gpuperf-prune removes it: {C}",
+    f"    --gpuperf-update=all removes it: {C}",
 ]
+DESELECTING = (
+    "def pytest_collection_modifyitems(items):\n"
+    "    items[:] = [item for item in items if item.name != 'test_a']\n"
+)
+SKIPPING = "import pytest\npytest.skip('not here', allow_module_level=True)\n"
 
 
 @pytest.fixture
@@ -34,8 +39,10 @@ def test_a_whole_run_names_what_is_stale_and_removes_nothing(
     assert sorted(shrunk.entries()) == [A, B, C]
 
 
-def test_the_option_removes_it_and_shows_what_it_was(shrunk: ScriptedProject) -> None:
-    result = shrunk.run("--gpuperf-prune")
+def test_a_refresh_of_all_tests_removes_it_and_shows_what_it_was(
+    shrunk: ScriptedProject,
+) -> None:
+    result = shrunk.refresh(which="all")
 
     assert result.ret == pytest.ExitCode.OK
     start = result.outlines.index("refreshed baselines/scripted.json:")
@@ -46,87 +53,33 @@ def test_the_option_removes_it_and_shows_what_it_was(shrunk: ScriptedProject) ->
     assert LEFT[0] not in result.outlines
 
 
-def test_a_refresh_prunes_as_well_by_option_or_ini_key(
-    shrunk: ScriptedProject,
-) -> None:
-    shrunk.pytester.makeini("[pytest]\ngpuperf_prune = true\n")
-
-    shrunk.run().assert_outcomes(passed=2)
-    assert sorted(shrunk.entries()) == [A, B, C]
-
-    shrunk.refresh().assert_outcomes(passed=2)
-    assert sorted(shrunk.entries()) == [A, B]
-
-
 @pytest.mark.parametrize(
-    ("arguments", "named"),
+    ("which", "arguments", "files"),
     [
-        (["-k", "test_a"], "-k"),
-        (["--deselect", A], "--deselect"),
-        ([A], f"the argument {A}"),
+        ("missing", [], {}),
+        ("all", ["-k", "test_a"], {}),
+        ("all", [A], {}),
+        ("all", [], {"conftest": DESELECTING}),
+        ("all", [], {"test_it": SKIPPING, "test_other": ONE.format("d")}),
     ],
+    ids=["another kind", "-k", "a test", "a plugin deselects", "a module skips itself"],
 )
-def test_a_part_of_the_tests_cannot_be_asked_to_prune(
-    shrunk: ScriptedProject, arguments: list[str], named: str
+def test_what_was_not_looked_at_stays(
+    shrunk: ScriptedProject, which: str, arguments: list[str], files: dict[str, str]
 ) -> None:
-    result = shrunk.run("--gpuperf-prune", *arguments)
+    for name, source in files.items():
+        shrunk.pytester.makepyfile(**{name: source})
 
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert result.errlines == [
-        (
-            "ERROR: --gpuperf-prune removes the baselines of tests that are gone, but "
-            f"{named} selects only some tests: leave out one of them [GP107]"
-        ),
-        "",
-    ]
-    assert sorted(shrunk.entries()) == [A, B, C]
-
-
-def test_a_partial_refresh_with_the_ini_key_says_why_it_prunes_nothing(
-    shrunk: ScriptedProject,
-) -> None:
-    shrunk.pytester.makeini("[pytest]\ngpuperf_prune = true\n")
-
-    result = shrunk.refresh("-k", "test_a")
+    result = shrunk.refresh(*arguments, which=which)
 
     assert result.ret == pytest.ExitCode.OK
-    assert (
-        "gpuperf: nothing was pruned: -k selects some of the tests" in result.outlines
-    )
-    assert sorted(shrunk.entries()) == [A, B, C]
-
-
-def test_a_plugin_that_deselects_is_seen(shrunk: ScriptedProject) -> None:
-    shrunk.pytester.makeconftest(
-        "def pytest_collection_modifyitems(items):\n"
-        "    items[:] = [item for item in items if item.name != 'test_a']\n"
-    )
-
-    result = shrunk.run("--gpuperf-prune")
-
-    result.assert_outcomes(passed=1)
-    assert "gpuperf: nothing was pruned: 1 test was deselected" in result.outlines
-    assert sorted(shrunk.entries()) == [A, B, C]
-
-
-def test_a_module_that_skips_itself_keeps_its_baselines(
-    shrunk: ScriptedProject,
-) -> None:
-    shrunk.pytester.makepyfile(
-        test_it="import pytest\npytest.skip('not here', allow_module_level=True)\n",
-        test_other=ONE.format("d"),
-    )
-
-    result = shrunk.run("--gpuperf-prune")
-
-    result.assert_outcomes(passed=1, skipped=1, warnings=1)
-    assert sorted(shrunk.entries()) == [A, B, C]
+    assert {A, B, C} <= shrunk.entries().keys()
 
 
 def test_workers_prune_too(shrunk: ScriptedProject) -> None:
     pytest.importorskip("xdist")
 
-    result = shrunk.run("-p", "xdist.plugin", "-n2", "--gpuperf-prune")
+    result = shrunk.refresh("-p", "xdist.plugin", "-n2", which="all")
 
     result.assert_outcomes(passed=2)
     assert sorted(shrunk.entries()) == [A, B]

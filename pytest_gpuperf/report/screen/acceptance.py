@@ -25,9 +25,7 @@ from .summary import as_lines
 
 
 def leftover_lines(found: Leftovers, baseline_file: str) -> tuple[Line, ...]:
-    """Name what could be removed, or why nothing was; removals are listed elsewhere."""
-    if found.obstacle:
-        return _warned(f"gpuperf: nothing was pruned: {found.obstacle}")
+    """Name what could be removed; removals are listed elsewhere."""
     if not found.gone or found.pruned:
         return ()
     number = len(found.gone)
@@ -35,7 +33,7 @@ def leftover_lines(found: Leftovers, baseline_file: str) -> tuple[Line, ...]:
     verb, them = ("has", "it") if number == 1 else ("have", "them")
     text = (
         f"gpuperf: {entries} of {baseline_file} {verb} no test any more, "
-        f"--gpuperf-prune removes {them}: {join_fitting(found.gone, MOST_NAMES)}"
+        f"--gpuperf-update=all removes {them}: {join_fitting(found.gone, MOST_NAMES)}"
     )
     return _warned(text)
 

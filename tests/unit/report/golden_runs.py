@@ -193,8 +193,7 @@ def hidden() -> str:
         unmeasured=("t.py::stored", "t.py::stored#eval"),
         is_strict=True,
     )
-    obstacle = Leftovers(obstacle="tests were deselected with -k")
-    text = ended(assessed(a_test(), leftovers=obstacle), unseen)
+    text = ended(assessed(a_test()), unseen)
     terminal = Terminal()
     write_nothing(terminal, Unseen(lost=("t.py::lost",)), "no test was selected")
     write_nothing(terminal, Unseen(), "no test was selected")
