@@ -62,7 +62,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=PROGRAM_STEPS,
         metavar="N",
-        help=f"end the script after N steps (default: {PROGRAM_STEPS})",
+        help="end the script after N steps, from 4 on later if what steps leave grows "
+        f"(default: {PROGRAM_STEPS})",
     )
     parser.add_argument(
         "--no-values",
@@ -124,7 +125,8 @@ def _is_worth_savings(
     """Whether what lowers the peak is tried: each saving is one more run of the script."""
     asked = arguments.verbose or arguments.json or arguments.batch_option
     too_large = fit not in {None, Fit.FITS}
-    return bool(asked or too_large or is_large(forecast))
+    # What grows has no saving that is enough.
+    return not forecast.growth_bytes and bool(asked or too_large or is_large(forecast))
 
 
 def _print(
@@ -144,7 +146,7 @@ def _print(
         line_of=linecache.getline,
         command=partial(_command, arguments, program),
         verbose=arguments.verbose,
-        untried=not savings and not arguments.no_savings,
+        untried=not (savings or arguments.no_savings or forecast.growth_bytes),
     )
     lines = memory_lines(forecast, savings, arguments.gb, fit, view)
     sys.stdout.write(printed(lines))

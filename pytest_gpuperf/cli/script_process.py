@@ -175,7 +175,7 @@ class Asked(Enum):
 class ScriptRequest:
     """A program to run, the folder of the lines to name, and what is asked of it.
 
-    Of its memory ``steps`` are as many as are run at most, ``saving`` is what is done about
+    Of its memory ``steps`` are as many as are run at most, but for growth; ``saving`` is what is done about
     memory in the program's place; ``values`` is that of ``pretend_gpu``. As one side of a
     comparison it has another copy of the project, and other ``packages``. The file
     ``whereabouts`` has the numbers of ``doing``.
@@ -197,7 +197,7 @@ class ScriptRequest:
         where = f", {ops:,} operations" if ops else ""
         if step:
             where = f", step {step}"
-            where += f" of {self.steps}" if self.asked is Asked.MEMORY else ""
+            where += f" of {self.steps}" if step <= self.steps else ""
         return f"{self.asked.value}: {self.program.name}{saving}{where}"
 
     def shared_whereabouts(self) -> memoryview[int]:

@@ -15,6 +15,7 @@ from ..model.metrics import D2H_BYTES
 from ..model.metrics import H2D_BYTES
 from ..model.metrics import PAGEABLE_COPIES
 from ..model.operations import LineWork
+from .memory_picture import NOTHING_LEFT
 from .memory_picture import Garbage
 
 
@@ -121,7 +122,8 @@ class StepAudit:
     ``steps`` counts those of a program with its own loop, 0 if nobody counted them;
     ``mark`` is what they were counted by, ``loop`` a line of the loop if it was that, and
     ``waits`` has the certain waits of each, but for those that happened once.
-    ``garbage`` is what each of them leaves to the garbage collector.
+    ``garbage`` is what each of them leaves to the garbage collector, ``growth`` what it
+    leaves for good, if steps do alike.
     """
 
     findings: tuple[Finding, ...]
@@ -136,6 +138,7 @@ class StepAudit:
     waits: tuple[int, ...] = ()
     loop: Location | None = None
     garbage: Garbage | None = None
+    growth: Garbage = NOTHING_LEFT
 
     @property
     def touched_gpu(self) -> bool:

@@ -113,7 +113,8 @@ ALLOW_MARKER = "gpuperf.allow|"
 class MemoryReading:
     """Bytes and counts of one step by metric name, and the bytes alive at its end.
 
-    ``graphs`` counts the tensors alive before the step that keep an autograd graph.
+    ``graphs`` counts the tensors alive before the step that keep an autograd graph, and
+    ``nodes`` those of all these graphs.
     ``graph_bytes`` are those of its peaks that CUDA graphs keep for their replays;
     ``None`` if torch replayed none. ``garbage_bytes`` are those that only the garbage
     collector freed after it; ``None`` if nobody but the step runs that, as ``collecting``
@@ -123,6 +124,7 @@ class MemoryReading:
     exact: Mapping[str, int]
     end_bytes: int | None = None
     graphs: int | None = None
+    nodes: int = 0
     graph_bytes: int | None = None
     garbage_bytes: int | None = None
     collecting: Collecting | None = None

@@ -19,15 +19,29 @@ from .memory_picture import StorageRole
 # Tensors that are alive with the autograd graph they came from.
 
 
-def graphs_alive() -> int:
-    """Count the tensors of this process that keep a graph; the caller collects garbage.
+def graphs_alive() -> tuple[int, int]:
+    """Count the tensors of this process that keep a graph, and the nodes of all graphs.
 
-    No ``__torch_function__`` of a tensor subclass runs.
+    The caller collects garbage. No ``__torch_function__`` of a tensor subclass runs.
     """
     # Reading ``requires_grad`` of a subclass would call its ``__torch_function__``,
     # which may count, log or fail: an observer must not run the user's code.
     with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
-        return sum(map(_keeps_graph, gc.get_objects()))
+        tensors = [each for each in gc.get_objects() if _keeps_graph(each)]
+        return len(tensors), _nodes_behind(tensors)
+
+
+def _nodes_behind(tensors: Iterable[Any]) -> int:
+    """Count them: a sum over all steps is one tensor, and its graph has them all."""
+    waiting = [tensor.grad_fn for tensor in tensors]
+    seen: dict[int, Any] = {}
+    while waiting:
+        node = waiting.pop()
+        if node is not None and id(node) not in seen:
+            # Kept until the end: another node would get the number of one that is gone.
+            seen[id(node)] = node
+            waiting.extend(follower for follower, _ in node.next_functions)
+    return len(seen)
 
 
 def keeps_graph(tensor: torch.Tensor) -> bool:

@@ -32,6 +32,8 @@ class StorageRole(Enum):
     """Made by the forward."""
     INPUTS = "inputs"
     """There before the step and nothing of the others: batches, buffers."""
+    KEPT = "kept from earlier steps"
+    """There before the step as well: several steps have left it, each its own."""
     TEMPORARIES = "temporaries"
     """Made by the backward or the optimizer, and no gradient."""
     WORKSPACES = "cuBLAS workspaces"
@@ -70,7 +72,10 @@ class Collecting(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Garbage:
-    """What a step leaves that only the garbage collector frees: bytes, by line, and a cycle."""
+    """What a step leaves: bytes, by line.
+
+    Nothing frees it, or only the garbage collector, in a ``cycle``.
+    """
 
     nbytes: int
     held: tuple[Finding, ...] = ()
@@ -80,6 +85,9 @@ class Garbage:
     def reason(self) -> str:
         """Say what keeps it, if that is known."""
         return in_a_cycle(self.cycle)
+
+
+NOTHING_LEFT: Final = Garbage(nbytes=0)
 
 
 def in_a_cycle(cycle: str) -> str:

@@ -197,15 +197,29 @@ CONTEXT_BYTES: Final = GIB * 3 // 4
 published memory of that ladder and its recorded reserved bytes, 740 to 776 MiB."""
 
 
+LIKELY_STEPS: Final = 100_000
+"""Steps that a program may well run: what is full only later, such as a list of losses, may
+be emptied before."""
+
+
+def grown_at(forecast: Forecast, gib: float) -> int:
+    """Return the step of a program that grows which has no room on such a GPU."""
+    room = gib * GIB - CONTEXT_BYTES - forecast.allocated_bytes
+    return max(1, forecast.steps + int(room // forecast.growth_bytes) + 1)
+
+
 def fit_of(forecast: Forecast, gib: float) -> Fit:
     """Judge *forecast* against a GPU with *gib* GiB (2**30 bytes) of memory.
 
-    It fits with all that the allocator would like to reserve; without room for what is
+    What grows fits none that it fills soon. It fits with all that the allocator would like to reserve; without room for what is
     allocated at once it does not. Between them a GPU must tell, also where the program
     compiles code that may need less.
     """
     if forecast.not_judged:
         return Fit.UNKNOWN
+    goes_on = forecast.growth_bytes and forecast.was_ended
+    if goes_on and grown_at(forecast, gib) <= LIKELY_STEPS:
+        return Fit.TOO_LARGE
     room = gib * GIB - CONTEXT_BYTES
     error = COMPILED_ERROR if forecast.as_eager else RESERVED_ERROR
     if forecast.reserved_bytes * (1 + error) <= room:

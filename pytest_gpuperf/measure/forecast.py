@@ -31,10 +31,13 @@ from ..devices.pretend import ProgramMemory
 from ..model.finding import Location
 from ..model.forecast import Forecast
 from ..model.forecast import Saving
+from ..model.metrics import KEPT_GRAPHS
 from ..model.metrics import PREDICTED_GARBAGE
 from .memory import COLLECTOR_OFF
 from .memory import findings_of_garbage
 from .memory import findings_of_picture
+from .memory import graphs_left
+from .memory import remarks_on
 from .prediction import COLD_CACHE
 from .prediction import COMPILED_PEAK
 from .prediction import COMPILED_RESERVED
@@ -58,11 +61,14 @@ def forecast_of_program(memory: ProgramMemory) -> Forecast:
         allocated_bytes=max(step.allocated_bytes for step in steps),
         reserved_bytes=max(step.reserved_bytes for step in steps),
         steps=memory.steps,
-        findings=tuple(findings_of_picture(picture, PREDICTED_PEAKS))
-        if picture
-        else (),
+        findings=(
+            *(findings_of_picture(picture, PREDICTED_PEAKS) if picture else ()),
+            *memory.growth.held,
+        ),
+        growth_bytes=memory.growth.nbytes,
         not_judged=tuple(unjudged),
         as_eager=live.is_compiled,
+        was_ended=memory.was_ended,
     )
     garbage = memory.garbage()
     if garbage.nbytes > PREDICTED_GARBAGE.floor:
@@ -87,6 +93,7 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
         steps += f" {_from_here(memory.loop)}"
     if steps:
         yield steps
+    yield from remarks_on({KEPT_GRAPHS.name: graphs_left(memory.graphs[1:]) or 0})
     if memory.is_uncollected:
         yield COLLECTOR_OFF.format(memory.steps)
     if BACKING.switched:

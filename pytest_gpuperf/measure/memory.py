@@ -381,7 +381,7 @@ def measure_memory(
     gc.collect()
     readings: list[MemoryReading] = []
     while len(readings) < MEMORY_STEPS or (
-        len(readings) < MOST_MEMORY_STEPS and _growth(readings)
+        len(readings) < MOST_MEMORY_STEPS and (_growth(readings) or _graphs(readings))
     ):
         if len(readings) >= MEMORY_STEPS and further is not None:
             deadline = further
@@ -433,12 +433,11 @@ def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:
 
 def _left_behind(readings: Sequence[MemoryReading]) -> dict[str, int]:
     """Return what every step leaves behind, by metric name, if it was looked for."""
-    graphs = _least_rise([r.graphs for r in readings if r.graphs is not None])
     garbage = _garbage(readings)
     found = {
         GROWTH.name: _growth(readings),
         GARBAGE.name: garbage,
-        KEPT_GRAPHS.name: graphs,
+        KEPT_GRAPHS.name: _graphs(readings),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -453,10 +452,25 @@ def _garbage(readings: Sequence[MemoryReading]) -> int | None:
 
 
 def _growth(readings: Sequence[MemoryReading]) -> int | None:
-    return _least_rise([r.end_bytes for r in readings if r.end_bytes is not None])
+    return least_rise([r.end_bytes for r in readings if r.end_bytes is not None])
 
 
-def _least_rise(values: Sequence[int]) -> int | None:
+def _graphs(readings: Sequence[MemoryReading]) -> int | None:
+    counted = [(r.graphs, r.nodes) for r in readings if r.graphs is not None]
+    return graphs_left(counted)
+
+
+def graphs_left(alive: Sequence[tuple[int, int]]) -> int | None:
+    """Return the graphs that every step leaves, of the tensors and nodes *alive* after each.
+
+    It is one as well where no tensor is left and the graph of another gets longer.
+    """
+    tensors = least_rise([tensors for tensors, _ in alive])
+    nodes = least_rise([nodes for _, nodes in alive])
+    return tensors or (nodes and 1)
+
+
+def least_rise(values: Sequence[int]) -> int | None:
     """Return the least that a step left behind; 0 if one of them left nothing."""
     grown = [after - before for before, after in pairwise(values)]
     return max(0, min(grown)) if grown else None

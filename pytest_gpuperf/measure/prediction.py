@@ -20,10 +20,13 @@ from ..model.metrics import PREDICTED_GROWTH
 from ..model.metrics import PREDICTED_RESERVED
 from ..model.metrics import PREDICTED_WORKSPACES
 from .memory import COLLECTOR_OFF
+from .memory import MOST_MEMORY_STEPS
 from .memory import counting
 from .memory import findings_of_garbage
 from .memory import findings_of_picture
 from .memory import garbage_remark
+from .memory import graphs_left
+from .memory import least_rise
 from .plan import Found
 from .step import Subject
 
@@ -93,6 +96,12 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
         picture = memory.explained_step(run(), root)
         if picture is not None or memory.memories()[-1].peak is None:
             break
+    # Steps that only confirm what is left behind would make the peak of a leak larger.
+    for_peak = len(memory.graphs)
+    while len(memory.graphs) < MOST_MEMORY_STEPS and any(
+        _numbers(memory, for_peak)[name] for name in PREDICTED_LEFT_BEHIND
+    ):
+        memory.step(run())
     missing = [f"{op}: {reason}" for op, reason in memory.live.unjudged]
     if missing:
         reason = f"only a GPU can judge {'; '.join(missing)}"
@@ -100,7 +109,7 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
     unmeasured = _unpredictable(several_streams=memory.live.several_streams)
     exact = {
         name: value
-        for name, value in _numbers(memory).items()
+        for name, value in _numbers(memory, for_peak).items()
         if name not in unmeasured
     }
     found = (
@@ -137,15 +146,16 @@ def _remarks(memory: MemoryAudit, exact: Mapping[str, int]) -> Iterator[str]:
         yield garbage_remark(garbage, peak)
 
 
-def _numbers(memory: MemoryAudit) -> Mapping[str, int]:
+def _numbers(memory: MemoryAudit, for_peak: int) -> Mapping[str, int]:
     # Without the first step, which takes what every later one keeps.
-    steps, graphs = memory.memories()[1:], memory.graphs[1:]
+    steps = memory.memories()[1:]
+    ends, steps = [step.end_bytes for step in steps], steps[: for_peak - 1]
     return {
-        KEPT_GRAPHS.name: max(0, graphs[-1] - graphs[0]),
+        PREDICTED_GROWTH.name: least_rise(ends) or 0,
+        KEPT_GRAPHS.name: graphs_left(memory.graphs[1:]) or 0,
         PREDICTED_ALLOCATED.name: max(step.allocated_bytes for step in steps),
         PREDICTED_WORKSPACES.name: memory.live.workspace_bytes,
         PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),
-        PREDICTED_GROWTH.name: max(0, steps[-1].end_bytes - steps[0].end_bytes),
         PREDICTED_GARBAGE.name: 0,
     }
 

@@ -16,7 +16,8 @@ class Forecast:
     a guess. ``notes`` say what else must be known to read the numbers. ``as_eager`` says
     that the program compiles code, and the numbers are those of eager code. Only Python's
     garbage collector frees ``garbage_bytes`` of each step, and where it does not run all
-    steps need ``uncollected_bytes``.
+    steps need ``uncollected_bytes``. Each step leaves ``growth_bytes``, if steps do alike;
+    the program would have gone on where it ``was_ended``.
     """
 
     allocated_bytes: int
@@ -28,6 +29,8 @@ class Forecast:
     as_eager: bool = False
     garbage_bytes: int = 0
     uncollected_bytes: int = 0
+    growth_bytes: int = 0
+    was_ended: bool = False
 
 
 class Fit(Enum):

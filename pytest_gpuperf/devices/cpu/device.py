@@ -203,9 +203,9 @@ class CpuDevice(HostDevice):
         with held_collector() as collector:
             if not collector.is_off:
                 collector.collect()
-            graphs = graphs_alive()
+            graphs, nodes = graphs_alive()
             step(*arguments)
-        return MemoryReading(exact={}, graphs=graphs)
+        return MemoryReading(exact={}, graphs=graphs, nodes=nodes)
 
     def left_behind(
         self, step: Step, batches: Iterator[Sequence[object]]

@@ -99,7 +99,7 @@ def read_memory(
         collector.free(cuda.memory_allocated)
         # After the collection: a cycle of the step before would count, and would be freed
         # at a random moment of this one.
-        graphs = graphs_alive()
+        graphs, nodes = graphs_alive()
         wait_for_gpus(torch)
         # After the synchronisation: a block that another stream still uses is given back
         # only when the work of that stream is done.
@@ -119,6 +119,7 @@ def read_memory(
         exact=_with_graphs(_largest([*peaks, _peaks_in(after)]), graph_bytes or 0),
         end_bytes=end_bytes,
         graphs=graphs,
+        nodes=nodes,
         graph_bytes=graph_bytes,
         garbage_bytes=garbage_bytes,
         collecting=collecting,

@@ -10,8 +10,10 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
+from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
+from collections.abc import MutableMapping
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ from typing import Final
 from typing import NamedTuple
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..cuda.memory import FORESEEN
 from ..memory_owners import current_node
@@ -201,6 +204,7 @@ class LiveMemory:
     ``now_bytes`` and ``peak_bytes`` are what ``torch.cuda.memory_allocated`` and
     ``max_memory_allocated`` would say: sizes rounded as the allocator rounds them.
     ``site`` returns the running line, or is ``None`` if sites are not recorded.
+    ``made_at`` has the lines of the tensors alive, if they are.
     ``device`` gives the storages, as long as it has *room*. ``several_streams`` says that
     a stream used the memory of another, ``is_emptied`` that the code has emptied the cache, ``at_outputs``
     what the kernel that runs takes
@@ -224,6 +228,7 @@ class LiveMemory:
         self.before_birth: Callable[[], None] | None = None
         self.on_birth: Callable[[int], None] | None = None
         self.at_outputs: Mapping[int, AtOutput] = {}
+        self.made_at: MutableMapping[Any, Site] = WeakIdKeyDictionary()
         self._workspace_bytes = workspace_bytes
         self._workspaces: dict[tuple[bool, int], int] = {}
         self._storages: dict[int, tuple[int, int, Any]] = {}
@@ -241,6 +246,11 @@ class LiveMemory:
         """What cuBLAS keeps for itself, as allocated by now."""
         return len(self._workspaces) * rounded(self._workspace_bytes)
 
+    @property
+    def last_number(self) -> int:
+        """Number of the storage that was born last."""
+        return self._numbers
+
     def see(self, tensor: Any) -> None:
         """Count the storages behind *tensor*, the inside of a ghost."""
         if tensor.layout is torch.strided:
@@ -252,6 +262,11 @@ class LiveMemory:
         else:
             for part in _parts(tensor):
                 self.see_storage(part.untyped_storage())
+
+    def locate(self, tensor: Any) -> None:
+        """Note the line that makes *tensor*, the inside of a ghost: a view takes no memory."""
+        if self.site is not None:
+            self.made_at[tensor] = self.site()
 
     def see_storage(self, storage: Any) -> None:
         """Count *storage*, or the size it has got since."""
@@ -572,12 +587,26 @@ def _step(
     )
 
 
+class AliveBirths(list[MemoryEvent]):
+    """Replaces the list of all *events*: it keeps the births of what is alive, alone.
+
+    A program or a suite takes memory millions of times.
+    """
+
+    def __init__(self, events: Iterable[MemoryEvent] = ()) -> None:
+        super().__init__()
+        self.births: dict[int, MemoryEvent] = {}
+        for event in events:
+            self.append(event)
+
+    def append(self, event: MemoryEvent) -> None:
+        """Take notice of *event*."""
+        if event.is_birth:
+            self.births[event.number] = event
+        else:
+            self.births.pop(event.number, None)
+
+
 def alive_at(events: Sequence[MemoryEvent], index: int) -> Mapping[int, MemoryEvent]:
     """Births of the storages alive right after event *index*, by storage number."""
-    alive: dict[int, MemoryEvent] = {}
-    for event in events[: index + 1]:
-        if event.is_birth:
-            alive[event.number] = event
-        elif not event.empties_cache:
-            del alive[event.number]
-    return alive
+    return AliveBirths(events[: index + 1]).births

@@ -30,12 +30,19 @@ from ..garbage import described_cycle
 from ..garbage import held_collector
 from ..garbage import least_left
 from ..memory_owners import graphs_alive
+from ..memory_picture import NOTHING_LEFT
 from ..memory_picture import Garbage
 from ..memory_picture import Picture
 from ..memory_picture import held_by_place
 from .allocator import rounded
 from .backward_rules import ENGINE_ALONE
+from .kept_memory import LEAST_STEADY
+from .kept_memory import NOT_STEADY
+from .kept_memory import growth_of
+from .kept_memory import last_numbers
+from .kept_memory import lines_made_at
 from .memory import PRETEND_MEMORY
+from .memory import AliveBirths
 from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import StepMemory
@@ -62,15 +69,16 @@ cuBLAS documentation on Hopper). GPUs before it take 8.125 MiB."""
 class MemoryAudit:
     """What a few steps, one after the other, do to the memory of the pretend GPU.
 
-    ``graphs`` counts after each the tensors alive that keep an autograd graph, ``freed``
-    the bytes that the *collector* freed after it; ``None`` if the step ran that itself.
+    ``graphs`` counts after each the tensors alive that keep an autograd graph and the nodes
+    of these, ``freed`` the bytes that the *collector* freed after it; ``None`` if the step
+    ran that itself.
     """
 
     def __init__(self, live: LiveMemory, collector: HeldCollector) -> None:
         self.live = live
         self.collector = collector
         self._steps: list[tuple[int, int]] = []
-        self.graphs: list[int] = []
+        self.graphs: list[tuple[int, int]] = []
         self.freed: list[int | None] = []
 
     @property
@@ -234,6 +242,14 @@ MOST_IDLE_TURNS: Final = 20
 """Turns of a loop, one after the other, that leave nothing to the collector. It runs by
 itself after these: it looks at all objects each time, and there may be a million turns."""
 
+LEAST_GROWING_STEPS: Final = 8
+MOST_GROWING_STEPS: Final = 50
+"""Steps until growth is believed, and those where steps are cheap: a list may be emptied
+every so many."""
+
+CHEAP_BYTES: Final = 2**34
+"""All that cheap steps take together, whether or not they give it back."""
+
 STEADY_WATCHED_STEPS: Final = 2
 """Step from which on all steps are alike: the first one makes the optimizer's state."""
 
@@ -243,7 +259,10 @@ class EnoughSteps(SystemExit):
 
 
 class WatchedProgram:
-    """Follows the steps of a program, and what each leaves to the garbage collector."""
+    """Follows the steps of a program, and what each leaves to the garbage collector.
+
+    ``growth`` is what each leaves for good, if steps do alike.
+    """
 
     def __init__(self, audit: MemoryAudit) -> None:
         self.live = audit.live
@@ -254,6 +273,7 @@ class WatchedProgram:
         self._freed: list[int] = []
         self._collected: set[int] = set()
         self._cycle = ""
+        self.growth = NOTHING_LEFT
         self._optimizers: WeakSet[Any] = WeakSet()
 
     def begin(self, mark: StepMark, number: int) -> bool:
@@ -284,6 +304,7 @@ class WatchedProgram:
         self._ranges.clear()
         self._collects.clear()
         self._freed.clear()
+        self.growth = NOTHING_LEFT
 
     def end_step(self) -> None:
         """End a step, and collect after it."""
@@ -330,7 +351,7 @@ class WatchedProgram:
             for events in steps
         ]
         if len(left) < STEADY_WATCHED_STEPS:
-            return Garbage(nbytes=0)
+            return NOTHING_LEFT
         return Garbage(
             nbytes=min(sum(rounded(e.nbytes) for e in births) for births in left),
             held=held_by_events(left[-1], FindingKind.GARBAGE),
@@ -348,7 +369,9 @@ class WatchedProgram:
 
 
 class ProgramMemory(WatchedProgram):
-    """Follows the memory of a program and ends it after *most_steps* steps.
+    """Follows the memory of a program and ends it after *most_steps* steps, or later.
+
+    It goes on for as long as must be seen what grows. ``graphs`` are those alive after each.
 
     The last one is pictured at its peak, if it is like the one before. Lines below the
     directory *root* are the project's.
@@ -362,6 +385,9 @@ class ProgramMemory(WatchedProgram):
         self._loop = LoopMemory(audit.live, root, self._end_turn)
         self._turns: dict[int, tuple[bool, int]] = {}
         self._idle_turns = 0
+        self.was_ended = False
+        self.graphs: list[tuple[int, int]] = []
+        self._keeps = False
         self.picture: Picture | None = None
 
     def begin(self, mark: StepMark, number: int) -> bool:
@@ -371,7 +397,8 @@ class ProgramMemory(WatchedProgram):
             return False
         if not had_mark:
             self._loop.close()
-        if self.steps == self._most_steps:
+        if self.steps >= self._most_steps and not self._may_grow():
+            self.was_ended = True
             # We are called inside the user's loop: only an exception that no program
             # catches by accident can end that, and a SystemExit ends it without a
             # traceback.
@@ -379,7 +406,22 @@ class ProgramMemory(WatchedProgram):
         self.live.whereabouts[0] = self.steps + 1
         if self.steps >= STEADY_WATCHED_STEPS:
             self._lookout = Lookout(self.live, self._root, self.memories()[-1])
+            self._lookout.ends = last_numbers(self.live.events, self._ranges)
         return True
+
+    def _may_grow(self) -> bool:
+        """Whether more steps would show if it grows, or that what grows so far stops."""
+        is_cheap = self.live.device.allocator.allocated.come < CHEAP_BYTES
+        most = MOST_GROWING_STEPS if is_cheap else LEAST_GROWING_STEPS
+        seen = LEAST_STEADY + NOT_STEADY if self._keeps else 0
+        return self.steps < (most if self.growth.nbytes else seen)
+
+    def _see_growth(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """See what the steps so far, of these *ranges* of events, have left."""
+        ends = last_numbers(self.live.events, ranges)
+        alive = alive_at(self.live.events, ranges[-1][1] - 1)
+        self._keeps = len(ends) > 1 and any(ends[0] < n <= ends[-2] for n in alive)
+        self.growth = growth_of(alive, ends, lines_made_at(self.live))
 
     def end(self) -> None:
         """End the last step of a loop, which nothing else ends."""
@@ -393,6 +435,9 @@ class ProgramMemory(WatchedProgram):
                 self._collects[bisect_left(ends, at)] |= had_run
                 self._freed[bisect_left(ends, at)] += freed
             self.picture = self._loop.picture()
+            # Without the last turn: the variables of its function may be gone.
+            if len(self._ranges) > 1:
+                self._see_growth(self._ranges[:-1])
         elif self.mark is StepMark.LOADER and self.steps < self._most_steps:
             self.end_step()
 
@@ -425,11 +470,14 @@ class ProgramMemory(WatchedProgram):
         """Make what was so far a part of the first step."""
         super().forget()
         self._picture_step(None)
+        self.graphs.clear()
 
     def end_step(self) -> None:
         """End a step, and look at what was pictured of it."""
         super().end_step()
         self._picture_step(self.memories()[-1].peak)
+        self.graphs.append(graphs_alive())
+        self._see_growth(self._ranges)
 
     def _picture_step(self, peak: int | None) -> None:
         if self._lookout is not None:
@@ -440,7 +488,8 @@ class ProgramMemory(WatchedProgram):
 class FirstSteps(WatchedProgram):
     """Watches as many steps of a program as show what each leaves to the collector.
 
-    The memory is followed to the end: what the program asks of it must not change.
+    The memory is followed to the end: what the program asks of it must not change, and
+    it shows ``growth``.
     """
 
     def __init__(self, root: str) -> None:
@@ -456,6 +505,7 @@ class FirstSteps(WatchedProgram):
 
     def _begin_anew(self) -> None:
         self._found, self.live.events = None, []
+        self.forget()
         self._collector = self._held.enter_context(held_collector())
         self.live.site = partial(site_here, self._root)
 
@@ -464,6 +514,8 @@ class FirstSteps(WatchedProgram):
         if self._found is not None and number == 1 and mark is not self.mark:
             self._begin_anew()
         if self._found is not None:
+            if mark is self.mark:
+                self._follow_growth()
             return False
         is_step = super().begin(mark, number)
         if self.steps == MOST_FIRST_STEPS:
@@ -474,9 +526,24 @@ class FirstSteps(WatchedProgram):
         """Return what was found, and let the collector run."""
         if self._found is None:
             self._found = super().garbage()
-            self.live.site, self.live.events = None, NoEvents()
+            self._judged_steps = 0
+            self._ends = last_numbers(self.live.events, self._ranges)
+            self.live.events = self._alive = AliveBirths(self.live.events)
+            self.live.site = None
             self._held.close()
         return self._found
+
+    def _follow_growth(self) -> None:
+        """End a step, and look now and then at what steps have left."""
+        self._ends.append(self.live.last_number)
+        if len(self._ends) < LOOKED_AT_AGAIN * self._judged_steps:
+            return
+        self._judged_steps = len(self._ends)
+        if not self._collector.is_off:
+            # Python's collector may not have seen all yet.
+            self._collector.collect()
+        made_at = lines_made_at(self.live)
+        self.growth = growth_of(self._alive.births, self._ends, made_at)
 
     def close(self) -> None:
         """Follow the memory no longer."""
@@ -486,12 +553,8 @@ class FirstSteps(WatchedProgram):
 
 MOST_FIRST_STEPS: Final = 5
 
-
-class NoEvents(list[MemoryEvent]):
-    """Takes the place of the events where nobody asks for them: a program makes millions."""
-
-    def append(self, event: MemoryEvent) -> None:
-        """Forget *event*."""
+LOOKED_AT_AGAIN: Final = 1.25
+"""Factor of the steps after which it is looked at again if memory grows."""
 
 
 @contextmanager

@@ -105,6 +105,7 @@ class ProgramAudit:
             waits=waits,
             loop=self._turns.step.location if is_loop else None,
             garbage=self._first.garbage(),
+            growth=self._first.growth,
         )
 
     def _waits_of_steps(self, audit: StepAudit, steps: int) -> tuple[int, ...]:

@@ -28,6 +28,9 @@ from ..memory_picture import role_by_birth
 from ..source_lines import Site
 from ..source_lines import site_of_caller
 from .allocator import rounded
+from .kept_memory import kept_at_places
+from .kept_memory import last_numbers
+from .kept_memory import lines_made_at
 from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import StepMemory
@@ -44,7 +47,8 @@ Claims = Mapping[int, StorageRole]
 class Lookout:
     """Records sites from now on, and roles at the peak that *last* leads to expect.
 
-    Lines below the directory *root* are the project's.
+    Earlier steps of a program had the last numbers ``ends``. Lines below the directory
+    *root* are the project's.
     """
 
     def __init__(self, live: LiveMemory, root: str, last: StepMemory) -> None:
@@ -55,6 +59,8 @@ class Lookout:
         )
         self._roles: Claims = {}
         self._claimed = claims_now(live)
+        self.ends: Sequence[int] = ()
+        self._site_before = live.site
         live.on_birth = self._look
         live.site = partial(site_here, root)
 
@@ -64,16 +70,37 @@ class Lookout:
         ``None`` if that is not the expected event: what is alive at another moment
         explains nothing. Blocks are rounded as the allocator rounds them.
         """
-        self._live.on_birth = self._live.site = None
+        self._live.on_birth, self._live.site = None, self._site_before
         if peak is None or peak != self._expected:
             return None
         # The peak last: what was an activation there may belong to an owner later.
         over_step = {**self._claimed, **claims_now(self._live), **self._roles}
-        return picture_at(self._live.events, self._first, peak, self._roles, over_step)
+        seen, kept = with_kept(self._live, self._first, self.ends)
+        at_peak = {**kept, **self._roles}
+        return picture_at(seen, self._first, peak, at_peak, {**kept, **over_step})
 
     def _look(self, index: int) -> None:
         if index == self._expected:
             self._roles = claims_now(self._live)
+
+
+def with_kept(
+    live: LiveMemory, first: int, ends: Sequence[int]
+) -> tuple[Sequence[MemoryEvent], Claims]:
+    """Return the events, and what was kept before *first*: only that has its line.
+
+    So have those of the step before. Steps so far had the last numbers *ends*.
+    """
+    kept = kept_at_places(alive_at(live.events, first - 1), ends)
+    made_at = lines_made_at(live)
+    older = ends[-2] if len(ends) > 1 else 0
+    located = [
+        e._replace(site=made_at.get(e.number, e.site) if e.number in kept else None)
+        if e.number in kept or e.number <= older
+        else e
+        for e in live.events
+    ]
+    return located, dict.fromkeys(kept, StorageRole.KEPT)
 
 
 def picture_at(
@@ -165,10 +192,8 @@ class LoopMemory:
         live.before_birth = self._look
 
     def close(self) -> None:
-        """Note nothing more, and forget the lines: what is there now is taken once."""
-        self._live.site = self._live.before_birth = None
-        events = self._live.events
-        events[:] = [event._replace(site=None) for event in events]
+        """Note nothing more but lines."""
+        self._live.before_birth = None
 
     @property
     def place(self) -> Location | None:
@@ -190,9 +215,12 @@ class LoopMemory:
         if most.peak is None:
             return None
         # What is there before the turn is no memory that its lines take.
-        before = [event._replace(site=None) for event in events[: most.first]]
-        seen = [*before, *events[most.first :]]
-        return picture_at(seen, most.first, most.peak, self._claimed, self._claimed)
+        ends = last_numbers(
+            events, [(r, r) for _, r in self.ranges() if r <= most.first]
+        )
+        seen, kept = with_kept(self._live, most.first, [*ends, *ends[-1:]])
+        claimed = {**kept, **self._claimed}
+        return picture_at(seen, most.first, most.peak, claimed, claimed)
 
     def _look(self) -> None:
         at = len(self._live.events)

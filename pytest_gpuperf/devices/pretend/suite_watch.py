@@ -25,6 +25,7 @@ from ..suite_watch import MOST_OBJECTS_OF_TEST
 from ..suite_watch import TestAudit
 from ..suite_watch import keeper_of
 from . import pretend_gpu
+from .memory import AliveBirths
 from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import watched
@@ -40,24 +41,6 @@ if TYPE_CHECKING:
     from .gpu import PretendGpu
 
 
-class AliveBirths(list[MemoryEvent]):
-    """Replaces the list of all events: it keeps the births of what is alive, alone.
-
-    A suite takes memory millions of times.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.births: dict[int, MemoryEvent] = {}
-
-    def append(self, event: MemoryEvent) -> None:
-        """Take notice of *event*."""
-        if event.is_birth:
-            self.births[event.number] = event
-        else:
-            self.births.pop(event.number, None)
-
-
 class SuiteMemory(LiveMemory):
     """The memory of the simulated GPU over many tests."""
 
@@ -65,11 +48,6 @@ class SuiteMemory(LiveMemory):
         super().__init__(workspace_bytes=WORKSPACE_BYTES)
         self.events = self.alive = AliveBirths()
         self.most_bytes = 0
-
-    @property
-    def last_number(self) -> int:
-        """Number of the storage that was born last."""
-        return self._numbers
 
     def reset_peak(self) -> None:
         """Forget the peak, as a test may ask, but for the test's own."""

@@ -139,6 +139,7 @@ def wrap(inner: Any) -> Ghost:
     """Ghost around *inner*, a tensor on the CPU without autograd history."""
     if PRETEND_MEMORY.live is not None:
         PRETEND_MEMORY.live.see(inner)
+        PRETEND_MEMORY.live.locate(inner)
     is_inference = inner.is_inference()
     if is_inference is not torch.is_inference_mode_enabled():
         # A view of a tensor from outside of the mode is none of the mode's, and torch

@@ -60,6 +60,7 @@ def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
         "syncs_per_step": audit.per_step if audit.steps > 1 else None,
         "totals": encode(audit.totals),
         "garbage": _garbage(audit.garbage),
+        "growth": _garbage(audit.growth),
     }
 
 

@@ -43,6 +43,7 @@ from .findings import GUTTER
 from .findings import RULE
 from .findings import source_lines
 from .findings import times
+from .memory import grows_by
 
 
 COPYING: Final = frozenset({"aten::_to_copy", "aten::copy_", "aten::to"})
@@ -345,6 +346,8 @@ def _sums(audit: StepAudit) -> Iterator[str]:
     garbage = garbage_of(audit)
     if garbage is not None:
         yield f"{format_value(PREDICTED_GARBAGE, garbage.nbytes)} of garbage per step"
+    if audit.growth.nbytes:
+        yield grows_by(audit.growth.nbytes, audit.growth.held)
 
 
 def _sums_of_steps(audit: StepAudit, where: str) -> Iterator[str]:

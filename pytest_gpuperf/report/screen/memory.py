@@ -16,6 +16,7 @@ from typing import Final
 
 from ...judge.budget import CONTEXT_BYTES
 from ...judge.budget import fit_of
+from ...judge.budget import grown_at
 from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.finding import Location
@@ -31,6 +32,7 @@ from ..wrapping import REASON_INDENT
 from ..wrapping import labelled
 from ..wrapping import wrapped
 from .findings import ARROW
+from .findings import OUTLIVING
 from .findings import badness
 from .findings import place_of
 from .findings import source_lines
@@ -108,6 +110,7 @@ def memory_lines(
     """
     return (
         _answer(forecast, gib, fit, view.name),
+        *_growth(forecast, gib),
         *_uncollected(forecast),
         *_purposes("per step: ", forecast, set_up=False),
         *_places(forecast, view),
@@ -127,6 +130,26 @@ def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -
         fits = f"; a GPU with {least} GiB is enough" if least else ""
     about = "about " if forecast.not_judged or forecast.as_eager else ""
     return f"{name} needs {about}{peak} at its peak{fits}"
+
+
+def _growth(forecast: Forecast, gib: float | None) -> Iterator[str]:
+    """Say how fast it grows, from where, and at which step it would be too large."""
+    if not forecast.growth_bytes:
+        return
+    left = [f for f in forecast.findings if f.kind is FindingKind.LEFT]
+    text = grows_by(forecast.growth_bytes, left)
+    if forecast.was_ended:
+        room = USUAL_GPUS[-1] if gib is None else gib
+        step = f"{grown_at(forecast, room):,}"
+        text += f": out of memory at step {step} of {room:g} GiB, if it goes on"
+    yield from wrapped(text)
+
+
+def grows_by(nbytes: int, left: Sequence[Finding]) -> str:
+    """Say by how much a step, and which line keeps most of that, the first of *left*."""
+    place = left[0].location if left else None
+    where = f", from line {place.line} of {Path(place.file).name}" if place else ""
+    return f"grows by {_size(nbytes)} a step{where}"
 
 
 def _uncollected(forecast: Forecast) -> Iterator[str]:
@@ -179,7 +202,7 @@ def _place(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
             f"{place_of(first)}: {text}", first=ARROW, rest=" " * REASON_INDENT
         )
     for finding in group:
-        if finding.kind is FindingKind.GARBAGE:
+        if finding.kind in OUTLIVING:
             remedy = remedy_of(finding)
             yield from labelled("kept", finding.reason)
             yield from labelled("fix", remedy.do if remedy else "")
@@ -193,6 +216,9 @@ def _uses(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
     garbage = sum(f.held_bytes for f in group if f.kind is FindingKind.GARBAGE)
     if garbage:
         yield f"{_size(garbage)} per step that only the garbage collector frees"
+    left = sum(f.held_bytes for f in group if f.kind is FindingKind.LEFT)
+    if left:
+        yield f"{_size(left)} left by each step"
     if holders and not view.verbose:
         yield f"{_size(sum(f.held_bytes for f in holders))} taken here"
         return

@@ -8,6 +8,7 @@ import pytest
 
 from pytest_gpuperf.judge.budget import CONTEXT_BYTES
 from pytest_gpuperf.judge.budget import fit_of
+from pytest_gpuperf.judge.budget import grown_at
 from pytest_gpuperf.model.forecast import Fit
 from pytest_gpuperf.model.forecast import Forecast
 
@@ -50,6 +51,21 @@ def test_what_compiled_code_needs_is_known_to_a_quarter_and_may_be_much_less(
     as_eager = replace(forecast(reserved, reserved), as_eager=True)
 
     assert fit_of(as_eager, 11.0) is fit  # 8.2 * 1.25 + 0.75 is 11
+
+
+@pytest.mark.parametrize(
+    ("mib", "step", "fit"),
+    [(1024, 6, Fit.TOO_LARGE), (1, 2308, Fit.TOO_LARGE), (0.01, 230_403, Fit.FITS)],
+)
+def test_what_grows_fits_nothing_that_it_fills_in_as_many_steps_as_people_run(
+    mib: float, step: int, fit: Fit
+) -> None:
+    grows = replace(forecast(8.0, 9.0), growth_bytes=round(mib * 2**20), steps=3)
+    goes_on = replace(grows, was_ended=True)
+
+    assert grown_at(grows, 11.0) == step
+    assert fit_of(grows, 11.0) is Fit.FITS
+    assert fit_of(goes_on, 11.0) is fit
 
 
 def test_a_guess_fits_nothing() -> None:

@@ -12,6 +12,7 @@ from scripted_steps import subject
 from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.measure.memory import MOST_MEMORY_STEPS
+from pytest_gpuperf.measure.memory import graphs_left
 from pytest_gpuperf.measure.memory import measure_memory
 from pytest_gpuperf.measure.memory import remarks_on
 from pytest_gpuperf.measure.plan import MEMORY_STEPS
@@ -78,6 +79,21 @@ def test_a_step_that_takes_longer_where_it_is_watched_is_given_that_time() -> No
     measure_memory(ledger, subject(ledger), 10.0, deadline(ledger, 2.5))
 
     assert ledger.steps == MEMORY_STEPS - 1
+
+
+@pytest.mark.parametrize(
+    ("alive", "graphs"),
+    [
+        ([(1, 9), (2, 12), (4, 18)], 1),
+        ([(1, 9), (1, 12), (1, 15)], 1),  # all losses hang on one sum
+        ([(1, 9), (1, 12), (1, 9)], 0),
+        ([(1, 9)], None),
+    ],
+)
+def test_a_graph_that_gets_longer_on_one_tensor_is_a_graph_of_each_step(
+    alive: list[tuple[int, int]], graphs: int | None
+) -> None:
+    assert graphs_left(alive) == graphs
 
 
 def test_a_device_that_does_not_know_what_is_alive_has_no_leak_to_tell() -> None:

@@ -15,13 +15,14 @@ from pytest_gpuperf.model.forecast import Forecast
 
 torch = pytest.importorskip("torch")
 
+from pytest_gpuperf.devices.pretend import memory_watch  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
 from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_program  # noqa: E402
 from pytest_gpuperf.measure.forecast import forecast_of_program  # noqa: E402
 
 
-MIB = 2**20
+KIB, MIB = 2**10, 2**20
 ROWS = 4096
 
 
@@ -134,8 +135,87 @@ def test_a_cache_that_grows_is_at_its_peak_in_the_last_turn(tmp_path: Path) -> N
     assert found.steps == 6
     assert found.allocated_bytes > 6 * 16 * MIB
     # What five turns have kept is there before the last one.
-    assert purposes(found)["inputs"] == 5 * 16
+    assert purposes(found)["kept from earlier steps"] == 5 * 16
     assert set(lines_of(found)) == {5}
+
+
+TRAINED = """\
+import torch
+from collections import deque
+model = torch.nn.Linear(256, 256, device="cuda")
+optimizer = torch.optim.Adam(model.parameters())
+kept, total = {kept}, 0.0
+for step in range({steps}):
+    out = model(torch.randn({rows}, 256, device="cuda"))
+    loss = out.square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "body", "kib", "line"),
+    [
+        ("[]", "kept.append(out.detach())", 512, 12),
+        ("[]", "kept.append(out.detach()[::100])", 512, 12),  # a view keeps all of it
+        ("{}", "kept[step] = out", 512, 7),
+        ("[]", "kept.append(model(torch.ones(512, 256).cuda()).mean())", 512, 12),
+        ("[]", "kept += [out.data] if step % 2 else []", 256, 12),
+        ("[]", "kept.append(loss.detach())", 0, None),  # a few scalars
+        ("[]", "kept.append(out.data)\n    if step % 10 == 9: kept = []", 0, None),
+        ("deque(maxlen=6)", "kept.append(out.detach())", 0, None),
+        ("{}", "kept.setdefault(step % 5, out.detach())", 0, None),
+        ("0.0", "kept = 0.9 * kept + model.weight.detach()", 0, None),
+        ("0.0", "kept = out.detach()", 0, None),
+    ],
+)
+def test_what_steps_leave_grows_and_has_its_line_but_not_what_is_given_back(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept: str,
+    body: str,
+    kib: int,
+    line: int | None,
+) -> None:
+    monkeypatch.setattr(memory_watch, "MOST_GROWING_STEPS", 11)
+    text = TRAINED.format(kept=kept, steps=99, rows=512, body=body)
+
+    found = forecast_of_script(tmp_path, text)
+
+    assert found.growth_bytes // KIB == kib
+    left = [f.location for f in found.findings if f.kind is FindingKind.LEFT]
+    assert [place.line for place in left if place][:1] == ([line] if line else [])
+    assert found.was_ended
+
+
+def test_batches_that_grow_are_no_growth_and_a_hanging_graph_is_said(
+    tmp_path: Path,
+) -> None:
+    larger = TRAINED.format(kept="[]", steps=9, rows="64 * step + 64", body="pass")
+    hangs = TRAINED.format(kept="[]", steps=9, rows=8, body="total = total + loss")
+
+    assert not forecast_of_script(tmp_path, larger).growth_bytes
+    (note,) = forecast_of_script(tmp_path, hangs).notes
+    assert note.startswith("every step keeps a graph of autograd alive")
+
+
+def test_what_earlier_steps_keep_has_the_line_that_keeps_it(tmp_path: Path) -> None:
+    found = forecast_of_script(
+        tmp_path,
+        "import torch\n"
+        "models = [torch.nn.Linear(1024, 1024).cuda() for _ in range(4)]\n"
+        "for model in models:\n"
+        f"    rows = torch.randn({ROWS}, 1024, device='cuda')\n"
+        "    out = model(rows)\n"
+        "    out.sum().backward()\n"
+        "    model.rows, model.out = rows.view(-1), out.detach()\n",
+    )
+
+    assert purposes(found)["kept from earlier steps"] == 3 * 2 * 16
+    assert "inputs" not in purposes(found)
+    assert 7 in lines_of(found)
 
 
 def test_a_program_in_which_nothing_repeats_is_one_step_with_all_of_its_lines(

@@ -1,0 +1,85 @@
+"""What the steps of a program leave alive: how fast that grows, and from which lines."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Final
+
+from ...model.finding import FindingKind
+from ...model.metrics import GROWTH
+from ..memory_picture import NOTHING_LEFT
+from ..memory_picture import Garbage
+from ..memory_picture import held_by_place
+from ..source_lines import Site
+from .allocator import rounded
+from .memory import LiveMemory
+from .memory import MemoryEvent
+
+
+Births = Mapping[int, MemoryEvent]
+"""What is alive, by the numbers of the storages."""
+
+LEAST_STEADY: Final = 4
+"""Steps that growth is seen from, in two stretches."""
+
+NOT_STEADY: Final = 3
+"""The last two steps, whose variables still refer to what they made, and what is after them;
+the first, which makes what is kept, is none either."""
+
+ABOUT_AS_FAST: Final = 2
+"""Factor between two stretches: what only fills up becomes slower."""
+
+
+def last_numbers(
+    events: Sequence[MemoryEvent], ranges: Sequence[tuple[int, int]]
+) -> list[int]:
+    """Return the number of the youngest storage at the end of each of the *ranges*."""
+    born = (event.number if event.is_birth else 0 for event in events)
+    youngest = list(accumulate(born, max, initial=0))
+    return [youngest[last] for _, last in ranges]
+
+
+def lines_made_at(live: LiveMemory) -> Mapping[int, Site]:
+    """Return which line made the youngest tensor of each storage: a view keeps all of it."""
+    found = ((live.number_of(tensor), site) for tensor, site in live.made_at.items())
+    return {number: site for number, site in found if number is not None}
+
+
+def kept_at_places(before: Births, ends: Sequence[int]) -> frozenset[int]:
+    """Return what several steps, which had these last numbers, have left at one place."""
+    steps: dict[tuple[str, Site | None], set[int]] = defaultdict(set)
+    taken = {n: (b.op, b.site) for n, b in before.items() if b.site and not b.workspace}
+    for number, place in taken.items():
+        steps[place].add(bisect_left(ends, number))
+    return frozenset(n for n, place in taken.items() if len(steps[place]) > 1)
+
+
+def growth_of(alive: Births, ends: list[int], made_at: Mapping[int, Site]) -> Garbage:
+    """Return the bytes a step that steps have left, if both halves of them did alike.
+
+    They had the last numbers *ends*, and keep it by the lines that *made_at* names, or else
+    by those that took it.
+    """
+    taken: list[list[MemoryEvent]] = [[] for _ in (*ends, None)]
+    for number, birth in alive.items():
+        taken[bisect_left(ends, number)].append(birth)
+    steps = taken[1:-NOT_STEADY]
+    if len(steps) < LEAST_STEADY:
+        return NOTHING_LEFT
+    sizes = [sum(rounded(birth.nbytes) for birth in births) for births in steps]
+    half, nbytes = len(sizes) // 2, sum(sizes) // len(sizes)
+    slow, fast = sorted(sum(s) / len(s) for s in (sizes[:half], sizes[half:]))
+    if nbytes <= GROWTH.floor or fast > ABOUT_AS_FAST * slow:
+        return NOTHING_LEFT
+    # Of a long program only the first steps have lines.
+    lined = [births for births in steps if not births or births[0].site]
+    kept = [(b, made_at.get(b.number, b.site)) for births in lined for b in births]
+    places = ((rounded(b.nbytes), b.op, site) for b, site in kept if site is not None)
+    held = held_by_place(places, FindingKind.LEFT)
+    each = (replace(f, held_bytes=f.held_bytes // len(lined)) for f in held)
+    return Garbage(nbytes=nbytes, held=tuple(sorted(each, key=lambda f: -f.held_bytes)))
