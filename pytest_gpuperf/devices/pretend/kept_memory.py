@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Iterable
 from collections.abc import Mapping
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +20,31 @@ from ..source_lines import Site
 from .allocator import rounded
 from .memory import LiveMemory
 from .memory import MemoryEvent
+
+
+class AliveBirths(list[MemoryEvent]):
+    """Replaces the list of all *events*: it keeps the births of what is alive, alone.
+
+    A program or a suite takes memory millions of times.
+    """
+
+    def __init__(self, events: Iterable[MemoryEvent] = ()) -> None:
+        super().__init__()
+        self.births: dict[int, MemoryEvent] = {}
+        for event in events:
+            self.append(event)
+
+    def append(self, event: MemoryEvent) -> None:
+        """Take notice of *event*."""
+        if event.is_birth:
+            self.births[event.number] = event
+        else:
+            self.births.pop(event.number, None)
+
+
+def alive_at(events: Sequence[MemoryEvent], index: int) -> Mapping[int, MemoryEvent]:
+    """Births of the storages alive right after event *index*, by storage number."""
+    return AliveBirths(events[: index + 1]).births
 
 
 Births = Mapping[int, MemoryEvent]

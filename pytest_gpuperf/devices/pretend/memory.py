@@ -10,7 +10,6 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable
-from collections.abc import Iterable
 from collections.abc import Iterator
 from collections.abc import Mapping
 from collections.abc import MutableMapping
@@ -585,28 +584,3 @@ def _step(
         retries=retries,
         peak=peak,
     )
-
-
-class AliveBirths(list[MemoryEvent]):
-    """Replaces the list of all *events*: it keeps the births of what is alive, alone.
-
-    A program or a suite takes memory millions of times.
-    """
-
-    def __init__(self, events: Iterable[MemoryEvent] = ()) -> None:
-        super().__init__()
-        self.births: dict[int, MemoryEvent] = {}
-        for event in events:
-            self.append(event)
-
-    def append(self, event: MemoryEvent) -> None:
-        """Take notice of *event*."""
-        if event.is_birth:
-            self.births[event.number] = event
-        else:
-            self.births.pop(event.number, None)
-
-
-def alive_at(events: Sequence[MemoryEvent], index: int) -> Mapping[int, MemoryEvent]:
-    """Births of the storages alive right after event *index*, by storage number."""
-    return AliveBirths(events[: index + 1]).births

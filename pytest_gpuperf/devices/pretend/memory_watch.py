@@ -38,15 +38,15 @@ from .allocator import rounded
 from .backward_rules import ENGINE_ALONE
 from .kept_memory import LEAST_STEADY
 from .kept_memory import NOT_STEADY
+from .kept_memory import AliveBirths
+from .kept_memory import alive_at
 from .kept_memory import growth_of
 from .kept_memory import last_numbers
 from .kept_memory import lines_made_at
 from .memory import PRETEND_MEMORY
-from .memory import AliveBirths
 from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import StepMemory
-from .memory import alive_at
 from .memory import nbytes_of
 from .memory import step_memories
 from .memory import watched

@@ -28,13 +28,13 @@ from ..memory_picture import role_by_birth
 from ..source_lines import Site
 from ..source_lines import site_of_caller
 from .allocator import rounded
+from .kept_memory import alive_at
 from .kept_memory import kept_at_places
 from .kept_memory import last_numbers
 from .kept_memory import lines_made_at
 from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import StepMemory
-from .memory import alive_at
 from .memory import step_memories
 from .program_audit import LoopTurns
 from .tensor import is_ghost

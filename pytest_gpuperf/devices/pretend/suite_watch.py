@@ -25,7 +25,7 @@ from ..suite_watch import MOST_OBJECTS_OF_TEST
 from ..suite_watch import TestAudit
 from ..suite_watch import keeper_of
 from . import pretend_gpu
-from .memory import AliveBirths
+from .kept_memory import AliveBirths
 from .memory import LiveMemory
 from .memory import MemoryEvent
 from .memory import watched

@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402, after the skip
 
 from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend.kept_memory import alive_at  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory import StepMemory  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import alive_at  # noqa: E402
 from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
 
 
