@@ -136,6 +136,17 @@ def hold(lock: Path) -> int:
     return descriptor
 
 
+def hold_to_the_end(folder: Path) -> None:
+    """Keep *folder* for as long as this process runs, also without its parent.
+
+    One below that of a server has no lock of its own.
+    """
+    for place in (folder, folder.parent):
+        with suppress(FileNotFoundError):
+            hold(place / OWNER_LOCK)
+            return
+
+
 def _opened(lock: Path) -> int:
     return os.open(lock, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
 

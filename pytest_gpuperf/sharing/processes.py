@@ -25,8 +25,7 @@ from subprocess import Popen
 from typing import Any
 from typing import Final
 
-from ..files import OWNER_LOCK
-from ..files import hold
+from ..files import hold_to_the_end
 from ..files import scratch_folder
 from ..model.codec import encode
 
@@ -91,9 +90,7 @@ def _waited(process: Popen[bytes]) -> int:
 def main() -> None:
     """Do what this process was started for."""
     order_file, answer = map(Path, sys.argv[1:])
-    hold(
-        order_file.with_name(OWNER_LOCK)
-    )  # for as long as it runs, also without a parent
+    hold_to_the_end(order_file.parent)
     order = json.loads(order_file.read_text(encoding="utf-8"))
     resolved(order["entry"])(order["request"], lambda found: write_json(answer, found))
 

@@ -71,6 +71,7 @@ _KEPT_OF_A_SPEEDUP: Final = frozenset(
     {"why", "before_ms", "after_ms", "p_value", "quads", "steps"}
 )
 _DERIVED: Final = {"schema", "counts", "tests"}
+_OF_BEFORE: Final = {"fail_on_improvement"}
 
 
 def dumps(results: Results) -> str:
@@ -144,7 +145,8 @@ def loads(text: str, source: str) -> Results:
 
 
 def _results(raw: Mapping[str, Any], source: str) -> Results:
-    head = {name: value for name, value in raw.items() if name not in _DERIVED}
+    dropped = _DERIVED | _OF_BEFORE
+    head = {name: value for name, value in raw.items() if name not in dropped}
     tests = raw.get("tests")
     if not isinstance(tests, dict):
         _refuse(source, "it has no object of tests")

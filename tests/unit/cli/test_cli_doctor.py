@@ -170,7 +170,7 @@ def test_a_server_that_cannot_start_is_a_code_of_1(
         ("--device=tpu", "expected one of cuda, pretend, cpu, found 'tpu'"),
         ("--device=scripted", "baselines/scripted-a-b.json: the file is empty;"),
         ("--runs=2", "gpuperf doctor --runs was removed: the command runs nothing"),
-        ("-v", "gpuperf doctor -v was removed: `gpuperf doctor` says all of it"),
+        ("-v", "gpuperf doctor -v was removed: `gpuperf doctor` prints everything"),
     ],
 )
 def test_what_is_refused_is_a_usage_error(

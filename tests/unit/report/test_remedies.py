@@ -69,7 +69,7 @@ def run(program: Program, text: str) -> Ran:
         exec((SETTING if gpu else "") + program.setting, names)  # noqa: S102, our own programs
         linecache.cache[FILE] = (len(text), None, text.splitlines(keepends=True), FILE)
         if gpu:
-            gpu.recorder.of_program = True
+            gpu.recorder.starts = (0,)
             gpu.begin_step()
         exec(compile(text, FILE, "exec"), names)  # noqa: S102
         audit = gpu.end_step() if gpu else None
