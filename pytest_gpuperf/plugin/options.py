@@ -95,7 +95,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_watch",
-        help="watch a suite on a GPU or a simulated one: waits, leaks and peaks; "
+        help="watch a suite on the simulated GPU: waits, leaks and peaks; "
         "limits per test: max-syncs:N,leak:N",
         metavar="LIMITS",
         without_value="",

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Generator
 from collections.abc import Iterator
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -55,7 +54,6 @@ from ..model.metric import counted
 from ..report.ci.github import watch_commands
 from ..report.line_context import with_context
 from ..report.remedies import moves_module
-from ..report.screen.watch import GPU_TEXTS
 from ..report.screen.watch import watch_lines
 from ..settings import MissingBaseline
 from ..settings import Settings
@@ -74,81 +72,55 @@ from .plain_server import PlainRunner
 
 
 if TYPE_CHECKING:
-    from ..devices.suite_watch import SuiteWatch
-    from ..devices.suite_watch import TestAudit
+    from ..devices.pretend import SimulatedSuite
+    from ..devices.pretend import TestAudit
     from ..model.finding import Finding
 
 
 OUTPUT_KEY: Final = "gpuperf_watch"
 """Key of a worker's output with what its tests did."""
 
-COUNTS_FILES: Final = {
-    DeviceKind.PRETEND: Path("watch", "counts.json"),
-    DeviceKind.CUDA: Path("watch", "counts-cuda.json"),
-}
-"""Below the folder of the baselines: the most that each line may do in one test.
-
-On a GPU no copies are counted, so the two have numbers of their own.
-"""
+COUNTS_FILE: Final = Path("watch", "counts.json")
+"""Below the folder of the baselines: the most that each line may do in one test."""
 
 NOT_JUDGED: Final = (
     "there is no baseline, so nothing is judged; to store one: "
     "pytest --gpuperf-watch --gpuperf-update=missing"
 )
 
-_suite_key: Final[pytest.StashKey[SuiteWatch]] = pytest.StashKey()
-_kind_key: Final[pytest.StashKey[DeviceKind]] = pytest.StashKey()
+_suite_key: Final[pytest.StashKey[SimulatedSuite]] = pytest.StashKey()
 _path_key: Final[pytest.StashKey[Sequence[str]]] = pytest.StashKey()
 
 
 def watch(config: pytest.Config) -> None:
     """Watch from now to the end of the session: conftest files may ask for a GPU."""
+    from ..devices.pretend import watching_suite
+
+    try:
+        check_device(config)
+    except UsageError as error:
+        raise pytest.UsageError(str(error)) from None
     stack = ExitStack()
     config.stash[_path_key] = [*sys.path]
-    # First: once a GPU is simulated, torch sees one.
-    try:
-        config.stash[_kind_key] = watched_kind(config)
-    except GpuperfError as error:
-        raise pytest.UsageError(str(error)) from None
-    config.stash[_suite_key] = stack.enter_context(_watching(config))
+    root = str(checkout_of(config.rootpath))
+    suite = stack.enter_context(watching_suite(root, _gib(config)))
+    config.stash[_suite_key] = suite
     config.add_cleanup(stack.close)
 
 
-def _watching(config: pytest.Config) -> AbstractContextManager[SuiteWatch]:
-    root = str(checkout_of(config.rootpath))
-    if config.stash[_kind_key].has(Capability.FORECAST):
-        from ..devices.pretend import watching_suite
+def check_device(config: pytest.Config) -> None:
+    """Raise ``UsageError`` if another device than the simulated GPU was typed.
 
-        return watching_suite(root, _gib(config))
-    from ..devices.cuda.suite_watch import watching_gpus
-
-    return watching_gpus(root)
-
-
-def watched_kind(config: pytest.Config) -> DeviceKind:
-    """Return the device that was typed, else the GPU, else the simulated one.
-
-    A project's own choice is about measuring, which a machine without a GPU cannot do; that
-    of the simulated one holds. Raises ``UsageError`` if what was typed cannot be watched.
+    A project's own choice is about measuring.
     """
-    from ..devices import default_kind
-    from ..devices import open_device
-
     asked = str(early_value(config, "gpuperf_device") or "")
-    kind = {known.value: known for known in COUNTS_FILES}.get(asked)
-    is_typed = is_device_typed(config)
-    if kind is None and is_typed:
+    watching = [kind.value for kind in DeviceKind if kind.has(Capability.FORECAST)]
+    if is_device_typed(config) and asked not in watching:
         msg = (
-            f"--gpuperf-device: found {asked}, expected cuda or pretend with "
-            "--gpuperf-watch"
+            f"--gpuperf-device: found {asked}, expected {watching[0]} with "
+            "--gpuperf-watch, which counts on the simulated GPU"
         )
         raise UsageError(msg, ErrorId.GP101)
-    if kind is not None and kind.has(Capability.FORECAST):
-        return kind
-    # NVML answers: to ask CUDA would keep processes that the suite forks from using it.
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-        return open_device(kind).kind if kind and is_typed else default_kind()
 
 
 def _gib(config: pytest.Config) -> float:
@@ -214,7 +186,7 @@ class WatchedRun:
         self._suite.begin_test()
         result = yield
         found = self._suite.end_test(passed=not now.is_red)
-        if found.used and self._suite.simulates:
+        if found.used:
             self._plain.start()
         self.records[item.nodeid] = replace(
             _record(item.nodeid, found, self._root),
@@ -276,7 +248,7 @@ class WatchedRun:
     def finish(self) -> None:
         """Find out which tests run only because of the simulated GPU."""
         used = [test for test, record in self.records.items() if record.used]
-        if used and self._suite.simulates:
+        if used:
             for test in self._plain.absent(used):
                 self.records[test] = replace(self.records[test], gained=True)
         self._plain.close()
@@ -366,19 +338,6 @@ def _shown(file: str, root: Path) -> str:
 # The end of the run: what all processes recorded, as one.
 
 
-class Listener:
-    """The plugin that is inside of pytest's own handling of warnings."""
-
-    def __init__(self, suite: SuiteWatch) -> None:
-        self._suite = suite
-
-    # The innermost wrapper: pytest records warnings around all of a test.
-    @pytest.hookimpl(wrapper=True, trylast=True)
-    def pytest_runtest_protocol(self) -> Generator[None, object, object]:
-        with self._suite.listening():
-            return (yield)
-
-
 class WatchReport:
     """Judges and shows what was recorded here and by the workers of pytest-xdist."""
 
@@ -386,11 +345,11 @@ class WatchReport:
         """Raise ``UsageError`` for a wrong option, or counts that cannot be read."""
         self._config = config
         self._run = run
-        self._kind = config.stash.get(_kind_key, None) or watched_kind(config)
+        check_device(config)
         asked = str(early_value(config, "gpuperf_watch") or "")
         self._gates = parse_gates("" if asked == "true" else asked, "--gpuperf-watch")
         folder = str(early_value(config, "gpuperf_baselines") or "baselines")
-        self._counts = config.rootpath / folder / COUNTS_FILES[self._kind]
+        self._counts = config.rootpath / folder / COUNTS_FILE
         self._update = _update(early_value(config, "gpuperf_update"))
         self._stored = _read(self._counts, self._update)
         value = resolver(config)
@@ -512,14 +471,13 @@ class WatchReport:
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         self._conclude(exitstatus)
-        terminalreporter.section(f"gpuperf: tests on {GPU_TEXTS[self._kind]}")
+        terminalreporter.section("gpuperf: tests on the simulated GPU")
         records = [*self._records.values()]
         lines = watch_lines(
             records,
             self._objections,
             notes=[*self._lost, *filter(None, [self._note, self._warning_note])],
             stored=None if self._update is Refresh.ALL else self._edited,
-            kind=self._kind,
             most=None if terminalreporter.verbosity > 0 else 10,
             warns=self._warns,
         )
@@ -589,8 +547,6 @@ def enable(config: pytest.Config) -> None:
     if _suite_key in config.stash:
         run = WatchedRun(config)
         config.pluginmanager.register(run, "gpuperf-watched-run")
-        listener = Listener(config.stash[_suite_key])
-        config.pluginmanager.register(listener, "gpuperf-watch-listener")
     if hasattr(config, "workerinput") and run is not None:
         worker = WatchedWorker(config, run)
         config.pluginmanager.register(worker, "gpuperf-watched-worker")

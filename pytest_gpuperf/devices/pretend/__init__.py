@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from .memory_watch import ProgramMemory as ProgramMemory
     from .memory_watch import watching_program as watching_program
     from .program_audit import ProgramAudit as ProgramAudit
+    from .suite_watch import SimulatedSuite as SimulatedSuite
+    from .suite_watch import TestAudit as TestAudit
     from .suite_watch import watching_suite as watching_suite
     from .tensor_values import BACKING as BACKING
 
@@ -60,6 +62,8 @@ BEHIND: Final = {
     "settings_against_reserved": "allocator",
     "BACKING": "tensor_values",
     # Both, of a suite.
+    "SimulatedSuite": "suite_watch",
+    "TestAudit": "suite_watch",
     "watching_suite": "suite_watch",
 }
 """What others may import from here, and its module, which is imported when it is asked for:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import gc
+import sys
+from collections import deque
 from collections.abc import Collection
 from collections.abc import Iterator
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from contextlib import ExitStack
 from contextlib import contextmanager
-from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
+from types import FrameType
+from types import ModuleType
 from typing import TYPE_CHECKING
+from typing import Any
+from typing import Final
+from typing import TypeGuard
 
+from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.finding import Phase
 from ..garbage import HeldCollector
@@ -20,10 +27,6 @@ from ..garbage import described_cycle
 from ..garbage import held_collector
 from ..memory_picture import in_a_cycle
 from ..source_lines import site_of_caller
-from ..suite_watch import MOST_KEEPERS
-from ..suite_watch import MOST_OBJECTS_OF_TEST
-from ..suite_watch import TestAudit
-from ..suite_watch import keeper_of
 from . import pretend_gpu
 from .kept_memory import AliveBirths
 from .memory import LiveMemory
@@ -39,6 +42,31 @@ from .tensor import is_ghost
 
 if TYPE_CHECKING:
     from .gpu import PretendGpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TestAudit:
+    """What one test did: certain waits, copies, and memory.
+
+    ``left`` outlived it, and Python's garbage collector alone freed ``garbage``: their
+    reasons say what kept it.
+    """
+
+    waits: tuple[Finding, ...] = ()
+    copies: tuple[Finding, ...] = ()
+    left: tuple[Finding, ...] = ()
+    garbage: tuple[Finding, ...] = ()
+    peak_bytes: int = 0
+    used: bool = False
+    unjudged: int = 0
+
+
+MOST_OBJECTS_OF_TEST: Final = 1_000_000
+"""New objects of a test from which on the collector runs in it: memory ends at some time."""
+
+
+MOST_KEEPERS: Final = 20
+"""Tests for which it is found out what keeps their tensors: each costs a second."""
 
 
 class SuiteMemory(LiveMemory):
@@ -68,8 +96,6 @@ class SuiteMemory(LiveMemory):
 class SimulatedSuite:
     """Tells the tests of a process apart that run on the simulated GPU."""
 
-    simulates = True
-
     def __init__(self, gpu: PretendGpu, memory: SuiteMemory) -> None:
         self._gpu = gpu
         gpu.recorder.of_suite = True
@@ -88,10 +114,6 @@ class SimulatedSuite:
         self._excused.clear()
         self._held.close()
         self._collector = self._held.enter_context(held_collector(MOST_OBJECTS_OF_TEST))
-
-    def listening(self) -> AbstractContextManager[object]:
-        """Return nothing to enter: the simulation listens all the time."""
-        return nullcontext()
 
     @contextmanager
     def excused(self) -> Iterator[None]:
@@ -165,3 +187,76 @@ def watching_suite(root: str, gib: float) -> Iterator[SimulatedSuite]:
         gpu.recorder.phase = Phase.FORWARD
         memory.site = partial(site_of_caller, root, phase=Phase.FORWARD)
         yield SimulatedSuite(gpu, memory)
+
+
+# What keeps a tensor alive, by name.
+
+MOST_LINKS: Final = 6
+MOST_LOOKED_AT: Final = 12
+"""Each asks the collector for all that refers to one object."""
+
+
+def keeper_of(thing: object) -> str:
+    """Name the variable or attribute of a module that leads to *thing*; else nothing."""
+    waiting: deque[tuple[object, str, int]] = deque([(thing, "", 0)])
+    seen = {id(thing)}
+    for _ in range(MOST_LOOKED_AT):
+        if not waiting:
+            break
+        looked_at, path, links = waiting.popleft()
+        for owner in gc.get_referrers(looked_at):
+            if id(owner) in seen or _is_passing(owner, waiting):
+                continue
+            seen.add(id(owner))
+            name = _module_name(owner)
+            if name is not None:
+                return f"{name}.{_key_of(owner, looked_at)}{path}"
+            if links < MOST_LINKS:
+                waiting.append((owner, _link(owner, looked_at) + path, links + 1))
+    return ""
+
+
+def _is_passing(owner: object, waiting: object) -> bool:
+    """Whether *owner* is part of the search, or of the code that runs it."""
+    if owner is waiting or isinstance(owner, FrameType):
+        return True
+    return type(owner).__name__ in {"list_iterator", "cell", "generator"}
+
+
+def _module_name(owner: object) -> str | None:
+    if not _is_dict(owner):
+        return None
+    name = owner.get("__name__")
+    module = sys.modules.get(name) if isinstance(name, str) else None
+    is_it = isinstance(module, ModuleType) and vars(module) is owner
+    return name if is_it else None
+
+
+def _is_dict(owner: object) -> TypeGuard[dict[Any, Any]]:
+    return type(owner) is dict
+
+
+def _key_of(owner: dict[Any, Any], value: object) -> str:
+    return next((str(k) for k, v in owner.items() if v is value), "?")
+
+
+def _is_of_object(names: dict[Any, Any]) -> bool:
+    """Whether *names* are the attributes of an object, and no dictionary of its own."""
+    owners = gc.get_referrers(names)
+    return any(getattr(owner, "__dict__", None) is names for owner in owners)
+
+
+def _link(owner: object, value: object) -> str:
+    """Write the way from *owner* to *value*; containers show their brackets."""
+    if _is_dict(owner):
+        key = _key_of(owner, value)
+        of_object = key.isidentifier() and _is_of_object(owner)
+        return f".{key}" if of_object else f"[{key!r}]"
+    if isinstance(owner, (list, tuple, set, deque)):
+        return "[...]"
+    attributes = getattr(owner, "__dict__", None)
+    if isinstance(attributes, dict):
+        found = next((k for k, v in attributes.items() if v is value), None)
+        # The way may lead from an object to its ``__dict__`` and so be named there.
+        return "" if found is None else f".{found}"
+    return ""

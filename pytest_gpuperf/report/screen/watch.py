@@ -19,7 +19,6 @@ from ...judge.watch import suite_lines
 from ...judge.watch import tally
 from ...judge.watch import waits_in
 from ...judge.wording import WOULD_HAVE_FAILED
-from ...model.environment import DeviceKind
 from ...model.finding import Finding
 from ...model.finding import FindingKind
 from ...model.metric import counted
@@ -34,16 +33,6 @@ from ..wrapping import uncut
 from ..wrapping import wrapped
 
 
-GPU_TEXTS: Final = {
-    DeviceKind.PRETEND: "the simulated GPU",
-    DeviceKind.CUDA: "the GPU",
-}
-
-ENDED: Final = {
-    DeviceKind.PRETEND: "on the simulated GPU",
-    DeviceKind.CUDA: "while being watched",
-}
-
 MOST_PEAKS: Final = 5
 MOST_BLAMED: Final = 5
 """Lines shown of one test that fails a gate."""
@@ -53,7 +42,6 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
     records: Sequence[WatchedTest],
     objections: Sequence[Objection],
     *,
-    kind: DeviceKind,
     stored: Counts | None = None,
     notes: Sequence[str] = (),
     most: int | None = 10,
@@ -65,23 +53,23 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
     the run only *warns*, no objection fails it.
     """
     return (
-        *_answer(records, kind),
+        *_answer(records),
         *_worst(suite_lines(records), most),
         *_leaks(records, most),
         *_garbage(records, most),
         *_peaks(records, MOST_PEAKS if most else None),
         *_own_lines(records),
-        *_endings(records, kind, most),
+        *_endings(records, most),
         *_verdict(objections, stored, warns=warns),
         *notes,
     )
 
 
-def _answer(records: Sequence[WatchedTest], kind: DeviceKind) -> Iterator[str]:
+def _answer(records: Sequence[WatchedTest]) -> Iterator[str]:
     found = tally(records)
     tests = counted(found["tests"], "test")
     if not found["used"]:
-        yield f"none of {tests} used {GPU_TEXTS[kind]}"
+        yield f"none of {tests} used the simulated GPU"
         return
     lines = suite_lines(records)
     waiting = [line for line in lines if line.waits]
@@ -216,9 +204,7 @@ def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:
         yield f"{counted(own, 'wait')} on lines of the tests themselves: not judged"
 
 
-def _endings(
-    records: Sequence[WatchedTest], kind: DeviceKind, most: int | None
-) -> Iterator[str]:
+def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:
     found = tally(records)
     gained, failed = found["gained"], found["gained_failed"]
     if gained:
@@ -231,7 +217,7 @@ def _endings(
     if found["differs"]:
         yield ""
         yield from wrapped(
-            f"{counted(found['differs'], 'test')} ended otherwise {ENDED[kind]}; "
+            f"{counted(found['differs'], 'test')} ended otherwise on the simulated GPU; "
             "the result without it is the one reported:"
         )
         yield from _differing((r for r in records if not r.gained), most)

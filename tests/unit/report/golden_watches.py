@@ -22,7 +22,6 @@ from pytest_gpuperf.judge.watch import WatchedTest
 from pytest_gpuperf.judge.watch import objections
 from pytest_gpuperf.model.checkup import Circumstance
 from pytest_gpuperf.model.checkup import Examination
-from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.finding import Location
@@ -96,14 +95,14 @@ WATCHED: Final = (
 )
 
 
-def watched(kind: DeviceKind = DeviceKind.PRETEND, **fields: Any) -> str:
-    return text_of(watch_lines(WATCHED, (), kind=kind, **fields))
+def watched(**fields: Any) -> str:
+    return text_of(watch_lines(WATCHED, (), **fields))
 
 
 def watch_gates() -> str:
     found = tuple(objections({"max-syncs": 0, "leak": 0}, WATCHED))
-    failed = watch_lines(WATCHED, found, kind=DeviceKind.CUDA, most=1)
-    unused = watch_lines(WATCHED[-1:], (), kind=DeviceKind.CUDA)
+    failed = watch_lines(WATCHED, found, most=1)
+    unused = watch_lines(WATCHED[-1:], ())
     return text_of((*failed, *unused))
 
 

@@ -15,8 +15,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from pytest_gpuperf.devices.pretend.suite_watch import keeper_of  # noqa: E402
 from pytest_gpuperf.devices.pretend.suite_watch import watching_suite  # noqa: E402
-from pytest_gpuperf.devices.suite_watch import keeper_of  # noqa: E402
 
 
 class Kept:
