@@ -56,10 +56,10 @@ HELD: Final = {
         "tests/test_workflows.py::test_a_workflow_that_is_copied_is_no_risk",
     ),
     "checks out nothing, installs nothing": (
-        "tests/test_workflows.py::test_a_risk_that_is_planted_into_the_comment_is_seen",
+        "tests/test_workflows.py::test_a_planted_risk_is_seen",
     ),
     "asks GitHub which pull request": (
-        "tests/test_workflows.py::test_a_run_of_an_older_commit_comments_nowhere",
+        "tests/test_workflows.py::test_a_run_with_nothing_to_say_comments_nowhere",
     ),
 }
 """Words of the page, and the tests of what they say."""

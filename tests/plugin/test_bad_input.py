@@ -242,7 +242,7 @@ def test_a_step_that_cannot_take_its_setup_fails_its_test(
 
 
 LIMITED = (
-    "ms, latency_ms, mem_mb, syncs, pageable_copies, launches and 17 more "
+    "ms, latency_ms, mem_mb, syncs, pageable_copies, launches and 15 more "
     "(docs/reference/marks.md)"
 )
 

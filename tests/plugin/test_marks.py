@@ -110,7 +110,7 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
             {"mss": 1, "foo": 2},
             (
                 "gpuperf.budget() does not know foo, mss (did you mean ms?); it knows ms, "
-                "latency_ms, mem_mb, syncs, pageable_copies, launches and 17 more "
+                "latency_ms, mem_mb, syncs, pageable_copies, launches and 15 more "
                 "(docs/reference/marks.md) [GP201]"
             ),
         ),

@@ -183,7 +183,7 @@ def test_graphs_replicas_and_layouts_without_rules(project: ScriptedProject) -> 
     assert reasons(project, MODES, skipped=5) == [
         f"only a GPU can judge nested tensors (test_it.py): {layout}",
         f"only a GPU can judge torch.cuda.CUDAGraph.replay (test_it.py): {graph}",
-        f"only a GPU can judge torch.cuda.make_graphed_callables (test_it.py): {graph}",
+        f"only a GPU can judge torch.cuda.CUDAGraph.replay (test_it.py): {graph}",
         (
             "only a GPU can judge torch.nn.DataParallel (test_it.py): the copies to and "
             "from its replicas are not made"
