@@ -244,6 +244,10 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
     assert [f["count"] for f in found] == [1, 1, 1]
     assert sorted(errors.splitlines()) == [
         "from a shell",
+        (
+            "gpuperf: 1 operation of forked processes went unchecked; to check it, call it "
+            "in the script's own process"
+        ),
         "gpuperf: 3 waits: more than --max-syncs=0",
         "late 1.0",
         "main 1.0",
