@@ -194,6 +194,13 @@ def coalesced(tensor: Any) -> Any:
     )
 
 
+def sparse_mask(tensor: Any, mask: Any) -> Any:
+    """Return the elements of *tensor* at the indices of a sparse *mask*."""
+    rows, kept = mask._indices(), mask._values()  # noqa: SLF001, of one that is coalesced or not
+    values = torch.empty_like(kept, dtype=tensor.dtype)
+    return torch.sparse_coo_tensor(rows, values, mask.shape, check_invariants=False)
+
+
 def repeat_interleave(repeats: Any, *, output_size: int | None = None) -> Any:
     """Every element might be repeated any number of times."""
     if output_size is None:
@@ -238,6 +245,7 @@ GUESSED: Final[dict[str, Callable[..., Any]]] = {
     "masked_select": masked_select,
     "nonzero": nonzero,
     "repeat_interleave": repeat_interleave,
+    "sparse_mask": sparse_mask,
     "unique_consecutive": unique,
 }
 """Operations with results that depend on values, and what they give without any."""
