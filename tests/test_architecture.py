@@ -417,7 +417,7 @@ MOST_CODE: Final = {
     "devices": 2444,  # live memory, which was of the CPU
     "devices.cpu": 186,
     "devices.cuda": 626,
-    "devices.pretend": 7728,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.pretend": 7730,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1034,  # ranks are ended by their own time
     "environments": 212,  # the releases of a package; what names none
     "judge": 3603,  # same training of two steps as well: compare_steps pays for it

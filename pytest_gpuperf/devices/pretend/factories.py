@@ -148,6 +148,8 @@ def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
         **options: Any,
     ) -> Any:
         __tracebackhide__ = True
+        if is_ghost(options.get("out")) and is_cuda(device):
+            device = None  # torch's core has another name for where that is
         # Pinning needs CUDA, so it is done by hand: the memory is only marked as
         # pinned.
         if pin_memory:
