@@ -175,10 +175,10 @@ class Asked(Enum):
 class ScriptRequest:
     """A program to run, the folder of the lines to name, and what is asked of it.
 
-    Of its memory ``steps`` are as many as are run at most, but for growth; ``saving`` is what is done about
-    memory in the program's place; ``values`` is that of ``pretend_gpu``. As one side of a
-    comparison it has another copy of the project, and other ``packages``. The file
-    ``whereabouts`` has the numbers of ``doing``.
+    A forecast of memory ends after ``steps``, or later if memory grows; it applies ``saving``
+    in the program's place. ``values`` is that of ``pretend_gpu``. As one side of a comparison
+    it has another copy of the project, and other ``packages``. The file ``whereabouts`` has
+    the numbers of ``doing``.
     """
 
     program: Program

@@ -149,8 +149,7 @@ class StepAudit:
     def per_step(self) -> int:
         """The waits of a step of a program, as many as most of its steps have.
 
-        It is the same whatever the length of the run, and without what is done in every
-        second step or more seldom.
+        The length of the run does not change it, nor do waits of every second step or fewer.
         """
         return sorted(self.waits, reverse=True)[most_of(self.steps)]
 

@@ -198,7 +198,7 @@ published memory of that ladder and its recorded reserved bytes, 740 to 776 MiB.
 
 
 LIKELY_STEPS: Final = 100_000
-"""Steps that a program may well run: what is full only later, such as a list of losses, may
+"""Steps that a program may well run: a list of losses that needs more to fill the memory may
 be emptied before."""
 
 
@@ -211,9 +211,10 @@ def grown_at(forecast: Forecast, gib: float) -> int:
 def fit_of(forecast: Forecast, gib: float) -> Fit:
     """Judge *forecast* against a GPU with *gib* GiB (2**30 bytes) of memory.
 
-    What grows fits none that it fills soon. It fits with all that the allocator would like to reserve; without room for what is
-    allocated at once it does not. Between them a GPU must tell, also where the program
-    compiles code that may need less.
+    Memory that grows does not fit a GPU that it soon fills. A program fits if there is room
+    for all that the allocator would like to reserve, and does not without room for the peak
+    of its allocations. Between them a GPU must tell, also where the program compiles code
+    that may need less.
     """
     if forecast.not_judged:
         return Fit.UNKNOWN

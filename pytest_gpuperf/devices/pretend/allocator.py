@@ -233,7 +233,7 @@ class CachingAllocator:
     def empty_cache(self) -> bool:
         """Give back the segments of which nothing is in use; return if there were any.
 
-        What is in the pools of graphs stays as long as they live.
+        Pools of graphs keep their blocks as long as the graphs live.
         """
         before = self.segments.now
         for key, pool in self._free.items():

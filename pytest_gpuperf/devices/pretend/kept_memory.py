@@ -23,7 +23,7 @@ from .memory import MemoryEvent
 
 
 class AliveBirths(list[MemoryEvent]):
-    """Replaces the list of all *events*: it keeps the births of what is alive, alone.
+    """Replaces the list of all *events*: it keeps only the births of living storages.
 
     A program or a suite takes memory millions of times.
     """
@@ -48,14 +48,14 @@ def alive_at(events: Sequence[MemoryEvent], index: int) -> Mapping[int, MemoryEv
 
 
 Births = Mapping[int, MemoryEvent]
-"""What is alive, by the numbers of the storages."""
+"""Births of the storages alive, by storage number."""
 
 LEAST_STEADY: Final = 4
 """Steps that growth is seen from, in two stretches."""
 
 NOT_STEADY: Final = 3
-"""The last two steps, whose variables still refer to what they made, and what is after them;
-the first, which makes what is kept, is none either."""
+"""The last two steps, whose variables still refer to their tensors, and the part after them.
+The first step does not count either: it makes the state that stays."""
 
 ABOUT_AS_FAST: Final = 2
 """Factor between two stretches: what only fills up becomes slower."""

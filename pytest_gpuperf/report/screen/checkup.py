@@ -49,7 +49,7 @@ def _and(words: Sequence[str]) -> str:
 
 
 def examined_lines(found: Examination) -> tuple[str, ...]:
-    """Say what is there, what cannot be judged, and what disturbs."""
+    """Name the device, the metrics that cannot be judged here, and disturbances."""
     hardware, software = found.environment.hardware, found.environment.software
     name = f"{hardware.kind.value} {hardware.name}".strip()
     versions = ", ".join(f"{key} {value}" for key, value in sorted(software.items()))
