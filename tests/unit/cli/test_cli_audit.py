@@ -220,6 +220,7 @@ value = torch.ones((), device="cuda")
 if os.fork() == 0:
     value.item()
     sys.exit(0)
+os.wait()
 atexit.register(lambda: print("late", value.item()))
 threading.Timer(0, lambda: print("thread", value.item())).start()
 os.system("echo from a shell")
@@ -240,7 +241,7 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
     output, errors = capfd.readouterr()
     found = json.loads(output)["findings"]
     assert code == 3
-    assert sorted(f["line"] for f in found) == [11, 12, 14]
+    assert sorted(f["line"] for f in found) == [12, 13, 15]
     assert [f["count"] for f in found] == [1, 1, 1]
     assert sorted(errors.splitlines()) == [
         "from a shell",
