@@ -22,10 +22,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Final

@@ -20,38 +20,30 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import TYPE_CHECKING
-from typing import Any
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from agreement_table import KNOWN
-from agreement_table import UNKNOWN
-from agreement_table import Row
-from agreement_table import Seen
-from agreement_table import as_markdown
-from agreement_table import differences
-from agreement_table import rows_of
-from agreement_table import unexplained
-from forks import Task
-from forks import each_in_a_fork
+from agreement_table import (
+    KNOWN,
+    UNKNOWN,
+    Row,
+    Seen,
+    as_markdown,
+    differences,
+    rows_of,
+    unexplained,
+)
+from forks import Task, each_in_a_fork
 
-from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.devices.base import Step, TraceEvent
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend import pretend_gpu
 from pytest_gpuperf.errors import UsageError

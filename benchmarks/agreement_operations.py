@@ -18,24 +18,17 @@ import re
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
 import torch
 from agreement_table import KNOWN
-from forks import Task
-from forks import each_in_a_fork
+from forks import Task, each_in_a_fork
 from torch.utils import _pytree
 
 from pytest_gpuperf.devices.audit_record import StepAudit
@@ -45,9 +38,7 @@ from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
 from pytest_gpuperf.measure.trace import parse
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.metrics import D2H_BYTES
-from pytest_gpuperf.model.metrics import H2D_BYTES
-from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
+from pytest_gpuperf.model.metrics import D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES
 
 
 # Both devices' answers about each operation.

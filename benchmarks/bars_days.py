@@ -6,42 +6,41 @@ of processes of both versions, which all run today.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import datetime
-from datetime import timedelta
-from datetime import timezone
-from itertools import chain
-from itertools import product
-from itertools import repeat
+from datetime import datetime, timedelta, timezone
+from itertools import chain, product, repeat
 from typing import Final
 
 import numpy as np
 from noise import Array
 from numpy.random import Generator
-from order_of_work import Effort
-from order_of_work import Figure
-from order_of_work import Table
-from order_of_work import Tally
-from order_of_work import at_least
-from order_of_work import at_most
-from order_of_work import changed
-from order_of_work import compare_pairs
-from order_of_work import constant
-from order_of_work import gate_one
-from order_of_work import kept
-from order_of_work import measured
-from order_of_work import percent
-from order_of_work import say
+from order_of_work import (
+    Effort,
+    Figure,
+    Table,
+    Tally,
+    at_least,
+    at_most,
+    changed,
+    compare_pairs,
+    constant,
+    gate_one,
+    kept,
+    measured,
+    percent,
+    say,
+)
 
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.baseline import FULL_RUNS
-from pytest_gpuperf.model.baseline import MOST_RUNS
-from pytest_gpuperf.model.baseline import OCCASION_RUNS
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.baseline import occasion_id
-from pytest_gpuperf.model.baseline import spread_over_occasions
+from pytest_gpuperf.model.baseline import (
+    FULL_RUNS,
+    MOST_RUNS,
+    OCCASION_RUNS,
+    RunSummary,
+    occasion_id,
+    spread_over_occasions,
+)
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.verdict import Outcome
 

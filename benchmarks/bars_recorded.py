@@ -9,31 +9,35 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-from noise import WORKLOADS
-from noise import Choice
-from noise import Processes
-from noise import choose
-from noise import choose_in_a_row
-from noise import pair_differences
-from noise import processes
-from order_of_work import PEERS
-from order_of_work import Effort
-from order_of_work import Figure
-from order_of_work import Peer
-from order_of_work import Share
-from order_of_work import Table
-from order_of_work import Tally
-from order_of_work import at_least
-from order_of_work import at_most
-from order_of_work import beside
-from order_of_work import changed
-from order_of_work import compare_pairs
-from order_of_work import distributions
-from order_of_work import gate_one
-from order_of_work import kept
-from order_of_work import measured
-from order_of_work import say
-from order_of_work import slowed
+from noise import (
+    WORKLOADS,
+    Choice,
+    Processes,
+    choose,
+    choose_in_a_row,
+    pair_differences,
+    processes,
+)
+from order_of_work import (
+    PEERS,
+    Effort,
+    Figure,
+    Peer,
+    Share,
+    Table,
+    Tally,
+    at_least,
+    at_most,
+    beside,
+    changed,
+    compare_pairs,
+    distributions,
+    gate_one,
+    kept,
+    measured,
+    say,
+    slowed,
+)
 
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.environment import DeviceKind

@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from datetime import datetime
-from datetime import timedelta
-from datetime import timezone
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import product
 from typing import Final
 
 import numpy as np
-from noise import BOOST
-from noise import LOCKED
-from noise import PROFILES
-from noise import SHARED
-from noise import Array
-from noise import Draw
-from noise import Profile
-from noise import draws
+from noise import BOOST, LOCKED, PROFILES, SHARED, Array, Draw, Profile, draws
 from numpy.random import Generator
-from order_of_work import COMPARE_FAIL
-from order_of_work import PEERS
-from order_of_work import Effort
-from order_of_work import Figure
-from order_of_work import Peer
-from order_of_work import Share
-from order_of_work import Table
-from order_of_work import Tally
-from order_of_work import at_least
-from order_of_work import at_most
-from order_of_work import beside
-from order_of_work import constant
-from order_of_work import distributions
-from order_of_work import gate_one
-from order_of_work import gate_suite
-from order_of_work import kept
-from order_of_work import measured
-from order_of_work import say
-from order_of_work import slowed
+from order_of_work import (
+    COMPARE_FAIL,
+    PEERS,
+    Effort,
+    Figure,
+    Peer,
+    Share,
+    Table,
+    Tally,
+    at_least,
+    at_most,
+    beside,
+    constant,
+    distributions,
+    gate_one,
+    gate_suite,
+    kept,
+    measured,
+    say,
+    slowed,
+)
 
 from pytest_gpuperf.judge.context import Sentinels
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import occasion_id
+from pytest_gpuperf.model.baseline import Entry, occasion_id
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.verdict import Outcome
 

@@ -17,11 +17,8 @@ import tomllib
 import torch
 
 from pytest_gpuperf.devices.operations import operations_of_step
-from pytest_gpuperf.judge.operations import Digest
-from pytest_gpuperf.judge.operations import blamed
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.judge.operations import Digest, blamed
+from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.report.screen.operations import blame_texts
 from pytest_gpuperf.worker.items import below

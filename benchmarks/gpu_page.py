@@ -18,14 +18,11 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 

@@ -27,9 +27,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from statistics import median
@@ -122,9 +120,7 @@ def ladder(out: Path, *, small: bool) -> int:
 def measured(number: int, *, small: bool) -> dict[str, float]:
     """Take some steps of a rung in this process; return its MiB and seconds."""
     import torch
-    from models.gpt2 import LADDER
-    from models.gpt2 import LARGE
-    from models.gpt2 import Training
+    from models.gpt2 import LADDER, LARGE, Training
 
     shape = replace(LARGE, layers=4, width=320, heads=5, batch=8) if small else LARGE
     torch.manual_seed(0)

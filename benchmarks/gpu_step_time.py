@@ -13,8 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import quantiles
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 import torch

@@ -19,20 +19,14 @@ import json
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from agreement import Failures
-from agreement import line_of
+from agreement import Failures, line_of
 from agreement_table import UNKNOWN
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice

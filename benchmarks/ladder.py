@@ -25,9 +25,7 @@ from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit"))
 
-from published_gpt import LARGE
-from published_gpt import Savings
-from published_gpt import Training
+from published_gpt import LARGE, Savings, Training
 
 
 MIB: Final = 2**20

@@ -24,9 +24,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
@@ -35,9 +33,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from agreement_table import UNKNOWN
-from held_out import SNIPPETS
-from held_out import Answer
-from held_out import asked
+from held_out import SNIPPETS, Answer, asked
 
 
 LOOP: Final = "    for batch in loader:"

@@ -13,14 +13,12 @@ processes in turns; of each the difference is kept.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from math import sqrt
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.random import Generator

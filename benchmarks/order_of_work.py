@@ -7,16 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from math import exp
-from math import inf
-from math import sqrt
+from math import exp, inf, sqrt
 from statistics import fmean
 from typing import Final
 
@@ -24,32 +18,19 @@ import numpy as np
 from noise import Array
 from numpy.typing import NDArray
 
-from pytest_gpuperf.judge.calls import judge_calls
-from pytest_gpuperf.judge.calls import settle_together
-from pytest_gpuperf.judge.calls import suite_context_of
+from pytest_gpuperf.judge.calls import judge_calls, settle_together, suite_context_of
 from pytest_gpuperf.judge.context import Sentinels
-from pytest_gpuperf.judge.process_pairs import judge_pairs
-from pytest_gpuperf.judge.process_pairs import pair_schedule
+from pytest_gpuperf.judge.process_pairs import judge_pairs, pair_schedule
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.verdict import ALONE
 from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.baseline import Entry, RunSummary
+from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
+from pytest_gpuperf.model.measurement import Distribution, Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.runner.screening import confirm
-from pytest_gpuperf.runner.screening import runs_of
-from pytest_gpuperf.runner.screening import screen
-from pytest_gpuperf.runner.screening import settled
+from pytest_gpuperf.model.run import Ending, StepCall, TestResult
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
+from pytest_gpuperf.runner.screening import confirm, runs_of, screen, settled
 
 
 # What was measured, beside its bar, and of how many tests.

@@ -23,11 +23,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from resource import RUSAGE_CHILDREN
-from resource import getrusage
+from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
-from subprocess import DEVNULL
-from subprocess import run
+from subprocess import DEVNULL, run
 from typing import Final
 
 import torch

@@ -20,12 +20,10 @@ import sys
 import tempfile
 import time
 import zipfile
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import tomllib
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 import argparse
 import random
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,9 +22,7 @@ from torch.nn import functional
 from pytest_gpuperf.compare_steps.training_record import record_steps
 from pytest_gpuperf.judge.training import judge_training
 from pytest_gpuperf.measure.step import subject_of
-from pytest_gpuperf.model.training import Training
-from pytest_gpuperf.model.training import TrainingAnswer
-from pytest_gpuperf.model.training import TrainingRecord
+from pytest_gpuperf.model.training import Training, TrainingAnswer, TrainingRecord
 
 
 @dataclass(frozen=True)

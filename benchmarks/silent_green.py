@@ -13,9 +13,7 @@ from __future__ import annotations
 import argparse
 import random
 import sys
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -23,28 +21,16 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from pytest_gpuperf.devices.base import Kernel
-from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.base import Kernel, Step
 from pytest_gpuperf.judge.calls import judge_calls
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.model.baseline import FULL_RUNS
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.metrics import SENTINELS
-from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.runner.screening import Case
-from pytest_gpuperf.runner.screening import Group
-from pytest_gpuperf.runner.screening import confirm
-from pytest_gpuperf.runner.screening import screen
-from pytest_gpuperf.runner.screening import settled
+from pytest_gpuperf.model.baseline import FULL_RUNS, Entry, RunSummary
+from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
+from pytest_gpuperf.model.metrics import SENTINELS, STEP_MS
+from pytest_gpuperf.model.run import Ending, StepCall, TestResult
+from pytest_gpuperf.runner.screening import Case, Group, confirm, screen, settled
 
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))

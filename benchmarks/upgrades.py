@@ -15,16 +15,13 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import tomllib
 

@@ -13,17 +13,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import bars_days
 import bars_recorded
 import bars_stored
-from order_of_work import FULL
-from order_of_work import QUICK
-from order_of_work import Effort
-from order_of_work import Table
+from order_of_work import FULL, QUICK, Effort, Table
 
 
 SECTIONS: Final[dict[str, Callable[[Effort], list[Table]]]] = {

@@ -19,14 +19,9 @@ import json
 import os
 import sys
 import warnings
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from functools import partial
 from importlib import import_module
@@ -34,12 +29,10 @@ from importlib.metadata import version
 from io import StringIO
 from itertools import groupby
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from agreement_table import KNOWN
-from forks import Task
-from forks import each_in_a_fork
+from forks import Task, each_in_a_fork
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend import pretend_gpu

@@ -12,10 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Any
-from typing import Final
-from typing import NoReturn
-from typing import TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 
 if sys.version_info >= (3, 11):

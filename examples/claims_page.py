@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from claims import Claim
-from claims import Claims
-from claims import Rung
-from claims import SpeedRung
+from claims import Claim, Claims, Rung, SpeedRung
 
 
 HEAD: Final = """\

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from typing import Any
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pytest
-from claims import Claim
-from claims import ClaimsError
-from claims import Gate
-from claims import read_claims
+from claims import Claim, ClaimsError, Gate, read_claims
 
 
 CLAIM: Final = "claim"

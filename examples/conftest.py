@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from claims_table import SHOWN
-from claims_table import ClaimsTable
-from claims_table import remember_claims
+from claims_table import SHOWN, ClaimsTable, remember_claims
 
 import pytest_gpuperf
 

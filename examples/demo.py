@@ -17,17 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from claims import read_claims
-from demo_commands import CUT
-from demo_commands import HERE
-from demo_commands import Command
-from demo_commands import Edit
-from demo_commands import Place
-from demo_commands import UnexpectedError
-from demo_commands import fail
-from demo_commands import heading
-from demo_commands import require
-from demo_commands import say
-from demo_commands import typed_lines
+from demo_commands import (
+    CUT,
+    HERE,
+    Command,
+    Edit,
+    Place,
+    UnexpectedError,
+    fail,
+    heading,
+    require,
+    say,
+    typed_lines,
+)
 
 
 COPIED = {

@@ -12,12 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from demo_commands import Command
-from demo_commands import Edit
-from demo_commands import Place
-from demo_commands import UnexpectedError
-from demo_commands import heading
-from demo_commands import say
+from demo_commands import Command, Edit, Place, UnexpectedError, heading, say
 
 
 DEVICE = "cuda" if shutil.which("nvidia-smi") else "cpu"

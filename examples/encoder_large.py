@@ -2,9 +2,7 @@
 
 import argparse
 
-from models.encoder import InLowPrecision
-from models.encoder import SpelledOut
-from models.encoder import training
+from models.encoder import InLowPrecision, SpelledOut, training
 from torch import nn
 
 

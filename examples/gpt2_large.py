@@ -3,10 +3,7 @@
 import argparse
 from dataclasses import replace
 
-from models.gpt2 import LADDER
-from models.gpt2 import LARGE
-from models.gpt2 import WIDE
-from models.gpt2 import Training
+from models.gpt2 import LADDER, LARGE, WIDE, Training
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.testing._internal.distributed.fake_pg import FakeStore

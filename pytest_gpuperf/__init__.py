@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .devices.allow_sync import allow_sync
-    from .marks import budget
-    from .marks import ranks
-    from .marks import tolerance
+    from .marks import budget, ranks, tolerance
     from .worker.call_result import Compared
     from .worker.fixture import Gpuperf
 

@@ -14,8 +14,7 @@ Each has an id, which ends its text and is explained in ``docs/errors.md``.
 from __future__ import annotations
 
 import re
-from enum import Enum
-from enum import unique
+from enum import Enum, unique
 from typing import Final
 
 

@@ -19,11 +19,9 @@ from functools import cache
 from hashlib import blake2b
 from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO
-from typing import Final
+from typing import BinaryIO, Final
 
-from .errors import ErrorId
-from .errors import UsageError
+from .errors import ErrorId, UsageError
 
 
 # Files that somebody else may have left, read without ever waiting for one.

@@ -5,23 +5,18 @@ Every pytest run imports this module, so it imports what reads a mark where one 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from .errors import ErrorId
-from .errors import UsageError
+from .errors import ErrorId, UsageError
 from .model.retired import refuse_retired
 
 
 if TYPE_CHECKING:
-    from .model.budget import Budget
-    from .model.budget import Tolerance
+    from .model.budget import Budget, Tolerance
     from .model.ranks import Ranks
 
 BUDGET_MARK: Final = "gpuperf_budget"

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from .errors import ErrorId
-from .errors import UsageError
+from .errors import ErrorId, UsageError
 from .model.baseline import Refresh
 from .model.budget import Tolerance
-from .model.environment import PRETEND_GIB
-from .model.environment import Capability
-from .model.environment import DeviceKind
+from .model.environment import PRETEND_GIB, Capability, DeviceKind
 from .model.ranks import Launch
 
 

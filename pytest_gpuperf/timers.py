@@ -10,8 +10,7 @@ import time
 from functools import cache
 from typing import Any
 
-from .errors import ErrorId
-from .errors import PreflightError
+from .errors import ErrorId, PreflightError
 
 
 def cuda_sync() -> float:

@@ -7,12 +7,8 @@ letters, look like another line, or form a command to the service that reads the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from typing import Any
-from typing import Final
-from typing import TextIO
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TextIO
 
 
 _JOINER: Final = "\N{ZERO WIDTH JOINER}"

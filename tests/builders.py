@@ -6,39 +6,27 @@ value that it makes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.model.ab import AbResult
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.ab import AbResult, Answer
+from pytest_gpuperf.model.baseline import Baselines, Entry, RunSummary
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
+from pytest_gpuperf.model.measurement import Distribution, Measurement
 from pytest_gpuperf.model.operations import LineChange
-from pytest_gpuperf.model.results import Head
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Evidence
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.results import Head, Record, Results
+from pytest_gpuperf.model.run import Ending, StepCall, TestResult
+from pytest_gpuperf.model.verdict import (
+    DecidedBy,
+    Evidence,
+    Outcome,
+    TestVerdict,
+    Verdict,
+)
 
 
 KIB: Final = 2**10

@@ -14,9 +14,7 @@ from pathlib import Path
 from threading import TIMEOUT_MAX
 
 import pytest
-from everyday import everyday
-from everyday import first_cases
-from everyday import is_no_dearest
+from everyday import everyday, first_cases, is_no_dearest
 from hypothesis import settings
 from scripted_project import ScriptedProject
 from warm_servers import warm_servers

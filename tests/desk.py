@@ -8,16 +8,13 @@ import os
 import shlex
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from pytest_gpuperf.cli import COMMANDS
-from pytest_gpuperf.runner.fork_server import ForkServer
-from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.fork_server import ForkServer, Job
 
 
 ROOT: Final = Path(__file__).parents[1]

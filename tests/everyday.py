@@ -7,8 +7,7 @@ and those that compare the text of the package with its documents.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 

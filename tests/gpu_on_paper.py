@@ -7,15 +7,11 @@ and no time passes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from pytest_gpuperf.devices.base import STEP_RANGE
-from pytest_gpuperf.devices.base import SYNC_MARKER
-from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.devices.base import STEP_RANGE, SYNC_MARKER, TraceEvent
 
 
 LAUNCH_US: Final = 8.0

@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from builders import MIB
-from builders import a_finding
-from builders import a_head
-from builders import a_location
-from builders import a_test
-from builders import a_verdict
-from builders import an_entry
-from builders import some_evidence
+from builders import (
+    MIB,
+    a_finding,
+    a_head,
+    a_location,
+    a_test,
+    a_verdict,
+    an_entry,
+    some_evidence,
+)
 
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.baseline import StepSummary
+from pytest_gpuperf.model.baseline import Entry, Origin, StepSummary
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.finding import MemoryCourse
-from pytest_gpuperf.model.finding import Phase
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
+from pytest_gpuperf.model.finding import FindingKind, Location, MemoryCourse, Phase
+from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.report.html.contents import Contents
-from pytest_gpuperf.report.html.contents import sections_of
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
+from pytest_gpuperf.report.html.contents import Contents, sections_of
 
 
 HEAD: Final = a_head(commit="7a1d8c2f5e0b4936a7c1d2e3f405162738495a6b", exit_status=1)

@@ -2,41 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.baselines.refresh import Seen
-from pytest_gpuperf.baselines.store import path_of
-from pytest_gpuperf.baselines.store import read
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import Refresh
+from pytest_gpuperf.baselines.store import path_of, read
+from pytest_gpuperf.model.baseline import Entry, Refresh
 from pytest_gpuperf.model.budget import Budget
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import DeviceSlot
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import RunMode
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.environment import (
+    DeviceKind,
+    DeviceSlot,
+    Environment,
+    Hardware,
+)
+from pytest_gpuperf.model.measurement import Distribution, Measurement
+from pytest_gpuperf.model.run import Ending, RunMode, StepCall, TestResult
 from pytest_gpuperf.runner import rounds
-from pytest_gpuperf.runner.evaluation import RunEvaluator
-from pytest_gpuperf.runner.evaluation import RunResult
-from pytest_gpuperf.runner.request import Planned
-from pytest_gpuperf.runner.request import Project
-from pytest_gpuperf.settings import Isolation
-from pytest_gpuperf.settings import MissingBaseline
-from pytest_gpuperf.settings import Settings
+from pytest_gpuperf.runner.evaluation import RunEvaluator, RunResult
+from pytest_gpuperf.runner.request import Planned, Project
+from pytest_gpuperf.settings import Isolation, MissingBaseline, Settings
 
 
 HARDWARE = Hardware(kind=DeviceKind.SCRIPTED, name="")

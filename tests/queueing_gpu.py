@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scripted_device import ScriptedDevice
-from scripted_device import simulated
+from scripted_device import ScriptedDevice, simulated
 
-from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.devices.base import Step, TraceEvent
 from pytest_gpuperf.measure.plan import Deadline
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.environment import DeviceKind

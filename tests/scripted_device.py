@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -15,28 +12,33 @@ from typing import Any
 
 from gpu_on_paper import SimulatedGpu
 
-from pytest_gpuperf.devices.base import STEP_RANGE
-from pytest_gpuperf.devices.base import SYNC_MARKER
-from pytest_gpuperf.devices.base import Fetch
-from pytest_gpuperf.devices.base import Kernel
-from pytest_gpuperf.devices.base import MeasuringDevice
-from pytest_gpuperf.devices.base import MemoryReading
-from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.base import TimedFetch
-from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.devices.base import (
+    STEP_RANGE,
+    SYNC_MARKER,
+    Fetch,
+    Kernel,
+    MeasuringDevice,
+    MemoryReading,
+    Step,
+    TimedFetch,
+    TraceEvent,
+)
 from pytest_gpuperf.devices.compile import CompiledCode
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import DeviceSlot
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.errors import ErrorId, UsageError
+from pytest_gpuperf.model.environment import (
+    DeviceKind,
+    DeviceSlot,
+    Environment,
+    Hardware,
+)
 from pytest_gpuperf.model.metric import MIB
-from pytest_gpuperf.model.metrics import AUDITED
-from pytest_gpuperf.model.metrics import OCCASIONAL_COPIES
-from pytest_gpuperf.model.metrics import SENTINEL_COPY
-from pytest_gpuperf.model.metrics import SENTINEL_GEMM
-from pytest_gpuperf.model.metrics import SENTINEL_LAUNCH
+from pytest_gpuperf.model.metrics import (
+    AUDITED,
+    OCCASIONAL_COPIES,
+    SENTINEL_COPY,
+    SENTINEL_GEMM,
+    SENTINEL_LAUNCH,
+)
 
 
 # Evidence that a script gives about a step: its trace, and memory at its peak.

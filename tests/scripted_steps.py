@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 from scripted_device import ScriptedDevice
 
-from pytest_gpuperf.devices.base import Device
-from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.base import Device, Step
 from pytest_gpuperf.measure.plan import Deadline
 from pytest_gpuperf.measure.step import Subject
 

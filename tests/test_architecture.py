@@ -11,8 +11,7 @@ import re
 import sys
 import tokenize
 from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path

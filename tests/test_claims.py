@@ -18,22 +18,20 @@ import pytest
 EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 sys.path.append(str(EXAMPLES))
 
-from claims import Claim  # noqa: E402, which is not installed
-from claims import Claims  # noqa: E402
-from claims import ClaimsError  # noqa: E402
-from claims import Gate  # noqa: E402
-from claims import Rung  # noqa: E402
-from claims import SpeedRung  # noqa: E402
-from claims import Tier  # noqa: E402
-from claims import Unit  # noqa: E402
-from claims import main  # noqa: E402
-from claims import read_claims  # noqa: E402
-from claims_page import page  # noqa: E402
-from claims_table import ClaimsTable  # noqa: E402
-from claims_table import Row  # noqa: E402
-from claims_table import lines_of  # noqa: E402
-from claims_table import row_of  # noqa: E402
-from claims_table import written  # noqa: E402
+from claims import (
+    Claim,
+    Claims,
+    ClaimsError,
+    Gate,
+    Rung,
+    SpeedRung,
+    Tier,
+    Unit,
+    main,
+    read_claims,
+)
+from claims_page import page
+from claims_table import ClaimsTable, Row, lines_of, row_of, written
 
 
 COUNTS: Final = {"D": 26, "Y": 11, "C": 20, "M": 11, "P": 10, "G": 15, "T": 8}

@@ -9,14 +9,11 @@ from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
-from browser.chromium import Chromium
-from browser.chromium import program
-from documents import DOCUMENTS
-from documents import ROOT
+from browser.chromium import Chromium, program
+from documents import DOCUMENTS, ROOT
 
 
 pytest.importorskip("material", reason="mkdocs-material is not installed: `make docs`")

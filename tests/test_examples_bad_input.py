@@ -13,9 +13,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 

@@ -18,10 +18,8 @@ from documents import ROOT
 import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf.cli import COMMANDS
-from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
-from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.plugin.options import OPTIONS
-from pytest_gpuperf.plugin.options import Option
+from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS, METRICS
+from pytest_gpuperf.plugin.options import OPTIONS, Option
 
 
 PAGE: Final = ROOT / "tests" / "features.md"

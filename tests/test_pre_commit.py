@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import ROOT
-from documents import blocks_of
+from documents import ROOT, blocks_of
 
 import pytest_gpuperf as gpuperf
 

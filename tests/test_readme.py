@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from documents import DOCUMENTS
-from documents import ROOT
-from documents import Block
-from documents import Command
-from documents import blocks_of
-from documents import commands_of
-from documents import edited
-from documents import has_shape
+from documents import (
+    DOCUMENTS,
+    ROOT,
+    Block,
+    Command,
+    blocks_of,
+    commands_of,
+    edited,
+    has_shape,
+)
 
-from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.format import loads
-from pytest_gpuperf.runner.fork_server import ForkServer
-from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.baselines.format import dumps, loads
+from pytest_gpuperf.runner.fork_server import ForkServer, Job
 
 
 NOT_RUN: Final = {

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import pytest
-from documents import DOCUMENTS
-from documents import ROOT
-from documents import rows_of
-from documents import text_of
+from documents import DOCUMENTS, ROOT, rows_of, text_of
 from scripted_device import ScriptedDevice
 
 import pytest_gpuperf
@@ -22,34 +18,27 @@ from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.judge.budget import is_time
-from pytest_gpuperf.marks import BUDGET_MARK
-from pytest_gpuperf.marks import RANKS_MARK
-from pytest_gpuperf.marks import TOLERANCE_MARK
-from pytest_gpuperf.model.baseline import ENOUGH_RUNS
-from pytest_gpuperf.model.baseline import FULL_RUNS
-from pytest_gpuperf.model.baseline import MOST_RUNS
-from pytest_gpuperf.model.baseline import Refresh
+from pytest_gpuperf.marks import BUDGET_MARK, RANKS_MARK, TOLERANCE_MARK
+from pytest_gpuperf.model.baseline import ENOUGH_RUNS, FULL_RUNS, MOST_RUNS, Refresh
 from pytest_gpuperf.model.environment import Capability
-from pytest_gpuperf.model.metric import Direction
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metric import MetricKind
-from pytest_gpuperf.model.metric import Unit
-from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
-from pytest_gpuperf.model.metrics import GRAPH_BREAKS
-from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.metrics import RANK_SKEW
-from pytest_gpuperf.model.metrics import RECOMPILES
-from pytest_gpuperf.model.metrics import limited_by
+from pytest_gpuperf.model.metric import Direction, Metric, MetricKind, Unit
+from pytest_gpuperf.model.metrics import (
+    BUDGET_KEYWORDS,
+    GRAPH_BREAKS,
+    METRICS,
+    RANK_SKEW,
+    RECOMPILES,
+    limited_by,
+)
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.plugin.options import OPTIONS
-from pytest_gpuperf.plugin.options import Option
-from pytest_gpuperf.report.remedies import FRAMEWORK_REMEDIES
-from pytest_gpuperf.report.remedies import GARBAGE_REMEDIES
-from pytest_gpuperf.report.remedies import KIND_REMEDIES
-from pytest_gpuperf.report.remedies import SYNC_REMEDIES
-from pytest_gpuperf.worker.call_result import Compared
-from pytest_gpuperf.worker.call_result import Difference
-from pytest_gpuperf.worker.call_result import TimeRatio
+from pytest_gpuperf.plugin.options import OPTIONS, Option
+from pytest_gpuperf.report.remedies import (
+    FRAMEWORK_REMEDIES,
+    GARBAGE_REMEDIES,
+    KIND_REMEDIES,
+    SYNC_REMEDIES,
+)
+from pytest_gpuperf.worker.call_result import Compared, Difference, TimeRatio
 
 
 REFERENCE = "docs/reference"

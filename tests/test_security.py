@@ -15,8 +15,7 @@ from documents import ROOT
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.memory import read_snapshot
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
 
 
 PAGE: Final = " ".join((ROOT / "SECURITY.md").read_text("utf-8").split())

@@ -8,21 +8,15 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from documents import DOCUMENTS
-from documents import ROOT
-from documents import blocks_of
-from documents import rows_of
+from documents import DOCUMENTS, ROOT, blocks_of, rows_of
 
 import pytest_gpuperf as gpuperf
-from pytest_gpuperf.model.results import Head
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.results import Head, Results
 from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.outputs import COMMENT_FILE
 from pytest_gpuperf.report.ci.github import outputs

@@ -19,21 +19,16 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO
-from typing import Any
-from typing import Final
-from typing import NoReturn
+from typing import IO, Any, Final, NoReturn
 
 import pytest
 
 from pytest_gpuperf.devices import SCRIPTED_MODULE
-from pytest_gpuperf.runner import fork_server
-from pytest_gpuperf.runner import fork_server_process
+from pytest_gpuperf.runner import fork_server, fork_server_process
 from pytest_gpuperf.runner.fork_server_process import end_orphans
 
 

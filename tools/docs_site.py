@@ -12,9 +12,7 @@ import posixpath
 import re
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Any
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mkdocs.structure.files import File
 

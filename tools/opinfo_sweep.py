@@ -13,11 +13,9 @@ from __future__ import annotations
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.testing._internal.common_methods_invocations import op_db

@@ -26,8 +26,7 @@ from rich.text import Text
 ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from documents import blocks_of  # noqa: E402, it is found by the line above
-from documents import edited  # noqa: E402
+from documents import blocks_of, edited
 
 
 PICTURES: Final = ROOT / "docs" / "pictures"

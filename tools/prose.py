@@ -14,8 +14,7 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 ROOT: Final = Path(__file__).parents[1]

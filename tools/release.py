@@ -33,7 +33,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-from documents import blocks_of  # noqa: E402, it is found by the line above
+from documents import blocks_of
 
 
 LEFT_OUT: Final = re.compile(r"\.ci/")

@@ -10,8 +10,7 @@ import copy
 
 import pytest
 import torch
-from torch import distributed
-from torch import nn
+from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import pytest_gpuperf as gpuperf

@@ -11,11 +11,8 @@ from functools import cache
 
 import pytest
 import torch
-from torch import distributed
-from torch import nn
-from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining import Schedule1F1B
-from torch.distributed.pipelining import ScheduleGPipe
+from torch import distributed, nn
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 import pytest_gpuperf as gpuperf
 

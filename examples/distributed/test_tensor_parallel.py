@@ -11,13 +11,14 @@ import copy
 
 import pytest
 import torch
-from torch import distributed
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate
-from torch.distributed.tensor.parallel import ColwiseParallel
-from torch.distributed.tensor.parallel import RowwiseParallel
-from torch.distributed.tensor.parallel import parallelize_module
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
 
 import pytest_gpuperf as gpuperf
 

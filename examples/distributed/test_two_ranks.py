@@ -7,8 +7,7 @@ gradients once. A plain ``pytest`` executes each test as the only rank.
 
 import pytest
 import torch
-from torch import distributed
-from torch import nn
+from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import distributed
-from torch import nn
+from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import pytest_gpuperf as gpuperf

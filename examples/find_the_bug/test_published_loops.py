@@ -11,8 +11,7 @@ import torch
 from models.simplenet import SimpleNet
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 import pytest_gpuperf as gpuperf
 

@@ -4,8 +4,7 @@ import argparse
 
 import torch
 from torch import nn
-from torch.utils.data import DataLoader
-from torch.utils.data import TensorDataset
+from torch.utils.data import DataLoader, TensorDataset
 
 
 class Classifier(nn.Module):

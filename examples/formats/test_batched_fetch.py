@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from data.asked import asked_for_first_batch
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 
 SAMPLES, BATCH = 512, 64

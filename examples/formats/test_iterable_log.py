@@ -10,9 +10,7 @@ from itertools import islice
 
 import pytest
 from data.peak import peak_mib
-from torch.utils.data import DataLoader
-from torch.utils.data import IterableDataset
-from torch.utils.data import get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 
 LINES = 20_000

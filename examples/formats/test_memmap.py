@@ -11,13 +11,10 @@ from itertools import cycle
 import pytest
 import torch
 from data.digits import digits
-from data.memmap import mapped
-from data.memmap import write_packed
+from data.memmap import mapped, write_packed
 from data.opened import opened_below
-from data.small_files import read_small_files
-from data.small_files import write_small_files
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset
+from data.small_files import read_small_files, write_small_files
+from torch.utils.data import DataLoader, Dataset
 
 import pytest_gpuperf as gpuperf
 

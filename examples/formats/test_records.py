@@ -8,11 +8,8 @@ from __future__ import annotations
 import pytest
 from data.digits import digits
 from data.opened import opened_below
-from data.records import crc32c
-from data.records import read_records
-from data.records import write_records
-from data.small_files import read_small_files
-from data.small_files import write_small_files
+from data.records import crc32c, read_records, write_records
+from data.small_files import read_small_files, write_small_files
 
 
 SAMPLES = 200

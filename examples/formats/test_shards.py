@@ -9,10 +9,8 @@ from __future__ import annotations
 import pytest
 from data.digits import digits
 from data.opened import opened_below
-from data.shards import read_shards
-from data.shards import write_shards
-from data.small_files import read_small_files
-from data.small_files import write_small_files
+from data.shards import read_shards, write_shards
+from data.small_files import read_small_files, write_small_files
 
 
 SAMPLES = 400

@@ -11,8 +11,7 @@ import random
 import pytest
 from data.digits import digits
 from data.peak import peak_mib
-from data.shards import read_shards
-from data.shards import write_shards
+from data.shards import read_shards, write_shards
 
 
 BUFFER, SHARD = 128, 50

@@ -8,11 +8,8 @@ from __future__ import annotations
 import io
 
 import pytest
-from data.digits import IMAGE_BYTES
-from data.digits import digits
-from data.shards import index_of
-from data.shards import read_shard
-from data.shards import write_shards
+from data.digits import IMAGE_BYTES, digits
+from data.shards import index_of, read_shard, write_shards
 
 
 SAMPLES = 400

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from time import perf_counter
-from time import process_time
+from time import perf_counter, process_time
 
 import pytest
 import torch
-from inductor import compiled
-from inductor import needs_compiler
+from inductor import compiled, needs_compiler
 from models.gelu import spelled_out
 
 

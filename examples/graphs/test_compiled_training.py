@@ -6,8 +6,7 @@ import pytest
 import torch
 from captured import Graphs
 from functorch.compile import make_boxed_func
-from inductor import compiled
-from inductor import needs_compiler
+from inductor import compiled, needs_compiler
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from inductor import kernels_of
-from inductor import needs_compiler
-from inductor import operations_of
-from inductor import source_of
+from inductor import kernels_of, needs_compiler, operations_of, source_of
 from torch.nn import functional as F
 
 

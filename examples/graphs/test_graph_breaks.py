@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from captured import Graphs
-from captured import breaks_of
-from captured import where_it_compiles
+from captured import Graphs, breaks_of, where_it_compiles
 
 import pytest_gpuperf as gpuperf
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from inductor import compiled
-from inductor import needs_compiler
+from inductor import compiled, needs_compiler
 from models.gelu import spelled_out
 
 

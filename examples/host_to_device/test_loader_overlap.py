@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from data.feeding import rest_of_a_step
-from data.feeding import waited_pct
+from data.feeding import rest_of_a_step, waited_pct
 from data.slow_disk import SlowDisk
 from models.simplenet import SimpleNet
 from torch.nn import functional as F

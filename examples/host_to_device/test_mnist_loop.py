@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from models.simplenet import SimpleNet
 from torch.nn import functional as F
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 import pytest_gpuperf as gpuperf
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 
 def blas_threads():

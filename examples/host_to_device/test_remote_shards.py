@@ -9,14 +9,11 @@ import tempfile
 import threading
 from functools import partial
 from http.client import HTTPConnection
-from http.server import SimpleHTTPRequestHandler
-from http.server import ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from data.digits import digits
-from data.shards import read_shard
-from data.shards import read_shards
-from data.shards import write_shards
+from data.shards import read_shard, read_shards, write_shards
 
 
 SAMPLES, SHARDS, RANKS = 400, 8, 4

@@ -7,8 +7,7 @@ of its `accelerator_config`, off by default.
 from __future__ import annotations
 
 import pytest
-from data.feeding import rest_of_a_step
-from data.feeding import waited_pct
+from data.feeding import rest_of_a_step, waited_pct
 from data.slow_disk import SlowDisk
 from models.simplenet import SimpleNet
 from torch import nn

@@ -12,8 +12,7 @@ import sys
 
 import pytest
 import torch
-from data.feeding import rest_of_a_step
-from data.feeding import waited_pct
+from data.feeding import rest_of_a_step, waited_pct
 from data.slow_disk import SlowDisk
 from torch.utils.data import DataLoader
 

@@ -11,10 +11,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from inductor import compiled
-from inductor import kernels_of
-from inductor import needs_compiler
-from inductor import operations_of
+from inductor import compiled, kernels_of, needs_compiler, operations_of
 from models.resnet18 import ResNet18
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 

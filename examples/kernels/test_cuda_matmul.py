@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from inductor import COMPILER
-from inductor import needs_compiler
+from inductor import COMPILER, needs_compiler
 
 
 HERE = Path(__file__).parent

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import pytest
 from claims_table import PREDICTED
-from models.encoder import InLowPrecision
-from models.encoder import SpelledOut
-from models.encoder import training
+from models.encoder import InLowPrecision, SpelledOut, training
 
 
 @pytest.mark.claim("C9")

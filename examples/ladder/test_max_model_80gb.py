@@ -14,9 +14,7 @@ import pytest
 import torch
 from claims import read_claims
 from claims_table import PREDICTED
-from models.gpt2 import LADDER
-from models.gpt2 import WIDE
-from models.gpt2 import Gpt
+from models.gpt2 import LADDER, WIDE, Gpt
 
 
 ROOM_MB = 80 * 1024 - 768

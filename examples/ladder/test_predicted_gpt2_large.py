@@ -10,9 +10,7 @@ from __future__ import annotations
 import pytest
 from claims import read_claims
 from claims_table import PREDICTED
-from models.gpt2 import LADDER
-from models.gpt2 import LARGE
-from models.gpt2 import Training
+from models.gpt2 import LADDER, LARGE, Training
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 

@@ -13,12 +13,7 @@ import time
 import pytest
 import torch
 from claims import read_claims
-from models.gpt_mini import LADDER
-from models.gpt_mini import MINI
-from models.gpt_mini import TINY
-from models.gpt_mini import WIDE
-from models.gpt_mini import Characters
-from models.gpt_mini import Epoch
+from models.gpt_mini import LADDER, MINI, TINY, WIDE, Characters, Epoch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Subset

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from models.gpt2 import SMALL
-from models.gpt2 import Training
+from models.gpt2 import SMALL, Training
 
 import pytest_gpuperf as gpuperf
 

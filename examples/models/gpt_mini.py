@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
-from models.gpt2 import Gpt
-from models.gpt2 import Shape
+from models.gpt2 import Gpt, Shape
 
 
 MINI = Shape(layers=6, heads=6, width=192, tokens=64, batch=64)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from pytest_gpuperf.measure.gpu_activity import find_busy
-from pytest_gpuperf.measure.gpu_activity import find_communication
+from pytest_gpuperf.measure.gpu_activity import find_busy, find_communication
 
 
 # The tests of the plugin have it, too.

@@ -10,8 +10,7 @@ from __future__ import annotations
 import pytest
 import torch
 from claims_table import PREDICTED
-from models.simulated import busy_percent
-from models.simulated import step_ms
+from models.simulated import busy_percent, step_ms
 
 
 SLOW = [["work", 2000], ["launch", 104, 500], ["item"]]

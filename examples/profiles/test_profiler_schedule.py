@@ -11,8 +11,7 @@ from claims_table import SHOWN
 from data.slow_disk import SlowDisk
 from models.simplenet import SimpleNet
 from torch.nn import functional as F
-from torch.profiler import profile
-from torch.profiler import schedule
+from torch.profiler import profile, schedule
 from torch.utils.data import DataLoader
 
 

@@ -12,8 +12,7 @@ import pytest
 import torch
 from models.simulated import trace_of
 from torch import nn
-from torch.profiler import ProfilerActivity
-from torch.profiler import profile
+from torch.profiler import ProfilerActivity, profile
 
 import pytest_gpuperf as gpuperf
 from pytest_gpuperf.measure.syncs import find_syncs

@@ -12,9 +12,7 @@ import re
 
 import pytest
 import torch
-from torch.profiler import ProfilerActivity
-from torch.profiler import profile
-from torch.profiler import record_function
+from torch.profiler import ProfilerActivity, profile, record_function
 
 
 LONE = re.compile(r'\\(?:(u[0-9a-fA-F]{4}|["\\/bfnrt])|)')

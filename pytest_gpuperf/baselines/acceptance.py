@@ -4,42 +4,30 @@ too far.
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
 from ..judge.calls import prior_of
-from ..model.baseline import ENOUGH_RUNS
-from ..model.baseline import EXACT_RUNS
-from ..model.baseline import AcceptancePlan
-from ..model.baseline import BaselineChange
-from ..model.baseline import Baselines
-from ..model.baseline import Drift
-from ..model.baseline import Entry
-from ..model.baseline import Judged
-from ..model.baseline import Kept
-from ..model.baseline import Refresh
-from ..model.baseline import full_runs
+from ..model.baseline import (
+    ENOUGH_RUNS,
+    EXACT_RUNS,
+    AcceptancePlan,
+    BaselineChange,
+    Baselines,
+    Drift,
+    Entry,
+    Judged,
+    Kept,
+    Refresh,
+    full_runs,
+)
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from .drift import Leeway
-from .drift import anchored
-from .drift import anchors_of
-from .drift import drifts
-from .drift import kept
-from .drift import strays
-from .refresh import CHANGED
-from .refresh import changes
-from .refresh import is_news
-from .refresh import takes
-from .refresh import with_evidence
-from .refresh import with_exact_of
+from .drift import Leeway, anchored, anchors_of, drifts, kept, strays
+from .refresh import CHANGED, changes, is_news, takes, with_evidence, with_exact_of
 from .store import update
 
 

@@ -9,34 +9,21 @@ changes, and what is worse than it by more than ``detect`` is stored only on dem
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import log
 from typing import Final
 
-from ..judge.exact import bytes_beneath
-from ..judge.exact import margin
-from ..judge.readings import Limits
-from ..judge.readings import stored_values
-from ..judge.statistics import ASSUMED_SHIFT
-from ..judge.statistics import Spread
-from ..judge.statistics import ratio
-from ..judge.verdict import floored
-from ..judge.verdict import noticed
-from ..judge.verdict import tolerated
-from ..judge.wording import figure
-from ..judge.wording import percent
-from ..model.baseline import FULL_RUNS
-from ..model.baseline import Drift
-from ..model.baseline import Entry
-from ..model.baseline import Kept
+from ..judge.exact import bytes_beneath, margin
+from ..judge.readings import Limits, stored_values
+from ..judge.statistics import ASSUMED_SHIFT, Spread, ratio
+from ..judge.verdict import floored, noticed, tolerated
+from ..judge.wording import figure, percent
+from ..model.baseline import FULL_RUNS, Drift, Entry, Kept
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
 from ..model.measurement import shared_steps
-from ..model.metric import Metric
-from ..model.metric import MetricKind
-from ..model.metrics import METRICS
-from ..model.metrics import OCCASIONAL
+from ..model.metric import Metric, MetricKind
+from ..model.metrics import METRICS, OCCASIONAL
 from .refresh import typical_values
 
 

@@ -9,36 +9,19 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from math import inf
 from types import MappingProxyType
-from typing import Any
-from typing import Final
-from typing import NoReturn
-from typing import TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from ..errors import BaselineError
-from ..errors import ErrorId
-from ..model.baseline import Baselines
-from ..model.baseline import Entry
-from ..model.baseline import Judged
-from ..model.baseline import Origin
-from ..model.baseline import RunSummary
-from ..model.baseline import StepSummary
-from ..model.codec import decode
-from ..model.codec import encode
-from ..model.codec import encode_briefly
-from ..model.environment import DeviceKind
-from ..model.environment import Hardware
-from ..model.finding import MOST_LINES_OF_FINDING
-from ..model.finding import StoredLine
-from ..model.measurement import Board
-from ..model.measurement import Distribution
-from ..model.measurement import FurtherSteps
-from ..model.metric import MetricKind
-from ..model.metric import Unit
+from ..errors import BaselineError, ErrorId
+from ..model.baseline import Baselines, Entry, Judged, Origin, RunSummary, StepSummary
+from ..model.codec import decode, encode, encode_briefly
+from ..model.environment import DeviceKind, Hardware
+from ..model.finding import MOST_LINES_OF_FINDING, StoredLine
+from ..model.measurement import Board, Distribution, FurtherSteps
+from ..model.metric import MetricKind, Unit
 from ..model.metrics import METRICS
 
 

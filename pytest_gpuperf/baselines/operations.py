@@ -8,21 +8,15 @@ error. It is written if the operations or the counts changed, not for other line
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import BaselineError
-from ..errors import ErrorId
-from ..files import file_name
-from ..files import read_regular_text
-from ..judge.operations import Digest
-from ..judge.operations import is_alike
+from ..errors import BaselineError, ErrorId
+from ..files import file_name, read_regular_text
+from ..judge.operations import Digest, is_alike
 from ..model.baseline import Entry
-from ..model.codec import decode
-from ..model.codec import encode_briefly
+from ..model.codec import decode, encode_briefly
 from ..model.environment import Hardware
 from ..model.operations import LineWork
 from .store import write

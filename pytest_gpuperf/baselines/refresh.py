@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ..model.baseline import ENOUGH_RUNS
-from ..model.baseline import MOST_RUNS
-from ..model.baseline import BaselineChange
-from ..model.baseline import Baselines
-from ..model.baseline import Entry
-from ..model.baseline import Judged
-from ..model.baseline import Leftovers
-from ..model.baseline import Origin
-from ..model.baseline import Refresh
-from ..model.baseline import RunSummary
-from ..model.baseline import StepSummary
-from ..model.baseline import spread_over_occasions
-from ..model.baseline import typical_time
+from ..model.baseline import (
+    ENOUGH_RUNS,
+    MOST_RUNS,
+    BaselineChange,
+    Baselines,
+    Entry,
+    Judged,
+    Leftovers,
+    Origin,
+    Refresh,
+    RunSummary,
+    StepSummary,
+    spread_over_occasions,
+    typical_time,
+)
 from ..model.environment import DeviceKind
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
 from ..model.metric import Metric
 from ..model.metrics import METRICS
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
+from ..model.verdict import Outcome, TestVerdict
 from .format import rounded
 
 

@@ -6,30 +6,19 @@ import json
 import os
 import stat
 import time
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from ..errors import BaselineError
-from ..errors import ErrorId
-from ..files import PlantedError
-from ..files import read_regular
-from ..files import read_regular_text
-from ..files import refuse_link
-from ..model.baseline import Baselines
-from ..model.baseline import Entry
+from ..errors import BaselineError, ErrorId
+from ..files import PlantedError, read_regular, read_regular_text, refuse_link
+from ..model.baseline import Baselines, Entry
 from ..model.environment import Hardware
 from ..settings import ARTEFACTS
-from ..sharing.device_lock import LOCK_PAUSE_SECONDS
-from ..sharing.device_lock import try_flock
-from .format import dumps
-from .format import loads
+from ..sharing.device_lock import LOCK_PAUSE_SECONDS, try_flock
+from .format import dumps, loads
 
 
 # Replace a file whole or not at all, whoever else writes it or reads it.

@@ -6,23 +6,15 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import redirect_stderr
-from contextlib import redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Final
-from typing import NoReturn
-from typing import Protocol
-from typing import TextIO
-from typing import cast
+from typing import Final, NoReturn, Protocol, TextIO, cast
 
 from ..devices.preflight import own_version
-from ..errors import ErrorId
-from ..errors import GpuperfError
-from ..errors import UsageError
+from ..errors import ErrorId, GpuperfError, UsageError
 from ..model.retired import refuse_retired
-from ..visible import VisibleStream
-from ..visible import shows_colours
+from ..visible import VisibleStream, shows_colours
 
 
 USAGE_ERROR: Final = 4

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,38 +14,29 @@ from typing import Final
 from ..baselines.store import write
 from ..compare_commits.commits import compare_versions
 from ..compare_commits.culprits import Culprits
-from ..compare_commits.search import TRAINING
-from ..compare_commits.search import worse_of
+from ..compare_commits.search import TRAINING, worse_of
 from ..compare_commits.side_server import Selection
-from ..compare_commits.sides import Side
-from ..compare_commits.sides import other_folder
-from ..compare_commits.sides import patched
-from ..compare_commits.sides import present
-from ..compare_commits.sides import versions
-from ..environments.lock_files import changed
-from ..environments.lock_files import installed
-from ..environments.lock_files import pins_of
-from ..environments.overlay import PackageChange
-from ..environments.overlay import Packages
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..compare_commits.sides import Side, other_folder, patched, present, versions
+from ..environments.lock_files import changed, installed, pins_of
+from ..environments.overlay import PackageChange, Packages
+from ..errors import ErrorId, UsageError
 from ..files import scratch_folder
 from ..model.ab import AbRun
 from ..model.metrics import STEP_MS
 from ..report.json.ab import ab_document
-from ..report.screen.commits import comparison_lines
-from ..report.screen.commits import markdown_lines
+from ..report.screen.commits import comparison_lines, markdown_lines
 from ..runner.git import Repository
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
-from .ab_script import compare_program
-from .ab_script import program_named
-from .shared_options import add_device_argument
-from .shared_options import add_json_argument
-from .shared_options import announce
-from .shared_options import passed_on
-from .shared_options import print_json
-from .shared_options import pytest_arguments
+from .ab_script import compare_program, program_named
+from .shared_options import (
+    add_device_argument,
+    add_json_argument,
+    announce,
+    passed_on,
+    print_json,
+    pytest_arguments,
+)
 
 
 REST: Final = "[REF [REF2]] [-- pytest arguments... | -- train.py arguments...]"

@@ -8,58 +8,42 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO
-from typing import Final
+from typing import IO, Final
 
-from ..compare_commits.sides import Side
-from ..compare_commits.sides import checked_out
+from ..compare_commits.sides import Side, checked_out
 from ..compare_commits.trainings import FEW
 from ..devices.audit_record import StepAudit
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..judge.process_pairs import MOST_PAIRS
-from ..judge.process_pairs import Pair
-from ..judge.process_pairs import judge_call
+from ..errors import ErrorId, UsageError
+from ..judge.process_pairs import MOST_PAIRS, Pair, judge_call
 from ..judge.training import judge_training
-from ..model.ab import AbRun
-from ..model.ab import Comparison
+from ..model.ab import AbRun, Comparison
 from ..model.budget import Tolerance
-from ..model.environment import DeviceKind
-from ..model.environment import Environment
-from ..model.environment import Hardware
+from ..model.environment import DeviceKind, Environment, Hardware
 from ..model.finding import Finding
 from ..model.forecast import Forecast
 from ..model.measurement import Measurement
 from ..model.metric import counted
-from ..model.metrics import D2H_BYTES
-from ..model.metrics import H2D_BYTES
-from ..model.metrics import PAGEABLE_COPIES
-from ..model.metrics import PREDICTED_ALLOCATED
-from ..model.metrics import STEP_MS
-from ..model.metrics import SYNCS
-from ..model.training import Training
-from ..model.training import TrainingAnswer
-from ..model.training import TrainingRecord
+from ..model.metrics import (
+    D2H_BYTES,
+    H2D_BYTES,
+    PAGEABLE_COPIES,
+    PREDICTED_ALLOCATED,
+    STEP_MS,
+    SYNCS,
+)
+from ..model.training import Training, TrainingAnswer, TrainingRecord
 from ..runner.fork_server import HASH_SEED
 from ..runner.relocation import moved_path
-from ..sharing.processes import EXIT_INTERRUPTED
-from ..sharing.processes import SIGNALLED
+from ..sharing.processes import EXIT_INTERRUPTED, SIGNALLED
 from ..worker.items import below
 from .memory import PROGRAM_STEPS
-from .script import Program
-from .script import check_script
-from .script_process import Asked
-from .script_process import ScriptAnswer
-from .script_process import ScriptRequest
-from .script_process import run_program
-from .script_process import unfinished
+from .script import Program, check_script
+from .script_process import Asked, ScriptAnswer, ScriptRequest, run_program, unfinished
 
 
 SIMULATED: Final = Environment(hardware=Hardware(kind=DeviceKind.PRETEND, name="CUDA"))

@@ -5,44 +5,35 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..baselines import store
-from ..baselines.acceptance import Choice
-from ..baselines.acceptance import acceptance
-from ..baselines.acceptance import changes_by
-from ..baselines.acceptance import chosen
-from ..baselines.acceptance import stored_changes
-from ..baselines.operations import keep_operations
-from ..baselines.operations import read_operations
+from ..baselines.acceptance import (
+    Choice,
+    acceptance,
+    changes_by,
+    chosen,
+    stored_changes,
+)
+from ..baselines.operations import keep_operations, read_operations
 from ..baselines.store import pending_path
-from ..errors import BaselineError
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.baseline import AcceptancePlan
-from ..model.baseline import BaselineChange
-from ..model.baseline import Baselines
-from ..model.baseline import Entry
-from ..model.baseline import Refresh
-from ..report.command import accept_command
-from ..report.command import measure_command
+from ..errors import BaselineError, ErrorId, UsageError
+from ..model.baseline import AcceptancePlan, BaselineChange, Baselines, Entry, Refresh
+from ..report.command import accept_command, measure_command
 from ..report.numbers import join_fitting
-from ..report.screen.acceptance import acceptance_lines
-from ..report.screen.acceptance import missed_lines
-from ..report.screen.acceptance import outlook_lines
-from ..report.screen.acceptance import refused_lines
+from ..report.screen.acceptance import (
+    acceptance_lines,
+    missed_lines,
+    outlook_lines,
+    refused_lines,
+)
 from ..report.screen.summary import refresh_lines
 from ..report.wrapping import wrapped
 from ..settings import refuse_in_ci
 from ..visible import printed
-from .files import add_baselines_argument
-from .files import read_document
+from .files import add_baselines_argument, read_document
 
 
 PENDING_KINDS: Final = ", ".join(kind.value for kind in Refresh)

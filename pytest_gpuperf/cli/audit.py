@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import linecache
 import sys
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from math import inf
@@ -20,19 +19,19 @@ from ..report.json.audit import audit_document
 from ..report.screen.audit import audit_lines
 from ..sharing.processes import SIGNALLED
 from ..visible import printed
-from .script import Program
-from .script import notes_of
-from .script_process import Asked
-from .script_process import Output
-from .script_process import ScriptAnswer
-from .script_process import ScriptRequest
-from .script_process import add_program
-from .script_process import program_of
-from .script_process import root_of
-from .script_process import run_program
-from .script_process import unfinished
-from .shared_options import add_json_argument
-from .shared_options import print_json
+from .script import Program, notes_of
+from .script_process import (
+    Asked,
+    Output,
+    ScriptAnswer,
+    ScriptRequest,
+    add_program,
+    program_of,
+    root_of,
+    run_program,
+    unfinished,
+)
+from .shared_options import add_json_argument, print_json
 
 
 REST: Final = "SCRIPT... [-- arguments...]"

@@ -6,22 +6,17 @@ import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import wraps
-from multiprocessing.process import BaseProcess
-from multiprocessing.process import active_children
+from multiprocessing.process import BaseProcess, active_children
 from pathlib import Path
-from signal import SIGKILL
-from signal import SIGTERM
+from signal import SIGKILL, SIGTERM
 from subprocess import Popen
 from types import FrameType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..devices.source_lines import site_of_caller
-from ..model.finding import Location
-from ..model.finding import Phase
+from ..model.finding import Location, Phase
 from ..model.metric import counted
 from . import RANK_LAUNCHERS
 

@@ -5,35 +5,25 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from ..baselines.store import path_of
-from ..baselines.store import read
-from ..errors import ErrorId
-from ..errors import QuotedError
-from ..errors import RunError
+from ..baselines.store import path_of, read
+from ..errors import ErrorId, QuotedError, RunError
 from ..judge.readings import stored_values
-from ..model.baseline import ENOUGH_RUNS
-from ..model.baseline import Entry
+from ..model.baseline import ENOUGH_RUNS, Entry
 from ..model.checkup import Examination
 from ..model.codec import decode
 from ..model.environment import DeviceKind
 from ..model.metrics import STEP_MS
 from ..model.results import ProjectSettings
-from ..report.screen.checkup import examined_lines
-from ..report.screen.checkup import last_lines
-from ..report.screen.checkup import stored_lines
+from ..report.screen.checkup import examined_lines, last_lines, stored_lines
 from ..runner.acuity import acuity_of
-from ..runner.fork_server import ForkServer
-from ..runner.fork_server import Job
-from ..runner.fork_server import preloaded_for
+from ..runner.fork_server import ForkServer, Job, preloaded_for
 from ..visible import printed
-from .files import JobServer
-from .files import settings_by
+from .files import JobServer, settings_by
 
 
 REST: Final = None

@@ -5,21 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from datetime import datetime
-from datetime import timezone
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
 from ..baselines.store import write
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.results import RESULTS_NAME
-from ..model.results import Results
-from ..report.measured_calls import MeasuredCall
-from ..report.measured_calls import measured_calls
+from ..errors import ErrorId, UsageError
+from ..model.results import RESULTS_NAME, Results
+from ..report.measured_calls import MeasuredCall, measured_calls
 from ..report.pytest_benchmark import dumps
-from .files import read_results
-from .files import results_file
+from .files import read_results, results_file
 
 
 REST: Final = None

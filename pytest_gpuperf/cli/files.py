@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any
-from typing import Final
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from ..baselines.format import RESTORE_FILE
-from ..baselines.format import loads
-from ..errors import BaselineError
-from ..errors import ErrorId
-from ..errors import QuotedError
-from ..errors import UsageError
+from ..baselines.format import RESTORE_FILE, loads
+from ..errors import BaselineError, ErrorId, QuotedError, UsageError
 from ..files import read_regular_text
 from ..model.baseline import Baselines
 from ..model.codec import decode
 from ..model.finding import Location
-from ..model.results import RESULTS_NAME
-from ..model.results import ProjectSettings
-from ..model.results import Results
+from ..model.results import RESULTS_NAME, ProjectSettings, Results
 from ..report.json import results as results_json
 from ..runner.fork_server import Job
 

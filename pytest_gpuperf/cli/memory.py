@@ -5,41 +5,34 @@ from __future__ import annotations
 import argparse
 import linecache
 import sys
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 from ..judge.budget import fit_of
-from ..model.forecast import Fit
-from ..model.forecast import Forecast
-from ..model.forecast import Saving
+from ..model.forecast import Fit, Forecast, Saving
 from ..report.command import memory_command
 from ..report.json.audit import memory_document
-from ..report.screen.memory import MemoryView
-from ..report.screen.memory import is_large
-from ..report.screen.memory import memory_lines
+from ..report.screen.memory import MemoryView, is_large, memory_lines
 from ..visible import printed
 from .files import count
-from .script import Program
-from .script import notes_of
-from .script_process import REST
-from .script_process import Asked
-from .script_process import Output
-from .script_process import ScriptRequest
-from .script_process import add_program
-from .script_process import program_of
-from .script_process import root_of
-from .script_process import run_program
-from .script_process import unfinished
-from .shared_options import add_json_argument
-from .shared_options import print_json
+from .script import Program, notes_of
+from .script_process import (
+    REST,
+    Asked,
+    Output,
+    ScriptRequest,
+    add_program,
+    program_of,
+    root_of,
+    run_program,
+    unfinished,
+)
+from .shared_options import add_json_argument, print_json
 
 
 PROGRAM_FAILED: Final = 1

@@ -7,19 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from itertools import pairwise
-from itertools import repeat
+from itertools import pairwise, repeat
 from math import inf
 from typing import Final
 
-from ..model.baseline import LEAST_GAP
-from ..model.baseline import Refresh
-from ..sharing.processes import EXIT_INTERRUPTED
-from ..sharing.processes import interrupts_left_to_child
-from ..sharing.processes import shell_code
+from ..model.baseline import LEAST_GAP, Refresh
+from ..sharing.processes import EXIT_INTERRUPTED, interrupts_left_to_child, shell_code
 from .files import count
-from .shared_options import add_device_argument
-from .shared_options import device_options
+from .shared_options import add_device_argument, device_options
 
 
 REST: Final = "[pytest arguments...]"

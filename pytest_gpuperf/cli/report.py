@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..baselines.store import pending_path
-from ..baselines.store import read
-from ..baselines.store import write
+from ..baselines.store import pending_path, read, write
 from ..devices.preflight import no_garbage_collection
 from ..files import no_link
 from ..model.baseline import Entry
 from ..model.environment import Hardware
 from ..model.results import RESULTS_NAME
-from ..report.html.contents import Contents
-from ..report.html.contents import locations_of
-from ..report.html.contents import sections_of
+from ..report.html.contents import Contents, locations_of, sections_of
 from ..report.html.page import page_text
 from ..settings import ARTEFACTS
 from ..visible import printed
-from .files import add_baselines_argument
-from .files import read_document
-from .files import read_results
-from .files import results_file
-from .files import source_lines
+from .files import (
+    add_baselines_argument,
+    read_document,
+    read_results,
+    results_file,
+    source_lines,
+)
 
 
 REST: Final = None

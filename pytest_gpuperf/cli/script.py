@@ -8,26 +8,18 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
-from importlib.machinery import SourceFileLoader
-from importlib.util import decode_source
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import decode_source, find_spec
 from pathlib import Path
 from socket import socket
 from traceback import extract_tb
-from types import CodeType
-from types import ModuleType
-from typing import Any
-from typing import Final
+from types import CodeType, ModuleType
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 from ..files import read_regular
 from ..sharing.processes import EXIT_INTERRUPTED
 

@@ -9,62 +9,44 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from subprocess import DEVNULL
 from threading import Event
-from typing import TYPE_CHECKING
-from typing import Any
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import checkout_of
 from ..devices.pretend import pretend_gpu
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 from ..files import scratch_folder
-from ..model.codec import decode
-from ..model.codec import encode
-from ..model.environment import AS_INSTALLED
-from ..model.environment import Overlay
-from ..model.forecast import Forecast
-from ..model.forecast import Saving
+from ..model.codec import decode, encode
+from ..model.environment import AS_INSTALLED, Overlay
+from ..model.forecast import Forecast, Saving
 from ..model.training import TrainingRecord
-from ..runner.relocation import Relocation
-from ..runner.relocation import hide
-from ..runner.relocation import relocate
-from ..sharing.processes import PASSIVE
-from ..sharing.processes import Reply
-from ..sharing.processes import interrupts_left_to_child
-from ..sharing.processes import shared_numbers
-from ..sharing.processes import shell_code
-from ..sharing.processes import spawn
-from ..sharing.processes import terminations_passed_on
+from ..runner.relocation import Relocation, hide, relocate
+from ..sharing.processes import (
+    PASSIVE,
+    Reply,
+    interrupts_left_to_child,
+    shared_numbers,
+    shell_code,
+    spawn,
+    terminations_passed_on,
+)
 from ..worker import draws
 from . import RANK_LAUNCHERS
-from .child_processes import ChildProcesses
-from .child_processes import join_children
-from .progress import elapsed_shown
-from .progress import standard_error
-from .script import Loaded
-from .script import Program
-from .script import check_script
-from .script import launched
-from .script import load
-from .script import run
+from .child_processes import ChildProcesses, join_children
+from .progress import elapsed_shown, standard_error
+from .script import Loaded, Program, check_script, launched, load, run
 from .shared_options import STANDARD_ERROR
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend import PretendGpu
-    from ..devices.pretend import ProgramAudit
-    from ..devices.pretend import ProgramMemory
+    from ..devices.pretend import PretendGpu, ProgramAudit, ProgramMemory
 
 
 # The program that a command runs, as its command line names it.

@@ -7,10 +7,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 
 STANDARD_ERROR: Final = 2

@@ -5,17 +5,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import QuotedError
-from ..errors import UsageError
-from ..runner.git import Repository
-from ..runner.git import git_environment
-from ..runner.git import short
+from ..errors import ErrorId, QuotedError, UsageError
+from ..runner.git import Repository, git_environment, short
 from . import checkout_process as guardian
 from .checkout_process import Tree
 

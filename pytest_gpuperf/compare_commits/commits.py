@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import closing
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
-from functools import cache
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.ab import AbRun
-from ..model.ab import Comparison
-from ..model.environment import Capability
-from ..model.environment import DeviceKind
-from ..model.finding import Finding
-from ..model.finding import Location
+from ..errors import ErrorId, UsageError
+from ..model.ab import AbRun, Comparison
+from ..model.environment import Capability, DeviceKind
+from ..model.finding import Finding, Location
 from ..model.metrics import STEP_MS
 from ..runner.evidence import MOST_TRACES
 from ..runner.recorded_code import with_changes
 from ..runner.request import groups_of
 from .pairs import run_pairs
-from .side_server import Collected
-from .side_server import Selection
-from .side_server import SideServer
-from .sides import Side
-from .sides import checked_out
+from .side_server import Collected, Selection, SideServer
+from .sides import Side, checked_out
 from .trainings import Trainings
 
 

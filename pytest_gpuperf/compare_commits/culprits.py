@@ -5,8 +5,7 @@ That is, made tests worse, or train otherwise.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import combinations
 
 from ..environments.lock_files import Pins
@@ -14,13 +13,7 @@ from ..errors import UsageError
 from ..model.ab import AbRun
 from ..model.metric import counted
 from .commits import Announce
-from .search import TRAINING
-from .search import Changes
-from .search import Mark
-from .search import Worse
-from .search import marked
-from .search import smallest_bad
-from .search import worse_of
+from .search import TRAINING, Changes, Mark, Worse, marked, smallest_bad, worse_of
 
 
 Compare = Callable[[tuple[str, ...]], AbRun]

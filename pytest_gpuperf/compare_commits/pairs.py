@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from ..judge.calls import merged
 from ..judge.exact import PROVING_RUNS
-from ..judge.process_pairs import FEWEST_TO_BLAME
-from ..judge.process_pairs import LEAST_PAIRS
-from ..judge.process_pairs import MOST_PAIRS
-from ..judge.process_pairs import Pair
-from ..judge.process_pairs import judge_call
+from ..judge.process_pairs import (
+    FEWEST_TO_BLAME,
+    LEAST_PAIRS,
+    MOST_PAIRS,
+    Pair,
+    judge_call,
+)
 from ..model.ab import Comparison
 from ..model.budget import Tolerance
 from ..model.metric import counted
-from ..model.run import Ending
-from ..model.run import StepCall
-from ..model.run import TestResult
-from ..runner.screening import Case
-from ..runner.screening import Group
+from ..model.run import Ending, StepCall, TestResult
+from ..runner.screening import Case, Group
 
 
 Run = Callable[[Group, int], Sequence[TestResult]]

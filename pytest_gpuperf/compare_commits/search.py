@@ -7,23 +7,16 @@ got worse, or trains otherwise, with all changes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 from itertools import pairwise
 from typing import Final
 
-from ..model.ab import AbRun
-from ..model.ab import Comparison
-from ..model.ab import Turn
+from ..model.ab import AbRun, Comparison, Turn
 from ..model.metrics import STEP_MS
 from ..model.run import nodeid_of
 from ..model.training import TrainingAnswer
-from ..report.numbers import format_apart
-from ..report.numbers import metric_named
+from ..report.numbers import format_apart, metric_named
 
 
 class Mark(Enum):

@@ -5,40 +5,28 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import redirect_stderr
-from contextlib import redirect_stdout
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from ..devices import default_kind
-from ..devices import open_device
+from ..devices import default_kind, open_device
 from ..devices.slots import slots_of
-from ..errors import ErrorId
-from ..errors import GpuperfError
-from ..errors import UsageError
-from ..model.codec import decode
-from ..model.codec import encode
+from ..errors import ErrorId, GpuperfError, UsageError
+from ..model.codec import decode, encode
 from ..model.training import Recorded
 from ..plugin.options import environment
 from ..plugin.parse_settings import settings_from
 from ..plugin.session import project_of
-from ..runner.relocation import Relocation
-from ..runner.relocation import stranger
-from ..runner.request import Planned
-from ..runner.request import RunRequest
-from ..runner.request import shown_path
+from ..runner.relocation import Relocation, stranger
+from ..runner.request import Planned, RunRequest, shown_path
 from ..worker import child
 from ..worker.items import plan_of
 from ..worker.measurer import is_of
 from ..worker.training_pass import TrainingPass
-from .side_server import Collected
-from .side_server import Selection
+from .side_server import Collected, Selection
 
 
 COLLECTED_CODES: Final = frozenset(

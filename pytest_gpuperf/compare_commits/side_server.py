@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import QuotedError
-from ..errors import RunError
-from ..model.codec import decode
-from ..model.codec import encode
-from ..model.environment import DeviceKind
-from ..model.environment import DeviceSlot
-from ..model.environment import Environment
-from ..model.run import Ending
-from ..model.run import RunMode
-from ..model.run import TestResult
+from ..errors import ErrorId, QuotedError, RunError
+from ..model.codec import decode, encode
+from ..model.environment import DeviceKind, DeviceSlot, Environment
+from ..model.run import Ending, RunMode, TestResult
 from ..model.training import Recorded
-from ..runner.fork_server import ForkServer
-from ..runner.fork_server import Job
-from ..runner.fork_server import preloaded_for
-from ..runner.fork_server import variables_for
-from ..runner.request import Planned
-from ..runner.request import Project
-from ..runner.request import RunRequest
-from ..runner.reservation import Turns
-from ..runner.reservation import Unlocked
-from ..runner.reservation import alone
-from ..runner.reservation import turns_at
+from ..runner.fork_server import ForkServer, Job, preloaded_for, variables_for
+from ..runner.request import Planned, Project, RunRequest
+from ..runner.reservation import Turns, Unlocked, alone, turns_at
 from ..runner.screening import Group
 from ..settings import Settings
-from .sides import Side
-from .sides import unbuilt
+from .sides import Side, unbuilt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

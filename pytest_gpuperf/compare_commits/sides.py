@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import closing
-from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import replace
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from importlib.machinery import EXTENSION_SUFFIXES
-from pathlib import Path
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.environment import AS_INSTALLED
-from ..model.environment import Overlay
-from ..runner.git import Repository
-from ..runner.git import run_git
-from ..runner.git import short
+from ..errors import ErrorId, UsageError
+from ..model.environment import AS_INSTALLED, Overlay
+from ..runner.git import Repository, run_git, short
 from ..runner.relocation import Relocation
-from .checkout import Checkout
-from .checkout import trees_of
-from .checkout import uninitialised
+from .checkout import Checkout, trees_of, uninitialised
 from .checkout_process import Tree
 
 

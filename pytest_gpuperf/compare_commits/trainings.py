@@ -7,8 +7,7 @@ it has time for, and leaves another model to the next call of its test.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -16,9 +15,7 @@ from ..judge.training import judge_training
 from ..model.ab import Comparison
 from ..model.metric import counted
 from ..model.run import nodeid_of
-from ..model.training import Recorded
-from ..model.training import Training
-from ..model.training import TrainingAnswer
+from ..model.training import Recorded, Training, TrainingAnswer
 from ..runner.screening import Group
 
 

@@ -4,46 +4,39 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import ceil
-from math import exp
-from math import inf
-from math import log
+from math import ceil, exp, inf, log
 from statistics import median
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..devices.base import MeasuringDevice
 from ..devices.preflight import no_garbage_collection
-from ..errors import ErrorId
-from ..errors import StepError
-from ..judge.interleaved import QUAD_LOOKS
-from ..judge.interleaved import TIE
-from ..judge.interleaved import Labels
-from ..judge.interleaved import Pool
-from ..judge.interleaved import Quad
-from ..judge.interleaved import SwapCounts
-from ..judge.interleaved import decide_quads
-from ..judge.interleaved import judge_quads
-from ..judge.interleaved import quad_schedule
-from ..judge.interleaved import quartiles
-from ..measure.plan import Deadline
-from ..measure.plan import Follow
-from ..measure.plan import nobody
+from ..errors import ErrorId, StepError
+from ..judge.interleaved import (
+    QUAD_LOOKS,
+    TIE,
+    Labels,
+    Pool,
+    Quad,
+    SwapCounts,
+    decide_quads,
+    judge_quads,
+    quad_schedule,
+    quartiles,
+)
+from ..measure.plan import Deadline, Follow, nobody
 from ..measure.step import Subject
-from ..measure.timing import LEAST_QUEUED_STEPS
-from ..measure.timing import TimedBlock
-from ..measure.timing import time_alone
-from ..measure.timing import time_block
-from ..measure.timing import without_fill
+from ..measure.timing import (
+    LEAST_QUEUED_STEPS,
+    TimedBlock,
+    time_alone,
+    time_block,
+    without_fill,
+)
 from ..measure.warmup import warm_up
-from ..model.ab import AbResult
-from ..model.ab import Answer
+from ..model.ab import AbResult, Answer
 from ..model.environment import Capability
 
 

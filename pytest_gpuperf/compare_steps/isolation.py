@@ -8,16 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from types import BuiltinMethodType
-from types import CodeType
-from types import FunctionType
-from types import MethodType
-from types import ModuleType
-from typing import Any
-from typing import Final
+from types import BuiltinMethodType, CodeType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import StepError
+from ..errors import ErrorId, StepError
 from ..measure.step import Subject
 
 

@@ -3,42 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ..devices.base import Device
-from ..devices.base import EmulatingDevice
-from ..devices.base import MeasuringDevice
-from ..devices.base import with_clock
+from ..devices.base import Device, EmulatingDevice, MeasuringDevice, with_clock
 from ..measure.emulated import audit
 from ..measure.phases import later_phases
-from ..measure.plan import Deadline
-from ..measure.plan import Follow
-from ..measure.plan import MeasurePlan
-from ..measure.plan import PhaseContext
-from ..measure.plan import TimeShare
-from ..measure.plan import cut_short
-from ..measure.plan import nobody
+from ..measure.plan import (
+    Deadline,
+    Follow,
+    MeasurePlan,
+    PhaseContext,
+    TimeShare,
+    cut_short,
+    nobody,
+)
 from ..measure.profile import PROFILED_STEPS
 from ..measure.step import Subject
-from ..model.ab import AbResult
-from ..model.ab import Comparison
+from ..model.ab import AbResult, Comparison
 from ..model.measurement import Measurement
-from ..model.metrics import METRICS
-from ..model.metrics import PEAK_ALLOCATED
-from ..model.metrics import PEAK_REQUESTED
-from ..model.metrics import PEAK_RESERVED
-from ..model.metrics import SPEEDUP
-from ..model.metrics import limited_by
+from ..model.metrics import (
+    METRICS,
+    PEAK_ALLOCATED,
+    PEAK_REQUESTED,
+    PEAK_RESERVED,
+    SPEEDUP,
+    limited_by,
+)
 from ..model.run import ComparedCall
 from ..model.training import Training
 from .interleave import compare_steps
-from .isolation import Pair
-from .isolation import addresses_of
-from .same_training import begin
-from .same_training import refuse_other_training
-from .same_training import starts_of
+from .isolation import Pair, addresses_of
+from .same_training import begin, refuse_other_training, starts_of
 
 
 # The first steps of both sides: are these two that can be compared?

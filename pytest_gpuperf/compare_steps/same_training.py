@@ -10,33 +10,20 @@ more, from parameters that no step has seen.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from math import hypot
-from math import isfinite
-from typing import Any
-from typing import Final
-from typing import NoReturn
+from math import hypot, isfinite
+from typing import Any, Final, NoReturn
 
-from ..errors import ErrorId
-from ..errors import StepError
+from ..errors import ErrorId, StepError
 from ..judge.training import judge_training
 from ..measure.step import Subject
 from ..model.metric import counted
-from ..model.training import TrainedTensor
-from ..model.training import Training
-from ..model.training import TrainingAnswer
-from ..model.training import TrainingRecord
-from .isolation import Pair
-from .isolation import SharedState
-from .isolation import tensors_of
-from .training_record import TRAINED_STEPS
-from .training_record import Recorder
-from .training_record import flat
-from .training_record import numbers_in
+from ..model.training import TrainedTensor, Training, TrainingAnswer, TrainingRecord
+from .isolation import Pair, SharedState, tensors_of
+from .training_record import TRAINED_STEPS, Recorder, flat, numbers_in
 
 
 def begin(pair: Pair) -> Training | None:

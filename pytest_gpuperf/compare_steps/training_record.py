@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import contextmanager
-from functools import cache
-from functools import wraps
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import cache, wraps
 from itertools import chain
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..judge.training import EQUAL_WITHIN
 from ..measure.step import Subject
-from ..model.training import Sketch
-from ..model.training import TrainedStep
-from ..model.training import TrainedTensor
-from ..model.training import TrainingRecord
+from ..model.training import Sketch, TrainedStep, TrainedTensor, TrainingRecord
 from .isolation import tensors_of
 
 

@@ -13,13 +13,10 @@ from __future__ import annotations
 
 from importlib import import_module
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.environment import PRETEND_GIB
-from ..model.environment import DeviceKind
+from ..errors import ErrorId, UsageError
+from ..model.environment import PRETEND_GIB, DeviceKind
 from .base import Device
 from .own_code import checkout_of
 from .pretend import PretendDevice

@@ -5,21 +5,15 @@ A training script imports this module outside of any measurement: it imports no 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from contextlib import ExitStack
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import quote
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 from ..model.finding import Location
-from .base import ALLOW_MARKER
-from .base import SYNC_MARKER
+from .base import ALLOW_MARKER, SYNC_MARKER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from ..model.metrics import BLOCKING_COPIES
-from ..model.metrics import D2H_BYTES
-from ..model.metrics import H2D_BYTES
-from ..model.metrics import PAGEABLE_COPIES
+from ..model.finding import Finding, FindingKind, Location
+from ..model.metrics import BLOCKING_COPIES, D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES
 from ..model.operations import LineWork
-from .memory_picture import NOTHING_LEFT
-from .memory_picture import Garbage
+from .memory_picture import NOTHING_LEFT, Garbage
 
 
 class StepMark(Enum):

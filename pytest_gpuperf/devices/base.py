@@ -8,35 +8,24 @@ PYTEST_DONT_REWRITE: it runs in timed code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Any
-from typing import Final
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.environment import DeviceKind
-from ..model.environment import Environment
+from ..errors import ErrorId, UsageError
+from ..model.environment import DeviceKind, Environment
 from ..model.measurement import Measurement
 from ..model.operations import LineWork
 from .compile import CompiledCode
 from .host_clock import HostClock
-from .memory_picture import Collecting
-from .memory_picture import Garbage
-from .memory_picture import Picture
+from .memory_picture import Collecting, Garbage, Picture
 
 
 if TYPE_CHECKING:
     from ..model.finding import Finding
-    from .audit_record import StepAudit
-    from .audit_record import Totals
+    from .audit_record import StepAudit, Totals
     from .pretend import MemoryAudit
 
 

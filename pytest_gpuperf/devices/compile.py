@@ -5,26 +5,15 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from types import CodeType
-from types import FrameType
-from typing import Any
-from typing import Final
+from types import CodeType, FrameType
+from typing import Any, Final
 
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from ..model.metrics import GRAPH_BREAKS
-from ..model.metrics import RECOMPILES
-from .source_lines import USERS
-from .source_lines import SourceOwner
-from .source_lines import room_of
+from ..model.finding import Finding, FindingKind, Location
+from ..model.metrics import GRAPH_BREAKS, RECOMPILES
+from .source_lines import USERS, SourceOwner, room_of
 from .step_thread import STEPS
 
 

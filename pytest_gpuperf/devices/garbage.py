@@ -4,16 +4,10 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from types import FrameType
-from types import FunctionType
-from types import TracebackType
-from typing import Any
-from typing import Final
+from types import FrameType, FunctionType, TracebackType
+from typing import Any, Final
 
 import torch
 

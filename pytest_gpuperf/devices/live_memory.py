@@ -10,47 +10,31 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
-from typing import Final
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import MemoryCourse
-from ..model.finding import Phase
+from ..model.finding import Finding, FindingKind, MemoryCourse, Phase
 from .base import Step
-from .dispatch import Watching
-from .dispatch import eager
-from .dispatch import redispatch
-from .garbage import described_cycle
-from .garbage import held_collector
-from .memory_owners import current_node
-from .memory_owners import key_of
-from .memory_owners import owned_tensors
-from .memory_owners import roles_of
-from .memory_owners import storages_of
-from .memory_picture import Change
-from .memory_picture import Garbage
-from .memory_picture import LiveBlock
-from .memory_picture import Picture
-from .memory_picture import StorageRole
-from .memory_picture import course_of
-from .memory_picture import held_by_place
-from .memory_picture import picture_of
-from .memory_picture import role_by_birth
-from .source_lines import Site
-from .source_lines import site_of_caller
+from .dispatch import Watching, eager, redispatch
+from .garbage import described_cycle, held_collector
+from .memory_owners import current_node, key_of, owned_tensors, roles_of, storages_of
+from .memory_picture import (
+    Change,
+    Garbage,
+    LiveBlock,
+    Picture,
+    StorageRole,
+    course_of,
+    held_by_place,
+    picture_of,
+    role_by_birth,
+)
+from .source_lines import Site, site_of_caller
 from .step_thread import STEPS
 
 

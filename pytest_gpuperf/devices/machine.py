@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import GpuperfError
-from ..errors import PreflightError
-from ..model.checkup import Circumstance
-from ..model.checkup import Examination
+from ..errors import GpuperfError, PreflightError
+from ..model.checkup import Circumstance, Examination
 from ..model.codec import encode
 from ..model.environment import DeviceKind
-from . import default_kind
-from . import open_device
+from . import default_kind, open_device
 from .base import Device
-from .cores import ROOT
-from .cores import granted_cores
-from .cores import text_of
-from .cores import usable_cores
-from .cuda.nvml import Nvml
-from .cuda.nvml import open_nvml
+from .cores import ROOT, granted_cores, text_of, usable_cores
+from .cuda.nvml import Nvml, open_nvml
 
 
 # Settings of a GPU and its driver that measuring depends on, with advice.

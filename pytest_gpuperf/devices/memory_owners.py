@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import torch
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
-from typing import Final
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import MemoryCourse
-from ..model.finding import Phase
-from .source_lines import Site
-from .source_lines import where_of
+from ..model.finding import Finding, FindingKind, MemoryCourse, Phase
+from .source_lines import Site, where_of
 
 
 class StorageRole(Enum):

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import FrameType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch.nn.modules.module import register_module_forward_hook
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.nn.modules.module import (
+    register_module_forward_hook,
+    register_module_forward_pre_hook,
+)
 
-from ..model.finding import CALLED
-from ..model.finding import Location
+from ..model.finding import CALLED, Location
 from ..model.operations import LineWork
 from .base import Step
-from .dispatch import Watching
-from .dispatch import eager
-from .memory_owners import current_node
-from .memory_owners import number_of
-from .memory_owners import tensors_in
+from .dispatch import Watching, eager
+from .memory_owners import current_node, number_of, tensors_in
 from .own_code import OWN
-from .source_lines import USERS
-from .source_lines import SourceOwner
-from .source_lines import is_backward
-from .source_lines import location_of
-from .source_lines import outwards
-from .source_lines import room_of
+from .source_lines import (
+    USERS,
+    SourceOwner,
+    is_backward,
+    location_of,
+    outwards,
+    room_of,
+)
 from .step_thread import STEPS
 
 

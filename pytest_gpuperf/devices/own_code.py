@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator
-from collections.abc import Sequence
-from functools import cache
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
-from typing import Final
-from urllib.parse import unquote
-from urllib.parse import urlsplit
+from typing import Any, Final
+from urllib.parse import unquote, urlsplit
 
 from ..files import read_regular
 

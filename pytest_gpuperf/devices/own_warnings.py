@@ -7,10 +7,8 @@ that our own use of the profiler causes would fail a test whose code is in order
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import TypeVar
 
 

@@ -7,11 +7,9 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
-from ..errors import ErrorId
-from ..errors import PreflightError
+from ..errors import ErrorId, PreflightError
 from .step_thread import STEPS
 
 

@@ -8,21 +8,15 @@ schedstat, the wall clock is all there is.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
-from subprocess import Popen
-from subprocess import TimeoutExpired
+from subprocess import Popen, TimeoutExpired
 from typing import Final
 
-from .cores import granted_cores
-from .cores import usable_cores
+from .cores import granted_cores, usable_cores
 from .host_clock import HostClock
 
 

@@ -6,27 +6,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import contextmanager
-from contextlib import nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import PreflightError
-from ..errors import StepError
+from ..errors import ErrorId, PreflightError, StepError
 from ..files import scratch_folder
-from .allow_sync import heard_by
-from .allow_sync import marker_allowing
-from .base import STEP_RANGE
-from .base import Step
-from .base import TraceEvent
-from .own_warnings import Unheard
-from .own_warnings import ignored
+from .allow_sync import heard_by, marker_allowing
+from .base import STEP_RANGE, Step, TraceEvent
+from .own_warnings import Unheard, ignored
 from .step_thread import STEPS
 from .torch_state import wait_for_gpus
 
@@ -126,9 +116,7 @@ def record_trace(
 
 
 def _session(*, cuda: bool, stacks: bool) -> Any:
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile
-    from torch.profiler import schedule
+    from torch.profiler import ProfilerActivity, profile, schedule
 
     activities = [ProfilerActivity.CPU]
     if cuda:

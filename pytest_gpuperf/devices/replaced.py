@@ -8,19 +8,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import copy
 from operator import attrgetter
 from types import ModuleType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import StepError
-from .own_code import OWN
-from .own_code import is_installed
-from .own_code import is_own
+from ..errors import ErrorId, StepError
+from .own_code import OWN, is_installed, is_own
 
 
 MEASURING: Final = re.compile(

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..model.metrics import SENTINEL_COPY
-from ..model.metrics import SENTINEL_GEMM
-from ..model.metrics import SENTINEL_LAUNCH
+from ..model.metrics import SENTINEL_COPY, SENTINEL_GEMM, SENTINEL_LAUNCH
 from .base import Kernel
 from .own_warnings import ignored
 

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..model.environment import DeviceKind
-from ..model.environment import DeviceSlot
+from ..model.environment import DeviceKind, DeviceSlot
 from . import scripted_device
 from .cuda.device import fingerprint_of
 from .cuda.nvml import gpu_count

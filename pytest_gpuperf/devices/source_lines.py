@@ -5,26 +5,16 @@ from __future__ import annotations
 import dis
 import os
 import sys
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from enum import auto
-from functools import cache
-from functools import lru_cache
+from enum import Enum, auto
+from functools import cache, lru_cache
 from pathlib import Path
-from types import CodeType
-from types import FrameType
-from typing import Any
-from typing import Final
+from types import CodeType, FrameType
+from typing import Any, Final
 
-from ..model.finding import Location
-from ..model.finding import Phase
-from .own_code import OWN
-from .own_code import WITHOUT_FILE
-from .own_code import is_own
-from .own_code import is_standard
+from ..model.finding import Location, Phase
+from .own_code import OWN, WITHOUT_FILE, is_own, is_standard
 
 
 # The line of code that runs at this moment.

@@ -9,15 +9,10 @@ measures, and one of the two waits at any moment (``trainers/handover``).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Final
-from typing import Protocol
-from typing import TypeVar
-from typing import cast
+from typing import Final, Protocol, TypeVar, cast
 
 
 T = TypeVar("T")

@@ -8,24 +8,16 @@ all-reduce. torch's own CommDebugMode hooks every module for the sake of its nam
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..devices.dispatch import Watching
-from ..devices.dispatch import eager
+from ..devices.dispatch import Watching, eager
 from ..devices.memory_owners import tensors_in
-from ..devices.source_lines import outwards
-from ..devices.source_lines import own_and_inner
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from ..model.metrics import COLLECTIVE_BYTES
-from ..model.metrics import COLLECTIVES
+from ..devices.source_lines import outwards, own_and_inner
+from ..model.finding import Finding, FindingKind, Location
+from ..model.metrics import COLLECTIVE_BYTES, COLLECTIVES
 from ..model.ranks import Collective
 
 

@@ -9,36 +9,28 @@ PYTEST_DONT_REWRITE
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
-from typing import Any
-from typing import Protocol
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
-from ..devices.base import AllocatedBlock
-from ..devices.base import Fetch
-from ..devices.base import Kernel
-from ..devices.base import MeasuringDevice
-from ..devices.base import MemoryReading
-from ..devices.base import Step
-from ..devices.base import TimedFetch
-from ..devices.base import TraceEvent
+from ..devices.base import (
+    AllocatedBlock,
+    Fetch,
+    Kernel,
+    MeasuringDevice,
+    MemoryReading,
+    Step,
+    TimedFetch,
+    TraceEvent,
+)
 from ..devices.compile import CompiledCode
 from ..measure.gpu_activity import find_communication
 from ..measure.profile import PEAKS
 from ..measure.timing import ROUNDS
-from ..model.environment import DeviceKind
-from ..model.environment import Environment
+from ..model.environment import DeviceKind, Environment
 from ..model.measurement import Measurement
-from .joined import RankShare
-from .joined import joined
-from .joined import why_cut_short
+from .joined import RankShare, joined, why_cut_short
 
 
 # Messages between ranks that measure together.

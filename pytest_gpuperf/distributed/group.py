@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
-from typing import Final
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
-from ..devices.slots import entries_of
-from ..devices.slots import obeyed
-from ..devices.slots import seeing
-from ..errors import ErrorId
-from ..errors import RunError
+from ..devices.slots import entries_of, obeyed, seeing
+from ..errors import ErrorId, RunError
 from ..model.ranks import Launch
 from .torchrun import group_store
 

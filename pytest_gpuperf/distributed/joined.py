@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
 from statistics import median
 
 from ..measure.gpu_activity import Communication
 from ..measure.profile import PEAKS
 from ..model.finding import Finding
-from ..model.measurement import Distribution
-from ..model.measurement import Measurement
+from ..model.measurement import Distribution, Measurement
 from ..model.metric import OfRanks
-from ..model.metrics import COLLECTIVE_BYTES
-from ..model.metrics import COLLECTIVES
-from ..model.metrics import GRAPH_BREAKS
-from ..model.metrics import METRICS
-from ..model.metrics import RANK_PEAK
-from ..model.metrics import RANK_SKEW
-from ..model.metrics import STEP_MS
-from ..model.metrics import SYNCS
-from ..model.ranks import ByRank
-from ..model.ranks import Collective
+from ..model.metrics import (
+    COLLECTIVE_BYTES,
+    COLLECTIVES,
+    GRAPH_BREAKS,
+    METRICS,
+    RANK_PEAK,
+    RANK_SKEW,
+    STEP_MS,
+    SYNCS,
+)
+from ..model.ranks import ByRank, Collective
 from ..report.numbers import format_value
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from typing import Final
 
 from ..devices.process_time import UsedTime
 from ..model.codec import decode
-from ..model.run import Ending
-from ..model.run import TestResult
+from ..model.run import Ending, TestResult
 from ..sharing.processes import death
 from .processes import RankEnd
 

@@ -11,28 +11,14 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import contextmanager
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-from typing import Final
-from typing import NoReturn
-from typing import Protocol
+from typing import Any, Final, NoReturn, Protocol
 
-from ..devices.process_time import Patience
-from ..devices.process_time import UsedTime
-from ..devices.process_time import now_s
-from ..devices.process_time import patience_for
-from ..sharing.processes import die_with
-from ..sharing.processes import kill_group
-from ..sharing.processes import last_stack
-from ..sharing.processes import last_words
+from ..devices.process_time import Patience, UsedTime, now_s, patience_for
+from ..sharing.processes import die_with, kill_group, last_stack, last_words
 
 
 # The process of a rank: it can be asked for its stack, and ends in time.

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import RunError
-from ..errors import UsageError
-from ..model.codec import decode
-from ..model.codec import encode
+from ..errors import ErrorId, RunError, UsageError
+from ..model.codec import decode, encode
 from ..model.ranks import Launch
 from ..sharing.device_lock import TURN_SECONDS
 from .processes import RankEnd
@@ -102,8 +96,7 @@ def group_store(launch: Launch, run: int) -> Any:
 
 
 def _connected(launch: Launch) -> Any:
-    from torch.distributed import PrefixStore
-    from torch.distributed import TCPStore
+    from torch.distributed import PrefixStore, TCPStore
 
     store = TCPStore(
         launch.host,

@@ -12,8 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 
 
 def installer() -> Uv | Pip:

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import import_module
 from importlib.metadata import distributions
-from itertools import chain
-from itertools import filterfalse
+from itertools import chain, filterfalse
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from packaging.markers import Marker
-from packaging.requirements import InvalidRequirement
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 from ..files import read_regular_text
 
 

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib.metadata import distribution
-from importlib.metadata import packages_distributions
+from importlib.metadata import distribution, packages_distributions
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Final
 
-from packaging.requirements import InvalidRequirement
-from packaging.requirements import Requirement
+from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 from ..model.environment import Overlay
-from .installers import Pip
-from .installers import Uv
-from .installers import installer
-from .lock_files import differing
-from .lock_files import installed
-from .lock_files import pins_of
+from .installers import Pip, Uv, installer
+from .lock_files import differing, installed, pins_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

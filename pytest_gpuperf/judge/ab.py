@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import exp
-from math import expm1
-from math import inf
-from math import log1p
+from math import exp, expm1, inf, log1p
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.ab import AbResult
-from ..model.ab import Answer
-from .wording import percent
-from .wording import signed
+from ..errors import ErrorId, UsageError
+from ..model.ab import AbResult, Answer
+from .wording import percent, signed
 
 
 CONFIDENCE: Final = 0.95

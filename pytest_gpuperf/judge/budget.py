@@ -2,37 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Final
 
 from ..model.budget import Budget
-from ..model.environment import Capability
-from ..model.environment import Hardware
-from ..model.forecast import Fit
-from ..model.forecast import Forecast
+from ..model.environment import Capability, Hardware
+from ..model.forecast import Fit, Forecast
 from ..model.measurement import Measurement
-from ..model.metric import MIB
-from ..model.metric import Metric
-from ..model.metric import MetricKind
-from ..model.metric import Unit
-from ..model.metrics import BUSY
-from ..model.metrics import RANK_SKEW
-from ..model.metrics import SPEEDUP
-from ..model.metrics import limited_by
-from ..model.verdict import Outcome
-from ..model.verdict import Verdict
-from .exact import PROVING_RUNS
-from .exact import in_runs
-from .exact import is_random
+from ..model.metric import MIB, Metric, MetricKind, Unit
+from ..model.metrics import BUSY, RANK_SKEW, SPEEDUP, limited_by
+from ..model.verdict import Outcome, Verdict
+from .exact import PROVING_RUNS, in_runs, is_random
 from .readings import readings
-from .wording import against
-from .wording import figure
-from .wording import percent
-from .wording import plain
+from .wording import against, figure, percent, plain
 
 
 PERCENTAGES: Final = frozenset({RANK_SKEW.name})

@@ -2,48 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ..model.baseline import Entry
-from ..model.budget import Budget
-from ..model.budget import Tolerance
-from ..model.environment import DeviceKind
-from ..model.environment import Hardware
-from ..model.measurement import Measurement
-from ..model.measurement import shared_steps
+from ..model.budget import Budget, Tolerance
+from ..model.environment import DeviceKind, Hardware
+from ..model.measurement import Measurement, shared_steps
 from ..model.metric import MetricKind
-from ..model.metrics import METRICS
-from ..model.metrics import OCCASIONAL
-from ..model.metrics import SPEEDUP
-from ..model.metrics import STEP_MS
-from ..model.metrics import limited_by
+from ..model.metrics import METRICS, OCCASIONAL, SPEEDUP, STEP_MS, limited_by
 from ..model.run import StepCall
-from ..model.verdict import Outcome
-from ..model.verdict import SuiteVerdict
-from ..model.verdict import TestVerdict
+from ..model.verdict import Outcome, SuiteVerdict, TestVerdict
 from .budget import resolve
-from .context import Sentinels
-from .context import SuiteContext
-from .context import burst
-from .context import sentinel_shifts
-from .readings import StoredTimes
-from .readings import readings
-from .statistics import Spread
-from .statistics import fit_prior
-from .statistics import pooled_shift
-from .stored_times import log_shift
-from .stored_times import log_shift_variance
-from .stored_times import log_variance
-from .stored_times import reference_of
-from .suite import settle_suite
-from .suite import suite_shift
-from .suite import suite_verdict
-from .verdict import ALONE
-from .verdict import judge
+from .context import Sentinels, SuiteContext, burst, sentinel_shifts
+from .readings import StoredTimes, readings
+from .statistics import Spread, fit_prior, pooled_shift
+from .stored_times import log_shift, log_shift_variance, log_variance, reference_of
+from .suite import settle_suite, suite_shift, suite_verdict
+from .verdict import ALONE, judge
 
 
 WHOLE_PROJECT: Final = Tolerance()

@@ -5,39 +5,26 @@ Times are compared by their logarithms: a slowdown of d adds ln(1 + d).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import fsum
-from math import inf
-from math import log
-from math import sqrt
-from statistics import NormalDist
-from statistics import median
+from math import fsum, inf, log, sqrt
+from statistics import NormalDist, median
 from typing import Final
 
-from ..model.baseline import ENOUGH_RUNS
-from ..model.baseline import FULL_RUNS
-from ..model.baseline import OCCASION_RUNS
-from ..model.verdict import DetectableChange
-from ..model.verdict import SuiteAcuity
-from .context import Discount
-from .context import SuiteContext
-from .readings import MAX_RUNS
-from .readings import Limits
-from .readings import Reading
-from .readings import StoredTimes
-from .readings import remaining_runs
-from .statistics import PASS_RISK
-from .statistics import POWER_QUANTILE
-from .statistics import SHARED
-from .statistics import SHIFT_RISK
-from .statistics import OccasionShift
-from .statistics import Spread
-from .statistics import ratio
+from ..model.baseline import ENOUGH_RUNS, FULL_RUNS, OCCASION_RUNS
+from ..model.verdict import DetectableChange, SuiteAcuity
+from .context import Discount, SuiteContext
+from .readings import MAX_RUNS, Limits, Reading, StoredTimes, remaining_runs
+from .statistics import (
+    PASS_RISK,
+    POWER_QUANTILE,
+    SHARED,
+    SHIFT_RISK,
+    OccasionShift,
+    Spread,
+    ratio,
+)
 from .tails import t_sf
 
 

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import fsum
-from math import inf
-from math import isfinite
-from math import log
-from math import log1p
-from math import sqrt
+from math import fsum, inf, isfinite, log, log1p, sqrt
 from statistics import median
 from typing import Final
 
 from ..model.baseline import RunSummary
-from ..model.environment import Capability
-from ..model.environment import DeviceKind
-from ..model.measurement import Distribution
-from ..model.measurement import Measurement
-from ..model.metrics import SENTINELS
-from ..model.metrics import STEP_MS
+from ..model.environment import Capability, DeviceKind
+from ..model.measurement import Distribution, Measurement
+from ..model.metrics import SENTINELS, STEP_MS
 from .readings import readings
-from .statistics import Spread
-from .statistics import scatter
+from .statistics import Spread, scatter
 from .tails import f_sf
 
 

@@ -3,39 +3,31 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import inf
 from typing import Final
 
-from ..model.baseline import FULL_RUNS
-from ..model.baseline import RunSummary
-from ..model.finding import CALLED
-from ..model.finding import MOST_LINES_OF_FINDING
-from ..model.finding import STORED
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Key
-from ..model.finding import StoredLine
-from ..model.finding import file_of
-from ..model.finding import is_stored
-from ..model.finding import key_of
-from ..model.finding import key_of_line
-from ..model.measurement import FurtherSteps
-from ..model.measurement import Measurement
-from ..model.measurement import raised_early
-from ..model.measurement import shared_steps
-from ..model.metric import Metric
-from ..model.metric import Unit
-from ..model.verdict import Outcome
-from ..model.verdict import Verdict
-from .readings import least_values
-from .readings import readings
-from .wording import against
-from .wording import figure
+from ..model.baseline import FULL_RUNS, RunSummary
+from ..model.finding import (
+    CALLED,
+    MOST_LINES_OF_FINDING,
+    STORED,
+    Finding,
+    FindingKind,
+    Key,
+    StoredLine,
+    file_of,
+    is_stored,
+    key_of,
+    key_of_line,
+)
+from ..model.measurement import FurtherSteps, Measurement, raised_early, shared_steps
+from ..model.metric import Metric, Unit
+from ..model.verdict import Outcome, Verdict
+from .readings import least_values, readings
+from .wording import against, figure
 
 
 def compared(

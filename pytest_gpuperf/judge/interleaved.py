@@ -7,30 +7,18 @@ half jumps between them, and its standard deviation is the shift itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import chain
-from itertools import product
-from math import expm1
-from math import isfinite
-from math import log
+from itertools import chain, product
+from math import expm1, isfinite, log
 from random import Random
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import StepError
-from ..model.ab import AbResult
-from ..model.ab import Answer
+from ..errors import ErrorId, StepError
+from ..model.ab import AbResult, Answer
 from ..model.metric import counted
-from .ab import AB_POWER
-from .ab import CONFIDENCE
-from .ab import Decided
-from .ab import Schedule
+from .ab import AB_POWER, CONFIDENCE, Decided, Schedule
 from .readings import DISTURBANCE
 
 

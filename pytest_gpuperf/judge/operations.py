@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ..model.codec import encode_briefly
-from ..model.finding import CALLED
-from ..model.finding import Location
-from ..model.operations import LineChange
-from ..model.operations import LineWork
+from ..model.finding import CALLED, Location
+from ..model.operations import LineChange, LineWork
 
 
 Digest = Sequence[LineWork]

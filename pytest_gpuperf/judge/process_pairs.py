@@ -9,64 +9,42 @@ draws once, by the system's randomness or by autotuning, is luck as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from math import expm1
-from math import isfinite
-from math import log
-from math import sqrt
-from statistics import NormalDist
-from statistics import fmean
-from statistics import median
-from statistics import stdev
+from math import expm1, isfinite, log, sqrt
+from statistics import NormalDist, fmean, median, stdev
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import RunError
-from ..model.ab import AbResult
-from ..model.ab import Answer
-from ..model.ab import Comparison
-from ..model.ab import ExactChange
-from ..model.ab import Turn
+from ..errors import ErrorId, RunError
+from ..model.ab import AbResult, Answer, Comparison, ExactChange, Turn
 from ..model.budget import Tolerance
 from ..model.finding import stored_lines
-from ..model.measurement import Measurement
-from ..model.measurement import raised_early
-from ..model.measurement import shared_steps
-from ..model.metric import Metric
-from ..model.metric import MetricKind
-from ..model.metrics import AUDITED
-from ..model.metrics import COMPILED
-from ..model.metrics import GRAPH_BREAKS
-from ..model.metrics import LAUNCHES
-from ..model.metrics import METRICS
-from ..model.metrics import OCCASIONAL
-from ..model.metrics import SPEEDUP
-from ..model.metrics import STEP_MS
-from .ab import AB_POWER
-from .ab import CONFIDENCE
-from .ab import Decided
-from .ab import Interval
-from .ab import Schedule
-from .exact import PROVING_RUNS
-from .exact import beyond_usual
-from .exact import bytes_beneath
-from .exact import compared
-from .exact import counted_as
-from .exact import is_random
-from .exact import margin
+from ..model.measurement import Measurement, raised_early, shared_steps
+from ..model.metric import Metric, MetricKind
+from ..model.metrics import (
+    AUDITED,
+    COMPILED,
+    GRAPH_BREAKS,
+    LAUNCHES,
+    METRICS,
+    OCCASIONAL,
+    SPEEDUP,
+    STEP_MS,
+)
+from .ab import AB_POWER, CONFIDENCE, Decided, Interval, Schedule
+from .exact import (
+    PROVING_RUNS,
+    beyond_usual,
+    bytes_beneath,
+    compared,
+    counted_as,
+    is_random,
+    margin,
+)
 from .operations import blamed
-from .readings import Limits
-from .readings import despite
-from .readings import impossible
-from .readings import readings
-from .tails import t_isf
-from .tails import t_sf
-from .verdict import DETECT_ABOVE_TOLERANCE
-from .verdict import floored
-from .verdict import noticed
-from .verdict import tolerated
+from .readings import Limits, despite, impossible, readings
+from .tails import t_isf, t_sf
+from .verdict import DETECT_ABOVE_TOLERANCE, floored, noticed, tolerated
 
 
 PAIR_LOOKS: Final = (3, 5, 8)

@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from functools import partial
 from math import inf
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 from ..model.metric import counted
-from .watch import Objection
-from .watch import SuiteLine
-from .watch import WatchedTest
-from .watch import lines_of_test
-from .watch import suite_lines
+from .watch import Objection, SuiteLine, WatchedTest, lines_of_test, suite_lines
 
 
 Row = Mapping[str, Mapping[str, int]]

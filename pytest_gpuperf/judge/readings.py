@@ -3,31 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
-from math import log
-from math import log1p
+from math import isfinite, log, log1p
 from typing import Final
 
-from ..model.baseline import FULL_RUNS
-from ..model.baseline import RunSummary
-from ..model.baseline import by_occasion
-from ..model.baseline import typical_time
+from ..model.baseline import FULL_RUNS, RunSummary, by_occasion, typical_time
 from ..model.environment import DeviceKind
-from ..model.measurement import Measurement
-from ..model.measurement import locating
-from ..model.measurement import location
-from ..model.metric import Metric
-from ..model.metric import MetricKind
-from ..model.metric import Unit
+from ..model.measurement import Measurement, locating, location
+from ..model.metric import Metric, MetricKind, Unit
 from ..model.metrics import METRICS
-from .statistics import ASSUMED_SHIFT
-from .statistics import PASS_RISK
-from .statistics import OccasionShift
-from .statistics import Spread
-from .statistics import without_odd
+from .statistics import ASSUMED_SHIFT, PASS_RISK, OccasionShift, Spread, without_odd
 
 
 # The stored runs of one time, and the change that they allow.

@@ -6,19 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..model.ab import AbResult
-from ..model.ab import Comparison
+from ..model.ab import AbResult, Comparison
 from ..model.budget import Tolerance
-from ..model.metrics import METRICS
-from ..model.metrics import SPEEDUP
-from ..model.run import ComparedCall
-from ..model.run import StepCall
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
-from .budget import ResolvedBudget
-from .budget import is_time
-from .budget import resolve
+from ..model.metrics import METRICS, SPEEDUP
+from ..model.run import ComparedCall, StepCall
+from ..model.verdict import Outcome, TestVerdict, Verdict
+from .budget import ResolvedBudget, is_time, resolve
 from .exact import in_runs
 from .process_pairs import FEWEST_TO_BLAME
 from .verdict import judge

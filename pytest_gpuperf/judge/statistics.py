@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import exp
-from math import expm1
-from math import fsum
-from math import hypot
-from math import inf
-from math import isfinite
-from math import log
-from math import sqrt
-from statistics import NormalDist
-from statistics import fmean
-from statistics import median
-from statistics import variance
+from math import exp, expm1, fsum, hypot, inf, isfinite, log, sqrt
+from statistics import NormalDist, fmean, median, variance
 from typing import Final
 
 from ..model.environment import DeviceKind
-from .tails import t_isf
-from .tails import t_sf
+from .tails import t_isf, t_sf
 
 
 # Digamma and trigamma: mean and variance of the logarithm of a chi-square variable.

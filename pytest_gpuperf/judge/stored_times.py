@@ -12,59 +12,44 @@ neither passed nor blamed after five clean runs is INCONCLUSIVE.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from math import exp
-from math import inf
-from math import isclose
-from math import isfinite
-from math import log
+from collections.abc import Callable, Mapping, Sequence
+from math import exp, inf, isclose, isfinite, log
 from typing import Final
 
-from ..model.baseline import ENOUGH_RUNS
-from ..model.baseline import FULL_RUNS
-from ..model.baseline import RunSummary
-from ..model.baseline import is_of_one_occasion
-from ..model.baseline import typical_time
+from ..model.baseline import (
+    ENOUGH_RUNS,
+    FULL_RUNS,
+    RunSummary,
+    is_of_one_occasion,
+    typical_time,
+)
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
 from ..model.metric import Metric
-from ..model.verdict import DecidedBy
-from ..model.verdict import Evidence
-from ..model.verdict import Outcome
-from ..model.verdict import Verdict
-from .comparison import FAR
-from .comparison import INTERVAL_RISK
-from .comparison import RunChange
-from .comparison import TimeComparison
-from .comparison import mean
-from .context import FAR_SLOWER
-from .context import Discount
-from .context import Sentinels
-from .context import SuiteContext
-from .context import discounts
-from .readings import Limits
-from .readings import Reading
-from .readings import StoredTimes
-from .readings import despite
-from .readings import dirt
-from .readings import impossible
-from .readings import occasions_of
-from .readings import readings
-from .readings import shift_of
-from .readings import stored_values
-from .statistics import ASSUMED_SHIFT
-from .statistics import Spread
-from .statistics import ratio
-from .statistics import scatter
-from .statistics import shift_variance
-from .statistics import without_odd
-from .wording import change
-from .wording import figure
-from .wording import percent
-from .wording import signed
-from .wording import times
+from ..model.verdict import DecidedBy, Evidence, Outcome, Verdict
+from .comparison import FAR, INTERVAL_RISK, RunChange, TimeComparison, mean
+from .context import FAR_SLOWER, Discount, Sentinels, SuiteContext, discounts
+from .readings import (
+    Limits,
+    Reading,
+    StoredTimes,
+    despite,
+    dirt,
+    impossible,
+    occasions_of,
+    readings,
+    shift_of,
+    stored_values,
+)
+from .statistics import (
+    ASSUMED_SHIFT,
+    Spread,
+    ratio,
+    scatter,
+    shift_variance,
+    without_odd,
+)
+from .wording import change, figure, percent, signed, times
 
 
 # Why a time was judged as it was, in a sentence with its numbers.

@@ -7,24 +7,23 @@ change that most tests share is reported once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import isnan
-from math import log1p
+from math import isnan, log1p
 from statistics import median
 from typing import Final
 
-from ..model.verdict import DecidedBy
-from ..model.verdict import Evidence
-from ..model.verdict import Outcome
-from ..model.verdict import ShiftCause
-from ..model.verdict import SuiteVerdict
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
+from ..model.verdict import (
+    DecidedBy,
+    Evidence,
+    Outcome,
+    ShiftCause,
+    SuiteVerdict,
+    TestVerdict,
+    Verdict,
+)
 from .context import SENTINEL_NOISE
-from .statistics import FEWEST_TESTS
-from .statistics import ratio
+from .statistics import FEWEST_TESTS, ratio
 from .wording import signed
 
 

@@ -8,14 +8,7 @@ evaluated by Lentz's method on their continued fraction (Press et al., Numerical
 from __future__ import annotations
 
 from functools import lru_cache
-from math import exp
-from math import expm1
-from math import isfinite
-from math import lgamma
-from math import log
-from math import log1p
-from math import pi
-from math import sqrt
+from math import exp, expm1, isfinite, lgamma, log, log1p, pi, sqrt
 from statistics import NormalDist
 from typing import Final
 

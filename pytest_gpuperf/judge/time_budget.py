@@ -8,39 +8,28 @@ rule that is met decides, later runs do not reopen it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from math import fsum
-from math import inf
-from math import log
+from math import fsum, inf, log
 from typing import Final
 
-from ..model.baseline import ENOUGH_RUNS
-from ..model.baseline import RunSummary
+from ..model.baseline import ENOUGH_RUNS, RunSummary
 from ..model.measurement import Measurement
-from ..model.metric import Direction
-from ..model.metric import Metric
-from ..model.metric import Unit
-from ..model.verdict import DecidedBy
-from ..model.verdict import Evidence
-from ..model.verdict import Outcome
-from ..model.verdict import Verdict
-from .comparison import INTERVAL_RISK
-from .comparison import mean
-from .readings import MAX_RUNS
-from .readings import WHOLE_PERCENT
-from .readings import Reading
-from .readings import despite
-from .readings import dirt
-from .readings import impossible
-from .readings import readings
-from .readings import remaining_runs
-from .readings import stored_values
-from .statistics import PASS_RISK
-from .statistics import POWER_QUANTILE
-from .statistics import Spread
-from .statistics import ratio
+from ..model.metric import Direction, Metric, Unit
+from ..model.verdict import DecidedBy, Evidence, Outcome, Verdict
+from .comparison import INTERVAL_RISK, mean
+from .readings import (
+    MAX_RUNS,
+    WHOLE_PERCENT,
+    Reading,
+    despite,
+    dirt,
+    impossible,
+    readings,
+    remaining_runs,
+    stored_values,
+)
+from .statistics import PASS_RISK, POWER_QUANTILE, Spread, ratio
 from .tails import t_sf
 from .wording import against
 

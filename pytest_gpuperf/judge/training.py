@@ -6,25 +6,20 @@ what varies within a side is not compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
-from itertools import pairwise
-from itertools import product
-from math import hypot
-from math import inf
-from math import sqrt
-from typing import Final
-from typing import NamedTuple
-from typing import Protocol
-from typing import TypeVar
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+from math import hypot, inf, sqrt
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from ..model.metric import counted
-from ..model.training import Sketch
-from ..model.training import TrainedStep
-from ..model.training import TrainedTensor
-from ..model.training import Training
-from ..model.training import TrainingAnswer
-from ..model.training import TrainingRecord
+from ..model.training import (
+    Sketch,
+    TrainedStep,
+    TrainedTensor,
+    Training,
+    TrainingAnswer,
+    TrainingRecord,
+)
 
 
 NEGLIGIBLE: Final = 0.01

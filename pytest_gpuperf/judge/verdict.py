@@ -2,56 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from dataclasses import replace
-from functools import cache
-from functools import lru_cache
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
 from statistics import median
 from typing import Final
 
-from ..model.baseline import Entry
-from ..model.baseline import RunSummary
+from ..model.baseline import Entry, RunSummary
 from ..model.budget import Tolerance
-from ..model.measurement import Board
-from ..model.measurement import Measurement
-from ..model.metric import Direction
-from ..model.metric import MeasuringPhase
-from ..model.metric import Metric
-from ..model.metric import MetricKind
-from ..model.metrics import METRICS
-from ..model.metrics import OCCASIONAL
-from ..model.metrics import RANKED
-from ..model.metrics import SAMPLES_PER_S
-from ..model.metrics import STEP_MS
-from ..model.metrics import TOKENS_PER_S
-from ..model.metrics import WAITS_AND_COPIES
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
-from .budget import ResolvedBudget
-from .budget import ceiling
-from .budget import judge_exact_budget
-from .context import FAR_SLOWER
-from .context import Sentinels
-from .context import SuiteContext
-from .context import discounts
-from .exact import compared
-from .exact import judge_exact
-from .exact import judge_further
-from .readings import Limits
-from .readings import impossible
-from .readings import readings
-from .readings import stored_values
+from ..model.measurement import Board, Measurement
+from ..model.metric import Direction, MeasuringPhase, Metric, MetricKind
+from ..model.metrics import (
+    METRICS,
+    OCCASIONAL,
+    RANKED,
+    SAMPLES_PER_S,
+    STEP_MS,
+    TOKENS_PER_S,
+    WAITS_AND_COPIES,
+)
+from ..model.verdict import Outcome, TestVerdict, Verdict
+from .budget import ResolvedBudget, ceiling, judge_exact_budget
+from .context import FAR_SLOWER, Sentinels, SuiteContext, discounts
+from .exact import compared, judge_exact, judge_further
+from .readings import Limits, impossible, readings, stored_values
 from .statistics import ratio
 from .stored_times import judge_stored
-from .time_budget import judge_floor
-from .time_budget import judge_time_budget
-from .wording import against
-from .wording import plain
+from .time_budget import judge_floor, judge_time_budget
+from .wording import against, plain
 
 
 # The change that an author allows one metric, and its default.

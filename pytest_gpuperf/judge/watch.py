@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import PurePath
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.finding import A_MOVE
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from ..model.finding import file_of
+from ..errors import ErrorId, UsageError
+from ..model.finding import A_MOVE, Finding, FindingKind, Location, file_of
 from ..model.metric import counted
 from ..model.metrics import PAGEABLE_COPIES
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..model.metric import Metric
-from ..model.metric import Unit
+from ..model.metric import Metric, Unit
 
 
 BYTE_UNITS: Final = (("MiB", 2**20, 0.1), ("KiB", 2**10, 1.0))

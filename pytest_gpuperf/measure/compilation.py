@@ -12,11 +12,8 @@ from ..devices.compile import CompiledCode
 from ..model.finding import FindingKind
 from ..model.measurement import Measurement
 from ..model.metric import MeasuringPhase
-from ..model.metrics import COMPILED
-from ..model.metrics import read_in
-from .plan import Deadline
-from .plan import Found
-from .plan import PhaseContext
+from ..model.metrics import COMPILED, read_in
+from .plan import Deadline, Found, PhaseContext
 from .step import Subject
 
 

@@ -3,34 +3,27 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections import defaultdict
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ..devices.audit_record import BYTES_METRICS
-from ..devices.audit_record import CopyDirection
-from ..devices.audit_record import copy_fields
+from ..devices.audit_record import BYTES_METRICS, CopyDirection, copy_fields
 from ..devices.base import TraceEvent
 from ..model.finding import Finding
-from ..model.metrics import BLOCKING_COPIES
-from ..model.metrics import D2H_BYTES
-from ..model.metrics import PAGEABLE_COPIES
+from ..model.metrics import BLOCKING_COPIES, D2H_BYTES, PAGEABLE_COPIES
 from .plan import Found
-from .trace import TO_PAGEABLE
-from .trace import Copy
-from .trace import Span
-from .trace import Trace
-from .trace import Transaction
-from .trace import functions_around
-from .trace import innermost
-from .trace import parse
-from .trace import transactions
+from .trace import (
+    TO_PAGEABLE,
+    Copy,
+    Span,
+    Trace,
+    Transaction,
+    functions_around,
+    innermost,
+    parse,
+    transactions,
+)
 
 
 COPY_NAME: Final = re.compile(

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
-from ..devices.base import Step
-from ..devices.base import TraceEvent
-from ..errors import ErrorId
-from ..errors import StepError
-from ..model.measurement import Distribution
-from ..model.measurement import Measurement
-from ..model.measurement import thinned
+from ..devices.base import Step, TraceEvent
+from ..errors import ErrorId, StepError
+from ..model.measurement import Distribution, Measurement, thinned
 from ..model.metric import counted
-from ..model.metrics import LOADER_WAIT
-from ..model.metrics import STEP_MS
+from ..model.metrics import LOADER_WAIT, STEP_MS
 from .plan import Found
-from .step import Batches
-from .step import Fetched
-from .step import FetchTimes
-from .step import Subject
-from .trace import ANNOTATIONS
-from .trace import Span
-from .trace import number
+from .step import Batches, Fetched, FetchTimes, Subject
+from .trace import ANNOTATIONS, Span, number
 
 
 # The share of a loop that the host waits for its loader, from its timed rounds.

@@ -3,54 +3,42 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ..devices.audit_record import StepAudit
-from ..devices.base import EmulatingDevice
-from ..devices.base import Step
+from ..devices.base import EmulatingDevice, Step
 from ..devices.own_code import is_own
-from ..model.finding import CALLED
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from ..model.measurement import FurtherSteps
-from ..model.measurement import Measurement
+from ..model.finding import CALLED, Finding, FindingKind, Location
+from ..model.measurement import FurtherSteps, Measurement
 from ..model.metric import counted
-from ..model.metrics import BLOCKING_COPIES
-from ..model.metrics import COMPILED
-from ..model.metrics import D2H_BYTES
-from ..model.metrics import FLOPS
-from ..model.metrics import H2D_BYTES
-from ..model.metrics import METRICS
-from ..model.metrics import OPS
-from ..model.metrics import PAGEABLE_COPIES
-from ..model.metrics import STEPWISE
-from ..model.metrics import SYNCS
+from ..model.metrics import (
+    BLOCKING_COPIES,
+    COMPILED,
+    D2H_BYTES,
+    FLOPS,
+    H2D_BYTES,
+    METRICS,
+    OPS,
+    PAGEABLE_COPIES,
+    STEPWISE,
+    SYNCS,
+)
 from .compilation import NOTHING_COMPILED
-from .further_steps import LOOKED_SHARE
-from .further_steps import LOOKED_STEPS
-from .further_steps import SeenStep
-from .further_steps import cause_of
-from .further_steps import look_further
-from .plan import LATER
-from .plan import Deadline
-from .plan import Found
-from .plan import MeasuredStep
-from .plan import MeasurePlan
-from .plan import TimeShare
-from .plan import cut_short
-from .plan import untouched
-from .prediction import PREDICTED_NAMES
-from .prediction import PREDICTED_STEPS
-from .prediction import predict_memory
+from .further_steps import LOOKED_SHARE, LOOKED_STEPS, SeenStep, cause_of, look_further
+from .plan import (
+    LATER,
+    Deadline,
+    Found,
+    MeasuredStep,
+    MeasurePlan,
+    TimeShare,
+    cut_short,
+    untouched,
+)
+from .prediction import PREDICTED_NAMES, PREDICTED_STEPS, predict_memory
 from .step import Subject
 from .syncs import reason_on_line
 

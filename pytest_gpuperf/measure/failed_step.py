@@ -5,46 +5,33 @@ from __future__ import annotations
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from contextlib import contextmanager
-from contextlib import nullcontext
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import takewhile
 from types import FrameType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..devices.base import MeasuringDevice
-from ..devices.base import Step
+from ..devices.base import MeasuringDevice, Step
 from ..devices.own_code import checkout_of
-from ..devices.source_lines import blamed_below
-from ..devices.source_lines import location_of
-from ..devices.source_lines import outwards
+from ..devices.source_lines import blamed_below, location_of, outwards
 from ..devices.step_thread import STEPS
 from ..files import file_name
 from ..model.environment import Capability
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
+from ..model.finding import Finding, FindingKind, Location
 from ..model.measurement import Measurement
-from ..model.metrics import LATENCY_MS
-from ..model.metrics import STEP_MS
-from .plan import Deadline
-from .plan import MeasuredStep
-from .plan import MeasurePlan
-from .profile import PROFILED_STEPS
-from .profile import TRACE_FOLDER
-from .profile import TRACE_SUFFIX
-from .profile import portable_from
-from .profile import profile_steps
-from .profile import write_trace
-from .step import Arguments
-from .step import Subject
+from ..model.metrics import LATENCY_MS, STEP_MS
+from .plan import Deadline, MeasuredStep, MeasurePlan
+from .profile import (
+    PROFILED_STEPS,
+    TRACE_FOLDER,
+    TRACE_SUFFIX,
+    portable_from,
+    profile_steps,
+    write_trace,
+)
+from .step import Arguments, Subject
 from .warmup import warm_up
 
 

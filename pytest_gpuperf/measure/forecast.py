@@ -9,40 +9,39 @@ from __future__ import annotations
 import gc
 import os
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 from weakref import WeakSet
 
 import torch
-from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils.checkpoint import checkpoint
 
-from ..devices.pretend import BACKING
-from ..devices.pretend import ProgramMemory
+from ..devices.pretend import BACKING, ProgramMemory
 from ..model.finding import Location
-from ..model.forecast import Forecast
-from ..model.forecast import Saving
-from ..model.metrics import KEPT_GRAPHS
-from ..model.metrics import PREDICTED_GARBAGE
-from .memory import COLLECTOR_OFF
-from .memory import findings_of_garbage
-from .memory import findings_of_picture
-from .memory import graphs_left
-from .memory import remarks_on
-from .prediction import COLD_CACHE
-from .prediction import COMPILED_PEAK
-from .prediction import COMPILED_RESERVED
-from .prediction import PREDICTED_PEAKS
-from .prediction import SEVERAL_STREAMS
+from ..model.forecast import Forecast, Saving
+from ..model.metrics import KEPT_GRAPHS, PREDICTED_GARBAGE
+from .memory import (
+    COLLECTOR_OFF,
+    findings_of_garbage,
+    findings_of_picture,
+    graphs_left,
+    remarks_on,
+)
+from .prediction import (
+    COLD_CACHE,
+    COMPILED_PEAK,
+    COMPILED_RESERVED,
+    PREDICTED_PEAKS,
+    SEVERAL_STREAMS,
+)
 
 
 # Turns the memory of simulated steps into the forecast for a real GPU.

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Final
 
 from ..model.finding import Finding
-from ..model.measurement import FurtherSteps
-from ..model.measurement import Measurement
+from ..model.measurement import FurtherSteps, Measurement
 from ..model.metrics import OCCASIONAL
 from .plan import Deadline
 

@@ -4,39 +4,30 @@ from __future__ import annotations
 
 import re
 from bisect import bisect
-from collections import Counter
-from collections import defaultdict
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
 from typing import Final
 
-from ..devices.base import STEP_RANGE
-from ..devices.base import TraceEvent
+from ..devices.base import STEP_RANGE, TraceEvent
 from ..model.environment import Capability
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from ..model.measurement import Distribution
-from ..model.measurement import Measurement
-from ..model.metrics import BUSY
-from ..model.metrics import LAUNCHES
-from ..model.metrics import STEP_MS
+from ..model.finding import Finding, FindingKind, Location
+from ..model.measurement import Distribution, Measurement
+from ..model.metrics import BUSY, LAUNCHES, STEP_MS
 from .dataloader import loader_spans
-from .trace import ANNOTATIONS
-from .trace import Span
-from .trace import Trace
-from .trace import correlation_of
-from .trace import enclosing
-from .trace import functions_around
-from .trace import number
-from .trace import parse
-from .trace import transactions
+from .trace import (
+    ANNOTATIONS,
+    Span,
+    Trace,
+    correlation_of,
+    enclosing,
+    functions_around,
+    number,
+    parse,
+    transactions,
+)
 
 
 # The share of a step's communication that no computation hides, from a trace.

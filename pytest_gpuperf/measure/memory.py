@@ -5,51 +5,33 @@ from __future__ import annotations
 import gc
 import pickle
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate
-from itertools import islice
-from itertools import pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..devices.base import MeasuringDevice
-from ..devices.base import MemoryReading
+from ..devices.base import MeasuringDevice, MemoryReading
 from ..devices.compile import compile_counters
-from ..devices.memory_picture import Collecting
-from ..devices.memory_picture import Garbage
-from ..devices.memory_picture import Picture
-from ..devices.memory_picture import StorageRole
+from ..devices.memory_picture import Collecting, Garbage, Picture, StorageRole
 from ..devices.source_lines import where_of
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..files import file_name
-from ..files import open_regular
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from ..model.finding import Phase
+from ..errors import ErrorId, UsageError
+from ..files import file_name, open_regular
+from ..model.finding import Finding, FindingKind, Location, Phase
 from ..model.measurement import Measurement
-from ..model.metric import MIB
-from ..model.metric import MeasuringPhase
-from ..model.metrics import GARBAGE
-from ..model.metrics import GROWTH
-from ..model.metrics import KEPT_GRAPHS
-from ..model.metrics import PEAK_ALLOCATED
-from ..model.metrics import PEAK_REQUESTED
-from ..model.metrics import PEAK_RESERVED
-from ..model.metrics import read_in
+from ..model.metric import MIB, MeasuringPhase
+from ..model.metrics import (
+    GARBAGE,
+    GROWTH,
+    KEPT_GRAPHS,
+    PEAK_ALLOCATED,
+    PEAK_REQUESTED,
+    PEAK_RESERVED,
+    read_in,
+)
 from .compilation import COMPILED_NAMES
-from .plan import MEMORY_STEPS
-from .plan import Deadline
-from .plan import Found
-from .plan import PhaseContext
-from .profile import Portable
-from .profile import portable_from
+from .plan import MEMORY_STEPS, Deadline, Found, PhaseContext
+from .profile import Portable, portable_from
 from .step import Subject
 from .trace import is_blamable
 

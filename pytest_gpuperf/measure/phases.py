@@ -2,59 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import ceil
 from operator import attrgetter
-from statistics import fmean
-from statistics import median
+from statistics import fmean, median
 from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..devices.cores import granted_cores
 from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability
-from ..model.measurement import Board
-from ..model.measurement import Distribution
-from ..model.measurement import Measurement
-from ..model.measurement import location
-from ..model.measurement import thinned
-from ..model.metrics import LOADER_WAIT
-from ..model.metrics import STEP_MS
+from ..model.measurement import Board, Distribution, Measurement, location, thinned
+from ..model.metrics import LOADER_WAIT, STEP_MS
 from ..model.run import RunMode
-from .compilation import COMPILED_NAMES
-from .compilation import asked_compiler
+from .compilation import COMPILED_NAMES, asked_compiler
 from .dataloader import with_loader_wait
-from .memory import MEMORY_NAMES
-from .memory import explained
-from .memory import memory_of_steps
-from .plan import CUT_SHORT
-from .plan import Deadline
-from .plan import Found
-from .plan import LaterPhase
-from .plan import MeasuredStep
-from .plan import MeasurePlan
-from .plan import PhaseContext
-from .plan import TimeShare
-from .plan import UntouchedError
-from .plan import cut_short
-from .plan import untouched
-from .profile import TRACE_NAMES
-from .profile import traced_steps
+from .memory import MEMORY_NAMES, explained, memory_of_steps
+from .plan import (
+    CUT_SHORT,
+    Deadline,
+    Found,
+    LaterPhase,
+    MeasuredStep,
+    MeasurePlan,
+    PhaseContext,
+    TimeShare,
+    UntouchedError,
+    cut_short,
+    untouched,
+)
+from .profile import TRACE_NAMES, traced_steps
 from .step import Subject
-from .timing import LATENCY_NAMES
-from .timing import Round
-from .timing import Timing
-from .timing import isolated_steps
-from .timing import time_round
-from .timing import time_rounds
-from .timing import time_sentinels
-from .timing import unwaited_ns_of
-from .warmup import clock_under_load
-from .warmup import warm_up
+from .timing import (
+    LATENCY_NAMES,
+    Round,
+    Timing,
+    isolated_steps,
+    time_round,
+    time_rounds,
+    time_sentinels,
+    unwaited_ns_of,
+)
+from .warmup import clock_under_load, warm_up
 
 
 def measure(

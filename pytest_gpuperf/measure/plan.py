@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from ..devices.base import Device
-from ..devices.base import MeasuringDevice
+from ..devices.base import Device, MeasuringDevice
 from ..model.finding import Finding
-from ..model.measurement import Distribution
-from ..model.measurement import Measurement
-from ..model.measurement import Samples
-from ..model.metric import MeasuringPhase
-from ..model.metric import Metric
-from ..model.metrics import COLLECTIVE_BYTES
-from ..model.metrics import COLLECTIVES
-from ..model.metrics import LOADER_WAIT
-from ..model.metrics import METRICS
-from ..model.metrics import PEAK_ALLOCATED
-from ..model.metrics import RANK_PEAK
-from ..model.metrics import RANKED
-from ..model.metrics import SYNCS
-from ..model.metrics import read_in
+from ..model.measurement import Distribution, Measurement, Samples
+from ..model.metric import MeasuringPhase, Metric
+from ..model.metrics import (
+    COLLECTIVE_BYTES,
+    COLLECTIVES,
+    LOADER_WAIT,
+    METRICS,
+    PEAK_ALLOCATED,
+    RANK_PEAK,
+    RANKED,
+    SYNCS,
+    read_in,
+)
 from ..model.run import RunMode
 from .step import Subject
 

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ..devices.pretend import settings_against_allocated
-from ..devices.pretend import settings_against_reserved
-from ..model.metrics import KEPT_GRAPHS
-from ..model.metrics import PREDICTED
-from ..model.metrics import PREDICTED_ALLOCATED
-from ..model.metrics import PREDICTED_GARBAGE
-from ..model.metrics import PREDICTED_GROWTH
-from ..model.metrics import PREDICTED_RESERVED
-from ..model.metrics import PREDICTED_WORKSPACES
-from .memory import COLLECTOR_OFF
-from .memory import MOST_MEMORY_STEPS
-from .memory import counting
-from .memory import findings_of_garbage
-from .memory import findings_of_picture
-from .memory import garbage_remark
-from .memory import graphs_left
-from .memory import least_rise
+from ..devices.pretend import settings_against_allocated, settings_against_reserved
+from ..model.metrics import (
+    KEPT_GRAPHS,
+    PREDICTED,
+    PREDICTED_ALLOCATED,
+    PREDICTED_GARBAGE,
+    PREDICTED_GROWTH,
+    PREDICTED_RESERVED,
+    PREDICTED_WORKSPACES,
+)
+from .memory import (
+    COLLECTOR_OFF,
+    MOST_MEMORY_STEPS,
+    counting,
+    findings_of_garbage,
+    findings_of_picture,
+    garbage_remark,
+    graphs_left,
+    least_rise,
+)
 from .plan import Found
 from .step import Subject
 

@@ -8,54 +8,35 @@ import os
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from math import isfinite
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..devices.allow_sync import location_in
-from ..devices.base import STEP_RANGE
-from ..devices.base import SYNC_MARKER
-from ..devices.base import MeasuringDevice
-from ..devices.base import Step
-from ..devices.base import TraceEvent
+from ..devices.base import STEP_RANGE, SYNC_MARKER, MeasuringDevice, Step, TraceEvent
 from ..devices.profiler import saw_device_work
 from ..model.environment import Capability
 from ..model.finding import Location
 from ..model.measurement import Measurement
 from ..model.metric import MeasuringPhase
-from ..model.metrics import PEAK_ALLOCATED
-from ..model.metrics import SYNCS
-from ..model.metrics import limited_by
-from ..model.metrics import read_in
+from ..model.metrics import PEAK_ALLOCATED, SYNCS, limited_by, read_in
 from .copies import find_traffic
 from .dataloader import loader_spans
-from .gpu_activity import LEAST_GAP_PERCENT
-from .gpu_activity import count_launches
-from .gpu_activity import find_busy
-from .gpu_activity import least_launches
-from .gpu_activity import replays_graphs
-from .gpu_activity import with_busy
-from .plan import Deadline
-from .plan import PhaseContext
-from .plan import UntouchedError
+from .gpu_activity import (
+    LEAST_GAP_PERCENT,
+    count_launches,
+    find_busy,
+    least_launches,
+    replays_graphs,
+    with_busy,
+)
+from .plan import Deadline, PhaseContext, UntouchedError
 from .step import Subject
-from .syncs import find_syncs
-from .syncs import most_waits
-from .trace import Span
-from .trace import Trace
-from .trace import functions_around
-from .trace import innermost
-from .trace import markers_of
-from .trace import parse
+from .syncs import find_syncs, most_waits
+from .trace import Span, Trace, functions_around, innermost, markers_of, parse
 
 
 # Removes absolute paths from texts that may leave this machine.

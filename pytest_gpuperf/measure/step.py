@@ -6,30 +6,22 @@ PYTEST_DONT_REWRITE: it runs in timed code.
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncGenerator
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from dataclasses import dataclass, field, replace
 from itertools import repeat
-from typing import TYPE_CHECKING
-from typing import Final
-from typing import NamedTuple
-from typing import Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from ..devices.base import Fetch
-from ..devices.base import Step
-from ..devices.base import TimedFetch
-from ..devices.base import timed_by_the_host
-from ..errors import ErrorId
-from ..errors import StepError
+from ..devices.base import Fetch, Step, TimedFetch, timed_by_the_host
+from ..errors import ErrorId, StepError
 from ..model.budget import shown
-from ..model.metrics import SAMPLES_PER_S
-from ..model.metrics import TOKENS_PER_S
+from ..model.metrics import SAMPLES_PER_S, TOKENS_PER_S
 
 
 if TYPE_CHECKING:

@@ -5,34 +5,17 @@ from __future__ import annotations
 import linecache
 import re
 from bisect import bisect_right
-from collections import Counter
-from collections import defaultdict
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ..devices.allow_sync import allowance_in
-from ..devices.allow_sync import innermost_in
-from ..devices.allow_sync import location_in
-from ..devices.base import STEP_RANGE
-from ..devices.base import TraceEvent
-from ..errors import ErrorId
-from ..errors import RunError
-from ..errors import StepError
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from .trace import TO_PAGEABLE
-from .trace import Span
-from .trace import Trace
-from .trace import Transaction
-from .trace import enclosing
-from .trace import parse
-from .trace import transactions
+from ..devices.allow_sync import allowance_in, innermost_in, location_in
+from ..devices.base import STEP_RANGE, TraceEvent
+from ..errors import ErrorId, RunError, StepError
+from ..model.finding import Finding, FindingKind, Location
+from .trace import TO_PAGEABLE, Span, Trace, Transaction, enclosing, parse, transactions
 
 
 # The moments in a trace at which the host waits for the device.

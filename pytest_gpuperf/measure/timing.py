@@ -5,42 +5,29 @@ PYTEST_DONT_REWRITE
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from math import ceil
-from math import log10
-from math import sqrt
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil, log10, sqrt
 from operator import attrgetter
-from statistics import fmean
-from statistics import median
-from statistics import variance
-from typing import Final
-from typing import NamedTuple
+from statistics import fmean, median, variance
+from typing import Final, NamedTuple
 
-from ..devices.base import Kernel
-from ..devices.base import MeasuringDevice
+from ..devices.base import Kernel, MeasuringDevice
 from ..devices.preflight import no_garbage_collection
-from ..model.environment import Capability
-from ..model.environment import DeviceKind
-from ..model.measurement import Distribution
-from ..model.measurement import Measurement
-from ..model.measurement import thinned
+from ..model.environment import Capability, DeviceKind
+from ..model.measurement import Distribution, Measurement, thinned
 from ..model.metric import MeasuringPhase
-from ..model.metrics import LATENCY_MS
-from ..model.metrics import read_in
-from .dataloader import LoaderWait
-from .dataloader import loader_wait
-from .plan import LEAST_ROUNDS
-from .plan import MEMORY_STEPS
-from .plan import Deadline
-from .plan import Follow
-from .plan import Found
-from .plan import PhaseContext
-from .plan import nobody
+from ..model.metrics import LATENCY_MS, read_in
+from .dataloader import LoaderWait, loader_wait
+from .plan import (
+    LEAST_ROUNDS,
+    MEMORY_STEPS,
+    Deadline,
+    Follow,
+    Found,
+    PhaseContext,
+    nobody,
+)
 from .step import Subject
 from .warmup import QUIET_RATIO
 

@@ -11,25 +11,22 @@ import re
 import sys
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
-from math import inf
-from math import isfinite
+from math import inf, isfinite
 from typing import Final
 
-from ..devices.allow_sync import innermost_in
-from ..devices.allow_sync import location_in
-from ..devices.base import ALLOW_MARKER
-from ..devices.base import BACKWARD_MARKER
-from ..devices.base import LATE_MARKER
-from ..devices.base import STEP_RANGE
-from ..devices.base import SYNC_MARKER
-from ..devices.base import TraceEvent
+from ..devices.allow_sync import innermost_in, location_in
+from ..devices.base import (
+    ALLOW_MARKER,
+    BACKWARD_MARKER,
+    LATE_MARKER,
+    STEP_RANGE,
+    SYNC_MARKER,
+    TraceEvent,
+)
 from ..model.finding import Location
 
 

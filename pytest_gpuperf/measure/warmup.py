@@ -10,9 +10,7 @@ from typing import Final
 
 from ..devices.base import MeasuringDevice
 from ..model.environment import Capability
-from .plan import Deadline
-from .plan import Follow
-from .plan import nobody
+from .plan import Deadline, Follow, nobody
 from .step import Subject
 
 

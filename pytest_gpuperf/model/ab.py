@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from enum import Enum
-from enum import IntEnum
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
 
 from .codec import RARELY
 from .finding import Finding
-from .metrics import SPEEDUP
-from .metrics import STEP_MS
+from .metrics import SPEEDUP, STEP_MS
 from .operations import LineChange
-from .training import Training
-from .training import TrainingAnswer
+from .training import Training, TrainingAnswer
 
 
 class Answer(Enum):

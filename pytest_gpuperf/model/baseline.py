@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from datetime import datetime
-from datetime import timedelta
-from datetime import timezone
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta, timezone
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations_with_replacement
-from math import exp
-from math import log
+from math import exp, log
 from statistics import median
 from typing import Final
 
 from .budget import Tolerance
-from .environment import Capability
-from .environment import DeviceKind
-from .environment import Hardware
+from .environment import Capability, DeviceKind, Hardware
 from .finding import StoredLine
-from .measurement import Board
-from .measurement import Distribution
-from .measurement import FurtherSteps
-from .measurement import Measurement
+from .measurement import Board, Distribution, FurtherSteps, Measurement
 from .metrics import OCCASIONAL
 from .verdict import Outcome
 

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from .metric import Metric
-from .metric import Unit
-from .metrics import BUDGET_KEYWORDS
-from .metrics import FLOPS
-from .metrics import STEP_MS
-from .metrics import limited_by
+from ..errors import ErrorId, UsageError
+from .metric import Metric, Unit
+from .metrics import BUDGET_KEYWORDS, FLOPS, STEP_MS, limited_by
 from .retired import refuse_retired
 
 

@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
-from collections.abc import Mapping
-from dataclasses import MISSING
-from dataclasses import Field
-from dataclasses import fields
-from dataclasses import is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, fields, is_dataclass
 from enum import Enum
-from functools import cache
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
-from typing import Final
-from typing import TypeVar
-from typing import Union
-from typing import cast
-from typing import get_args
-from typing import get_origin
-from typing import get_type_hints
+from typing import (
+    Any,
+    Final,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 
 T = TypeVar("T")

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from .codec import ALWAYS
-from .codec import RARELY
-from .metrics import OCCASIONAL
-from .metrics import SYNCS
+from .codec import ALWAYS, RARELY
+from .metrics import OCCASIONAL, SYNCS
 
 
 CALLED: Final = "call"

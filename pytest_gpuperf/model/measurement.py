@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from statistics import fmean
 from typing import Final
 
 from .codec import RARELY
-from .environment import DeviceKind
-from .environment import Environment
+from .environment import DeviceKind, Environment
 from .finding import Finding
-from .metric import Metric
-from .metric import Unit
+from .metric import Metric, Unit
 from .operations import LineWork
 from .ranks import ByRank
 

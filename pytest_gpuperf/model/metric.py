@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class UnitScale(NamedTuple):

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from .metric import MIB
-from .metric import Direction
-from .metric import MeasuringPhase
-from .metric import Metric
-from .metric import MetricKind
-from .metric import OfRanks
-from .metric import Unit
+from .metric import MIB, Direction, MeasuringPhase, Metric, MetricKind, OfRanks, Unit
 
 
 # The quantities that only a profiler's trace of a GPU can show.

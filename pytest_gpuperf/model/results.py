@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from typing import Any
-from typing import Final
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from .budget import Tolerance
-from .environment import DeviceKind
-from .environment import Hardware
+from .environment import DeviceKind, Hardware
 from .measurement import Samples
 from .run import Ending
 from .verdict import Outcome

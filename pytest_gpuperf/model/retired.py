@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 
 
 RETIRED: Final = {

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from .ab import Comparison
-from .budget import Budget
-from .budget import Tolerance
+from .budget import Budget, Tolerance
 from .measurement import Measurement
 
 

@@ -19,8 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import suppress
-from typing import TYPE_CHECKING
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -87,16 +86,14 @@ def pytest_terminal_summary(
 def _refuse_idle_option(config: pytest.Config) -> None:
     flag = options.idle_option(config)
     if flag is not None:
-        from ..errors import ErrorId
-        from ..errors import UsageError
+        from ..errors import ErrorId, UsageError
 
         msg = f"{flag} does nothing without --gpuperf: add it, or leave {flag} out"
         raise pytest.UsageError(str(UsageError(msg, ErrorId.GP114)))
 
 
 def _watch(config: pytest.Config) -> None:
-    from ..errors import ErrorId
-    from ..errors import UsageError
+    from ..errors import ErrorId, UsageError
     from .watch import enable
 
     try:
@@ -115,8 +112,7 @@ def _watch(config: pytest.Config) -> None:
 def _enable(config: pytest.Config) -> None:
     from ..worker.fixture import measurer_key
     from .parse_settings import settings_from
-    from .reported_items import PaintsFailures
-    from .reported_items import WarnsOfFailures
+    from .reported_items import PaintsFailures, WarnsOfFailures
 
     # The ini key `gpuperf` is set in a measuring process too. It must not measure
     # again.
@@ -151,8 +147,7 @@ def _forget_older_run(config: pytest.Config) -> None:
 
 def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
     """Register what records the selection, writes the results and hands them on."""
-    from .collection import SELECTION
-    from .collection import SelectionWatch
+    from .collection import SELECTION, SelectionWatch
 
     config.stash[SELECTION] = selection = SelectionWatch(config)
     config.pluginmanager.register(selection, "gpuperf-selection")

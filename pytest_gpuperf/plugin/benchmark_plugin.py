@@ -7,22 +7,15 @@ pytest-xdist too, as the controlling process has all the numbers.
 from __future__ import annotations
 
 import json
-from collections.abc import Generator
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Generator, Iterator, Mapping
 from types import SimpleNamespace
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..report.measured_calls import MeasuredCall
-from ..report.measured_calls import measured_calls
-from ..report.pytest_benchmark import described
-from ..report.pytest_benchmark import options_of
-from ..report.pytest_benchmark import seconds_of
+from ..errors import ErrorId, UsageError
+from ..report.measured_calls import MeasuredCall, measured_calls
+from ..report.pytest_benchmark import described, options_of, seconds_of
 from ..runner.evaluation import RunResult
 from .outputs import MeasuringPlugin
 from .session import announce

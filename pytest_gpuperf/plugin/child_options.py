@@ -5,13 +5,10 @@ from __future__ import annotations
 import io
 import json
 import sys
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import redirect_stderr
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Final
 
 import pytest
 
 from ..baselines.refresh import Seen
-from ..worker.items import is_measured
-from ..worker.items import node_id
-from ..worker.items import place_of
+from ..worker.items import is_measured, node_id, place_of
 from .parse_settings import narrowed_by
 
 

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
-from typing import Any
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 

@@ -6,16 +6,12 @@ import argparse
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-from typing import Final
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..model.retired import RETIRED
-from ..model.retired import refuse_retired
+from ..errors import ErrorId, UsageError
+from ..model.retired import RETIRED, refuse_retired
 
 
 if TYPE_CHECKING:

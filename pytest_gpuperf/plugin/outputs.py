@@ -9,54 +9,30 @@ import json
 import os
 import posixpath
 import re
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Generator
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import pytest
 
-from ..baselines.store import pending_path
-from ..baselines.store import write_ignored
+from ..baselines.store import pending_path, write_ignored
 from ..devices.preflight import own_version
-from ..errors import GpuperfError
-from ..errors import UsageError
+from ..errors import GpuperfError, UsageError
 from ..model.codec import encode_briefly
 from ..model.measurement import Samples
-from ..model.results import RESULTS_NAME as RESULTS_FILE
-from ..model.results import Head
-from ..model.results import Record
-from ..model.results import Results
-from ..model.results import Unseen
-from ..model.run import Ending
-from ..model.run import Report
+from ..model.results import RESULTS_NAME as RESULTS_FILE, Head, Record, Results, Unseen
+from ..model.run import Ending, Report
 from ..model.verdict import worst_of
-from ..report.ci.github import commands
-from ..report.ci.github import line_address
-from ..report.ci.github import outputs
+from ..report.ci.github import commands, line_address, outputs
 from ..report.ci.job_summary import run_markdown
-from ..report.ci.worst_findings import Sources
-from ..report.ci.worst_findings import remarks
+from ..report.ci.worst_findings import Sources, remarks
 from ..report.command import at_root
-from ..report.json.results import dumps
-from ..report.json.results import from_json
-from ..report.screen.counts import moved_line
-from ..report.screen.counts import named
-from ..report.screen.counts import skipped_line
-from ..report.screen.counts import suite_line
-from ..report.secrets import secrets_of
-from ..report.secrets import shown_headline
-from ..report.secrets import shown_verdict
+from ..report.json.results import dumps, from_json
+from ..report.screen.counts import moved_line, named, skipped_line, suite_line
+from ..report.secrets import secrets_of, shown_headline, shown_verdict
 from ..runner.evaluation import RunResult
 from ..runner.git import run_git
 from ..settings import Settings

@@ -5,44 +5,31 @@ from __future__ import annotations
 import errno
 import math
 import os
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import fields
-from dataclasses import replace
-from datetime import date
-from datetime import datetime
-from datetime import timezone
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields, replace
+from datetime import date, datetime, timezone
 from enum import Enum
 from pathlib import Path
-from typing import Any
-from typing import Final
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 
 import pytest
 
 from ..baselines.format import loads
 from ..distributed.torchrun import launch_of
-from ..errors import BaselineError
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..files import no_link
-from ..files import read_regular_text
-from ..model.baseline import Baselines
-from ..model.baseline import Refresh
-from ..model.budget import Tolerance
-from ..model.budget import parse_project_tolerance
+from ..errors import BaselineError, ErrorId, UsageError
+from ..files import no_link, read_regular_text
+from ..model.baseline import Baselines, Refresh
+from ..model.budget import Tolerance, parse_project_tolerance
 from ..model.environment import DeviceKind
-from ..settings import FOREVER
-from ..settings import Isolation
-from ..settings import MissingBaseline
-from ..settings import Settings
-from ..settings import UnjudgedBudget
-from ..settings import refuse_in_ci
-from .options import OPTIONS
-from .options import ini_value
-from .options import refuse_retired_settings
-from .options import repeated_in_commands
+from ..settings import (
+    FOREVER,
+    Isolation,
+    MissingBaseline,
+    Settings,
+    UnjudgedBudget,
+    refuse_in_ci,
+)
+from .options import OPTIONS, ini_value, refuse_retired_settings, repeated_in_commands
 
 
 # Options by which a command line selects tests.

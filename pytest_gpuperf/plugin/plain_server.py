@@ -11,12 +11,9 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 

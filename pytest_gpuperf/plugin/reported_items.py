@@ -6,28 +6,19 @@ A hook may change a report long after it was made, so the reports themselves are
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Generator
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
-from typing import Final
+from typing import Any, Final
 from unittest import SkipTest
 
 import pytest
 
 from ..judge.wording import WOULD_HAVE_FAILED
 from ..marks import RANKS_MARK
-from ..model.run import Ending
-from ..model.run import Report
+from ..model.run import Ending, Report
 from ..report.headline import fitting_headline
-from ..report.measured_calls import WARNED_PROPERTY
-from ..report.measured_calls import properties_of
-from ..report.secrets import masked
-from ..report.secrets import secrets_of
+from ..report.measured_calls import WARNED_PROPERTY, properties_of
+from ..report.secrets import masked, secrets_of
 from ..report.wrapping import painted
 from ..visible import visible_text
 from ..worker.items import PROPERTY

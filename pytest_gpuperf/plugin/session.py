@@ -8,57 +8,47 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import closing
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
-from ..baselines.refresh import owns_one
-from ..baselines.refresh import unmeasured
+from ..baselines.refresh import owns_one, unmeasured
 from ..baselines.store import stored_keys
 from ..errors import GpuperfError
 from ..files import read_regular
 from ..model.environment import DeviceKind
 from ..model.results import Unseen
 from ..model.run import Report
-from ..runner.evaluation import RunEvaluator
-from ..runner.evaluation import RunResult
+from ..runner.evaluation import RunEvaluator, RunResult
 from ..runner.fork_server import EarlyServer
-from ..runner.request import Planned
-from ..runner.request import Project
+from ..runner.request import Planned, Project
 from ..runner.rounds import Rounds
-from ..settings import Settings
-from ..settings import is_ci
+from ..settings import Settings, is_ci
 from ..visible import visible_text
-from ..worker.items import is_measured
-from ..worker.items import node_id
-from ..worker.items import plan_of
+from ..worker.items import is_measured, node_id, plan_of
 from ..worker.unmeasured import refused_in
-from .child_options import arguments_for_child
-from .child_options import options_for_child
+from .child_options import arguments_for_child, options_for_child
 from .collection import SELECTION
 from .parse_settings import deselects
-from .reported_items import ReportedItem
-from .reported_items import ReportLog
-from .reported_items import SkipsInChild
-from .reported_items import failing
-from .reported_items import shorten_headlines
-from .terminal import LiveLine
-from .terminal import LogLines
-from .terminal import write_nothing
-from .terminal import write_rest
-from .terminal import write_summary
-from .terminal import write_unlooked
+from .reported_items import (
+    ReportedItem,
+    ReportLog,
+    SkipsInChild,
+    failing,
+    shorten_headlines,
+)
+from .terminal import (
+    LiveLine,
+    LogLines,
+    write_nothing,
+    write_rest,
+    write_summary,
+    write_unlooked,
+)
 
 
 # SIGTERM, with which a CI ends what takes too long, ends a run as Ctrl-C does.

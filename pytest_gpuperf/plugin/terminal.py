@@ -3,46 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import inf
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..files import found_above
 from ..model.environment import DeviceKind
 from ..model.results import Unseen
 from ..model.run import Ending
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
-from ..report.screen.acceptance import leftover_lines
-from ..report.screen.acceptance import misplaced_lines
-from ..report.screen.acceptance import other_device_lines
-from ..report.screen.acceptance import unmeasured_text
+from ..model.verdict import Outcome, TestVerdict
+from ..report.screen.acceptance import (
+    leftover_lines,
+    misplaced_lines,
+    other_device_lines,
+    unmeasured_text,
+)
 from ..report.screen.comparison import compared_lines
-from ..report.screen.counts import counts_line
-from ..report.screen.counts import evidence_line
-from ..report.screen.counts import moved_line
-from ..report.screen.counts import nothing_line
-from ..report.screen.counts import skipped_line
-from ..report.screen.counts import suite_line
-from ..report.screen.counts import undecided_lines
-from ..report.screen.drift import drift_lines
-from ..report.screen.drift import drifted_line
-from ..report.screen.drift import kept_lines
-from ..report.screen.drift import kept_title
+from ..report.screen.counts import (
+    counts_line,
+    evidence_line,
+    moved_line,
+    nothing_line,
+    skipped_line,
+    suite_line,
+    undecided_lines,
+)
+from ..report.screen.drift import drift_lines, drifted_line, kept_lines, kept_title
 from ..report.screen.explanation import explanation_lines
 from ..report.screen.findings import allowed_lines
-from ..report.screen.precision import acuity_lines
-from ..report.screen.precision import is_poor
-from ..report.screen.summary import Line
-from ..report.screen.summary import LineRole
-from ..report.screen.summary import as_lines
-from ..report.screen.summary import refresh_lines
-from ..report.screen.summary import summary_lines
+from ..report.screen.precision import acuity_lines, is_poor
+from ..report.screen.summary import (
+    Line,
+    LineRole,
+    as_lines,
+    refresh_lines,
+    summary_lines,
+)
 from ..runner.evaluation import RunResult
 from ..visible import visible_line
 

@@ -10,36 +10,30 @@ import json
 import os
 import sys
 import time
-from collections.abc import Generator
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import closing
-from contextlib import suppress
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from typing import Final
 
 import pytest
 
-from ..distributed.torchrun import MEASURED
-from ..distributed.torchrun import OVER
-from ..distributed.torchrun import LaunchStore
-from ..distributed.torchrun import locks_name
-from ..distributed.torchrun import order_name
-from ..distributed.torchrun import ready_name
-from ..errors import GpuperfError
-from ..errors import RunError
+from ..distributed.torchrun import (
+    MEASURED,
+    OVER,
+    LaunchStore,
+    locks_name,
+    order_name,
+    ready_name,
+)
+from ..errors import GpuperfError, RunError
 from ..model.codec import decode
 from ..model.ranks import Launch
-from ..report.secrets import masked
-from ..report.secrets import secrets_of
+from ..report.secrets import masked, secrets_of
 from ..runner.pool import WorkerPool
 from ..runner.progress import Progress
-from ..runner.request import Planned
-from ..runner.request import RunRequest
+from ..runner.request import Planned, RunRequest
 from ..settings import Settings
 from ..visible import visible_text
-from ..worker.items import is_measured
-from ..worker.items import plan_of
+from ..worker.items import is_measured, plan_of
 from .session import project_of
 
 

@@ -7,73 +7,51 @@ import linecache
 import os
 import re
 import sys
-from collections.abc import Generator
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
-from typing import Any
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
 from ..baselines.store import write
-from ..devices.own_code import checkout_of
-from ..devices.own_code import editable_places
-from ..devices.own_code import name_of
-from ..errors import ErrorId
-from ..errors import GpuperfError
-from ..errors import UsageError
+from ..devices.own_code import checkout_of, editable_places, name_of
+from ..errors import ErrorId, GpuperfError, UsageError
 from ..files import read_regular_text
-from ..judge.ratchet import ANY_TEST
-from ..judge.ratchet import WATCH_FORMAT
-from ..judge.ratchet import Counts
-from ..judge.ratchet import better_lines
-from ..judge.ratchet import changed_rows
-from ..judge.ratchet import stored_counts
-from ..judge.ratchet import updated
-from ..judge.ratchet import with_edits
-from ..judge.ratchet import worse_than
-from ..judge.watch import Objection
-from ..judge.watch import WatchedTest
-from ..judge.watch import is_test_code
-from ..judge.watch import objections
-from ..judge.watch import parse_gates
+from ..judge.ratchet import (
+    ANY_TEST,
+    WATCH_FORMAT,
+    Counts,
+    better_lines,
+    changed_rows,
+    stored_counts,
+    updated,
+    with_edits,
+    worse_than,
+)
+from ..judge.watch import Objection, WatchedTest, is_test_code, objections, parse_gates
 from ..judge.wording import WOULD_HAVE_FAILED
 from ..model.baseline import Refresh
-from ..model.codec import decode
-from ..model.codec import encode
-from ..model.environment import PRETEND_GIB
-from ..model.environment import Capability
-from ..model.environment import DeviceKind
+from ..model.codec import decode, encode
+from ..model.environment import PRETEND_GIB, Capability, DeviceKind
 from ..model.finding import A_MOVE
 from ..model.metric import counted
 from ..report.ci.github import watch_commands
 from ..report.line_context import with_context
 from ..report.remedies import moves_module
 from ..report.screen.watch import watch_lines
-from ..settings import MissingBaseline
-from ..settings import Settings
-from ..settings import refuse_in_ci
+from ..settings import MissingBaseline, Settings, refuse_in_ci
 from ..visible import visible_line
-from .options import early_value
-from .options import environment
-from .options import is_device_typed
+from .options import early_value, environment, is_device_typed
 from .outputs import RunPlace
-from .parse_settings import missing_baseline
-from .parse_settings import narrowed_by
-from .parse_settings import positive_gib
-from .parse_settings import resolver
-from .parse_settings import today
+from .parse_settings import missing_baseline, narrowed_by, positive_gib, resolver, today
 from .plain_server import PlainRunner
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend import SimulatedSuite
-    from ..devices.pretend import TestAudit
+    from ..devices.pretend import SimulatedSuite, TestAudit
     from ..model.finding import Finding
 
 

@@ -9,28 +9,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 from ..baselines.store import stored_keys
-from ..devices.slots import VISIBLE_DEVICES
-from ..devices.slots import seeing
-from ..devices.slots import visible_gpu_count
+from ..devices.slots import VISIBLE_DEVICES, seeing, visible_gpu_count
 from ..files import scratch_folder
-from ..model.codec import decode
-from ..model.codec import encode
-from ..model.environment import Capability
-from ..model.environment import DeviceKind
-from ..model.environment import DeviceSlot
+from ..model.codec import decode, encode
+from ..model.environment import Capability, DeviceKind, DeviceSlot
 from ..model.run import Report
 from ..runner.evaluation import RunEvaluator
 from ..runner.fork_server import EarlyServer
@@ -39,8 +30,7 @@ from ..settings import Settings
 from ..sharing.processes import write_json
 from ..worker.items import plan_of
 from .collection import SELECTION
-from .session import GpuperfSession
-from .session import replace_measured
+from .session import GpuperfSession, replace_measured
 
 
 FOLDER_KEY: Final = "gpuperf_folder"

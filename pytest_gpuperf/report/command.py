@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..model.baseline import Refresh
-from ..model.environment import DeviceKind
-from ..model.environment import Hardware
+from ..model.environment import DeviceKind, Hardware
 from ..model.run import nodeid_of
 from ..model.verdict import Outcome
 from ..visible import visible_line

@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from ..model.ab import Answer
 from ..model.metric import Direction
-from ..model.metrics import COLLECTIVE_BYTES
-from ..model.metrics import COLLECTIVES
-from ..model.metrics import D2H_BYTES
-from ..model.metrics import FLOPS
-from ..model.metrics import GARBAGE
-from ..model.metrics import GROWTH
-from ..model.metrics import H2D_BYTES
-from ..model.metrics import KEPT_GRAPHS
-from ..model.metrics import LATENCY_MS
-from ..model.metrics import LAUNCHES
-from ..model.metrics import OCCASIONAL_COPIES
-from ..model.metrics import OCCASIONAL_SYNCS
-from ..model.metrics import OPS
-from ..model.metrics import PAGEABLE_COPIES
-from ..model.metrics import PEAK_ALLOCATED
-from ..model.metrics import PEAK_RESERVED
-from ..model.metrics import PREDICTED_ALLOCATED
-from ..model.metrics import PREDICTED_GARBAGE
-from ..model.metrics import PREDICTED_GROWTH
-from ..model.metrics import PREDICTED_RESERVED
-from ..model.metrics import STEP_MS
-from ..model.metrics import SYNCS
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
-from .numbers import each
-from .numbers import excess_alike
-from .numbers import format_change
-from .numbers import format_value
-from .numbers import join_fitting
-from .numbers import metric_named
-from .numbers import texts_apart
+from ..model.metrics import (
+    COLLECTIVE_BYTES,
+    COLLECTIVES,
+    D2H_BYTES,
+    FLOPS,
+    GARBAGE,
+    GROWTH,
+    H2D_BYTES,
+    KEPT_GRAPHS,
+    LATENCY_MS,
+    LAUNCHES,
+    OCCASIONAL_COPIES,
+    OCCASIONAL_SYNCS,
+    OPS,
+    PAGEABLE_COPIES,
+    PEAK_ALLOCATED,
+    PEAK_RESERVED,
+    PREDICTED_ALLOCATED,
+    PREDICTED_GARBAGE,
+    PREDICTED_GROWTH,
+    PREDICTED_RESERVED,
+    STEP_MS,
+    SYNCS,
+)
+from ..model.verdict import Outcome, TestVerdict, Verdict
+from .numbers import (
+    each,
+    excess_alike,
+    format_change,
+    format_value,
+    join_fitting,
+    metric_named,
+    texts_apart,
+)
 from .wrapping import text_width
 
 

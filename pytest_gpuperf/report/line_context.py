@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import ast
 import linecache
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from copy import copy
-from copy import deepcopy
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy, deepcopy
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
-from itertools import islice
-from typing import Final
-from typing import cast
+from itertools import chain, islice
+from typing import Final, cast
 
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
+from ..model.finding import Finding, FindingKind, Location
 
 
 MOST_USES: Final = 8

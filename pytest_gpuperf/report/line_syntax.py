@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from enum import Enum
-from enum import auto
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum, auto
 from functools import lru_cache
 from itertools import chain
 from typing import Final

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..model.measurement import Samples
 from ..model.metrics import STEP_MS
-from ..model.verdict import Outcome
-from ..model.verdict import worst_of
+from ..model.verdict import Outcome, worst_of
 from .numbers import rounded
 
 

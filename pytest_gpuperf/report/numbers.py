@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ..model.metric import MIB
-from ..model.metric import Metric
-from ..model.metric import MetricKind
-from ..model.metric import Unit
-from ..model.metrics import COMPILED
-from ..model.metrics import METRICS
-from ..model.metrics import OCCASIONAL
+from ..model.metric import MIB, Metric, MetricKind, Unit
+from ..model.metrics import COMPILED, METRICS, OCCASIONAL
 from ..visible import visible
 
 

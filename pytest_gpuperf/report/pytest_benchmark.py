@@ -8,14 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from statistics import fmean
-from statistics import median
-from statistics import stdev
-from typing import Any
-from typing import Final
+from statistics import fmean, median, stdev
+from typing import Any, Final
 
-from ..model.environment import DeviceKind
-from ..model.environment import Hardware
+from ..model.environment import DeviceKind, Hardware
 from ..model.results import Head
 from .measured_calls import MeasuredCall
 from .numbers import rounded

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ..model.finding import A_MOVE
-from ..model.finding import Finding
-from ..model.finding import FindingKind
+from ..model.finding import A_MOVE, Finding, FindingKind
 from ..model.forecast import Saving
-from ..model.metrics import KEPT_GRAPHS
-from ..model.metrics import LOADER_WAIT
-from ..model.metrics import PAGEABLE_COPIES
-from .line_syntax import LineDoes
-from .line_syntax import deeds_in_use
-from .line_syntax import deeds_of
+from ..model.metrics import KEPT_GRAPHS, LOADER_WAIT, PAGEABLE_COPIES
+from .line_syntax import LineDoes, deeds_in_use, deeds_of
 
 
 NONE_KNOWN: Final = "none known that keeps the result"

@@ -8,19 +8,14 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
-from ..model.finding import Finding
-from ..model.finding import Location
+from ..model.finding import Finding, Location
 from ..model.metrics import METRICS
 from ..model.verdict import TestVerdict
 from .screen.findings import PACKAGES_FOLDER

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from ..baselines.store import read
-from ..judge.calls import WHOLE_PROJECT
-from ..judge.calls import merged
-from ..judge.calls import references_of
-from ..judge.comparison import ROUND_TOLERANCES
-from ..judge.comparison import acuity
-from ..judge.comparison import suite_acuity
+from ..judge.calls import WHOLE_PROJECT, merged, references_of
+from ..judge.comparison import ROUND_TOLERANCES, acuity, suite_acuity
 from ..judge.context import SuiteContext
 from ..judge.readings import StoredTimes
 from ..judge.verdict import step_limits
 from ..model.baseline import Entry
 from ..model.budget import Tolerance
-from ..model.environment import DeviceKind
-from ..model.environment import Hardware
+from ..model.environment import DeviceKind, Hardware
 from ..model.metrics import STEP_MS
-from ..model.verdict import DetectableChange
-from ..model.verdict import SuiteAcuity
+from ..model.verdict import DetectableChange, SuiteAcuity
 from ..settings import Settings
 from .screening import Case
 

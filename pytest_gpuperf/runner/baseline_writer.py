@@ -3,63 +3,43 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from datetime import datetime
-from datetime import timezone
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from math import inf
 from pathlib import Path
 from secrets import token_hex
 from typing import Final
 
-from ..baselines.acceptance import Measured
-from ..baselines.acceptance import planned
-from ..baselines.acceptance import stored_changes
-from ..baselines.acceptance import with_evidence_of
-from ..baselines.drift import Leeway
-from ..baselines.drift import anchored
+from ..baselines.acceptance import Measured, planned, stored_changes, with_evidence_of
+from ..baselines.drift import Leeway, anchored
 from ..baselines.format import why_unstorable
 from ..baselines.operations import keep_operations
-from ..baselines.refresh import keeps_disturbed
-from ..baselines.refresh import new_entry
-from ..baselines.refresh import outcomes_of
-from ..baselines.refresh import selects
+from ..baselines.refresh import keeps_disturbed, new_entry, outcomes_of, selects
 from ..baselines.store import write_pending
-from ..errors import BaselineError
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..judge.calls import merged
-from ..judge.calls import prior_of
-from ..judge.calls import settle_together
+from ..errors import BaselineError, ErrorId, UsageError
+from ..judge.calls import merged, prior_of, settle_together
 from ..judge.operations import Digest
-from ..model.baseline import ENOUGH_RUNS
-from ..model.baseline import BaselineChange
-from ..model.baseline import Baselines
-from ..model.baseline import Drift
-from ..model.baseline import Entry
-from ..model.baseline import Judged
-from ..model.baseline import Kept
-from ..model.baseline import Origin
-from ..model.baseline import Refresh
-from ..model.baseline import full_runs
-from ..model.baseline import occasion_id
-from ..model.environment import DeviceKind
-from ..model.environment import Hardware
+from ..model.baseline import (
+    ENOUGH_RUNS,
+    BaselineChange,
+    Baselines,
+    Drift,
+    Entry,
+    Judged,
+    Kept,
+    Origin,
+    Refresh,
+    full_runs,
+    occasion_id,
+)
+from ..model.environment import DeviceKind, Hardware
 from ..model.run import TestResult
 from ..model.verdict import TestVerdict
-from ..report.command import Invocation
-from ..report.command import refresh_command
+from ..report.command import Invocation, refresh_command
 from ..report.screen.progress import Interrupted
 from ..settings import Settings
-from .screening import MOST_MADE_UP
-from .screening import Case
-from .screening import JudgeCall
+from .screening import MOST_MADE_UP, Case, JudgeCall
 
 
 # Stores each test of a refresh when it is complete, so that an interrupted one keeps

@@ -4,56 +4,38 @@ baselines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from ..baselines.operations import read_operations
-from ..baselines.refresh import Seen
-from ..baselines.refresh import leftovers
+from ..baselines.refresh import Seen, leftovers
 from ..judge.calls import suite_of
 from ..judge.operations import blamed
-from ..model.baseline import BaselineChange
-from ..model.baseline import Drift
-from ..model.baseline import Kept
-from ..model.baseline import Leftovers
-from ..model.baseline import Origin
-from ..model.environment import Capability
-from ..model.environment import DeviceSlot
-from ..model.environment import Hardware
+from ..model.baseline import BaselineChange, Drift, Kept, Leftovers, Origin
+from ..model.environment import Capability, DeviceSlot, Hardware
 from ..model.measurement import Samples
-from ..model.run import Ending
-from ..model.run import Report
-from ..model.verdict import SuiteAcuity
-from ..model.verdict import SuiteVerdict
-from ..model.verdict import TestVerdict
-from ..report.command import DEFAULT_INVOCATION
-from ..report.command import Invocation
-from ..report.screen.progress import Interrupted
-from ..report.screen.progress import interruption_lines
+from ..model.run import Ending, Report
+from ..model.verdict import SuiteAcuity, SuiteVerdict, TestVerdict
+from ..report.command import DEFAULT_INVOCATION, Invocation
+from ..report.screen.progress import Interrupted, interruption_lines
 from .acuity import acuity_of_refresh
-from .baseline_writer import BaselineWriter
-from .baseline_writer import Refreshed
-from .baseline_writer import command_for_the_rest
-from .baseline_writer import interrupted
-from .evidence import forget_traces
-from .evidence import with_traces
+from .baseline_writer import (
+    BaselineWriter,
+    Refreshed,
+    command_for_the_rest,
+    interrupted,
+)
+from .evidence import forget_traces, with_traces
 from .git import short
-from .outcome import Reporter
-from .outcome import refused
+from .outcome import Reporter, refused
 from .recorded_code import RecordedCode
 from .request import Planned
 from .rounds import Rounds
-from .screening import Case
-from .screening import first_runs
-from .screening import samples_of
-from .verdicts import Verdicts
-from .verdicts import verdicts_of
+from .screening import Case, first_runs, samples_of
+from .verdicts import Verdicts, verdicts_of
 
 
 NOT_DECIDED_INTERRUPTED: Final = "not decided (interrupted)"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,21 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import UsageError
-from ..measure.profile import TRACE_FOLDER
-from ..measure.profile import TRACE_SUFFIX
+from ..measure.profile import TRACE_FOLDER, TRACE_SUFFIX
 from ..model.measurement import Measurement
-from ..model.metrics import PEAK_ALLOCATED
-from ..model.metrics import PEAK_REQUESTED
-from ..model.metrics import PEAK_RESERVED
-from ..model.run import RunMode
-from ..model.run import TestResult
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
+from ..model.metrics import PEAK_ALLOCATED, PEAK_REQUESTED, PEAK_RESERVED
+from ..model.run import RunMode, TestResult
+from ..model.verdict import TestVerdict, Verdict
 from .request import Planned
-from .screening import Case
-from .screening import Group
-from .screening import JudgeCall
-from .screening import repeat
+from .screening import Case, Group, JudgeCall, repeat
 from .verdicts import Verdicts
 
 

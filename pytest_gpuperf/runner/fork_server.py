@@ -8,36 +8,21 @@ import select
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..devices import kind_without_torch
 from ..devices.host_clock import HostClock
-from ..devices.process_time import Patience
-from ..devices.process_time import UsedTime
-from ..devices.process_time import now_s
-from ..devices.process_time import patience_for
-from ..errors import ErrorId
-from ..errors import GpuperfError
-from ..errors import RunError
+from ..devices.process_time import Patience, UsedTime, now_s, patience_for
+from ..errors import ErrorId, GpuperfError, RunError
 from ..files import scratch_folder
 from ..model.codec import encode
-from ..model.environment import AS_INSTALLED
-from ..model.environment import Capability
-from ..model.environment import DeviceKind
-from ..model.environment import Overlay
-from ..sharing.processes import PASSIVE
-from ..sharing.processes import death
-from ..sharing.processes import last_words
-from .relocation import Relocation
-from .relocation import moved_path
+from ..model.environment import AS_INSTALLED, Capability, DeviceKind, Overlay
+from ..sharing.processes import PASSIVE, death, last_words
+from .relocation import Relocation, moved_path
 
 
 # Progress messages of measuring processes, for whoever listens.

@@ -15,32 +15,25 @@ import select
 import shutil
 import signal
 import traceback
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
-from typing import Final
-from typing import NoReturn
+from typing import Any, Final, NoReturn
 
-from ..devices.process_time import PROC
-from ..devices.process_time import children
-from ..devices.process_time import now_s
-from ..devices.process_time import patience_for
+from ..devices.process_time import PROC, children, now_s, patience_for
 from ..files import keep_below
 from ..model.codec import decode
 from ..model.environment import Overlay
-from ..sharing.processes import adopt_orphans
-from ..sharing.processes import die_with
-from ..sharing.processes import kill_group
-from ..sharing.processes import resolved
-from ..sharing.processes import when_parent_dies
-from ..sharing.processes import write_json
+from ..sharing.processes import (
+    adopt_orphans,
+    die_with,
+    kill_group,
+    resolved,
+    when_parent_dies,
+    write_json,
+)
 from .fork_server import send_progress_to
-from .relocation import Relocation
-from .relocation import hide
-from .relocation import relocate
+from .relocation import Relocation, hide, relocate
 
 
 NO_SIGNAL: Final = 0

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
+from ..errors import ErrorId, UsageError
 from ..files import scratch_folder
 
 

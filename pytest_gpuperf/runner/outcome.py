@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,23 +12,17 @@ from ..judge.speedup import demands_speedup
 from ..judge.wording import WOULD_HAVE_FAILED
 from ..model.environment import Hardware
 from ..model.metrics import SPEEDUP
-from ..model.run import Ending
-from ..model.run import Report
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
+from ..model.run import Ending, Report
+from ..model.verdict import Outcome, TestVerdict, Verdict
 from ..report.command import Invocation
 from ..report.headline import open_headline
 from ..report.json.results import to_json
 from ..report.screen.drift import drift_text
 from ..report.screen.failure import failure_text
 from ..report.secrets import shown_verdict
-from ..settings import MissingBaseline
-from ..settings import Settings
-from ..settings import UnjudgedBudget
+from ..settings import MissingBaseline, Settings, UnjudgedBudget
 from .baseline_writer import Refreshed
-from .request import repeated_options
-from .request import shown_path
+from .request import repeated_options, shown_path
 from .screening import Case
 
 

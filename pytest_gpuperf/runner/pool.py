@@ -2,49 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import isfinite
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..baselines.format import LARGEST
-from ..errors import ErrorId
-from ..errors import QuotedError
-from ..errors import RunError
-from ..measure.plan import MOST_CAPS
-from ..measure.plan import longest_run
-from ..model.codec import decode
-from ..model.codec import encode
-from ..model.environment import DeviceKind
-from ..model.environment import DeviceSlot
-from ..model.environment import Environment
+from ..errors import ErrorId, QuotedError, RunError
+from ..measure.plan import MOST_CAPS, longest_run
+from ..model.codec import decode, encode
+from ..model.environment import DeviceKind, DeviceSlot, Environment
 from ..model.measurement import Measurement
-from ..model.ranks import Launch
-from ..model.ranks import Ranks
-from ..model.run import Ending
-from ..model.run import KnownCalls
-from ..model.run import RunMode
-from ..model.run import TestResult
+from ..model.ranks import Launch, Ranks
+from ..model.run import Ending, KnownCalls, RunMode, TestResult
 from ..settings import Settings
-from ..sharing.device_lock import identity_of
-from ..sharing.device_lock import lock_folder
-from .fork_server import EarlyServer
-from .fork_server import Job
+from ..sharing.device_lock import identity_of, lock_folder
+from .fork_server import EarlyServer, Job
 from .progress import Progress
-from .request import Planned
-from .request import Project
-from .request import RunRequest
-from .reservation import Turns
-from .reservation import turns_at
+from .request import Planned, Project, RunRequest
+from .reservation import Turns, turns_at
 from .screening import Group
-from .side_by_side import SideBySide
-from .side_by_side import SlotJob
-from .side_by_side import assigned
+from .side_by_side import SideBySide, SlotJob, assigned
 
 
 # What a measuring process answers, validated. Tests run there and may have replaced what

@@ -8,11 +8,9 @@ some seconds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from ..report.screen.progress import duration
-from ..report.screen.progress import progress_text
+from ..report.screen.progress import duration, progress_text
 from .screening import Group
 
 

@@ -10,27 +10,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
-from functools import lru_cache
-from functools import partial
+from functools import cache, lru_cache, partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..baselines.store import path_of
 from ..errors import UsageError
 from ..files import read_regular_text
-from ..model.baseline import Entry
-from ..model.baseline import Origin
+from ..model.baseline import Entry, Origin
 from ..model.environment import Hardware
-from ..model.finding import Finding
-from ..model.finding import FindingKind
-from ..model.finding import Location
-from .git import Repository
-from .git import short
+from ..model.finding import Finding, FindingKind, Location
+from .git import Repository, short
 
 
 class RecordedCode:

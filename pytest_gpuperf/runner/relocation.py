@@ -6,11 +6,7 @@ import os
 import re
 import sys
 import sysconfig
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import metadata
@@ -18,8 +14,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 from types import ModuleType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 
 OWN_PACKAGE: Final = __name__.partition(".")[0]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
 from ..model.environment import DeviceKind
 from ..model.ranks import Ranks
 from ..model.run import RunMode
-from ..settings import Isolation
-from ..settings import Settings
+from ..settings import Isolation, Settings
 from .screening import Group
 
 

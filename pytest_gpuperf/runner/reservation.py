@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
-from typing import Protocol
+from typing import Final, Protocol
 
 from ..model.environment import DeviceSlot
-from ..sharing.device_lock import LOCK_PAUSE_SECONDS
-from ..sharing.device_lock import TURN_SECONDS
-from ..sharing.device_lock import DeviceLock
-from ..sharing.device_lock import lock_folder
-from ..sharing.device_lock import passed_over
+from ..sharing.device_lock import (
+    LOCK_PAUSE_SECONDS,
+    TURN_SECONDS,
+    DeviceLock,
+    lock_folder,
+    passed_over,
+)
 
 
 QUIET_SECONDS: Final = 1.0

@@ -6,62 +6,40 @@ One run of everything screens, more confirm or make a baseline; failures may end
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Mapping
-from collections.abc import Sequence
-from datetime import datetime
-from datetime import timezone
+from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timezone
 from functools import partial
 from typing import Final
 
 from ..baselines.store import read
 from ..errors import GpuperfError
-from ..judge.calls import counted
-from ..judge.calls import stored_round_steps
-from ..judge.calls import varies_by_run
+from ..judge.calls import counted, stored_round_steps, varies_by_run
 from ..judge.verdict import waits_for_times
-from ..model.baseline import FULL_RUNS
-from ..model.baseline import Refresh
-from ..model.baseline import full_runs
-from ..model.baseline import occasion_id
-from ..model.baseline import recorded_runs
-from ..model.environment import Capability
-from ..model.environment import DeviceSlot
+from ..model.baseline import FULL_RUNS, Refresh, full_runs, occasion_id, recorded_runs
+from ..model.environment import Capability, DeviceSlot
 from ..model.metrics import STEP_MS
-from ..model.run import Ending
-from ..model.run import Report
-from ..model.run import RunMode
-from ..model.run import StepCall
-from ..model.run import TestResult
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
+from ..model.run import Ending, Report, RunMode, StepCall, TestResult
+from ..model.verdict import Outcome, TestVerdict, Verdict
 from ..settings import Settings
-from .baseline_writer import Storing
-from .baseline_writer import selected_of
-from .baseline_writer import stored_device_text
+from .baseline_writer import Storing, selected_of, stored_device_text
 from .evidence import record_memory
 from .fork_server import EarlyServer
-from .outcome import failures_among
-from .outcome import refused
-from .outcome import report_of
+from .outcome import failures_among, refused, report_of
 from .pool import WorkerPool
 from .progress import Progress
-from .request import Planned
-from .request import Project
-from .request import groups_of
-from .screening import Case
-from .screening import Group
-from .screening import JudgeCall
-from .screening import Run
-from .screening import batches
-from .screening import complete
-from .screening import confirm
-from .screening import screen
-from .screening import with_counts_of
-from .verdicts import Judge
-from .verdicts import verdicts_of
+from .request import Planned, Project, groups_of
+from .screening import (
+    Case,
+    Group,
+    JudgeCall,
+    Run,
+    batches,
+    complete,
+    confirm,
+    screen,
+    with_counts_of,
+)
+from .verdicts import Judge, verdicts_of
 
 
 # Confines an error to its test: it fails, and all others are judged.

@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
 from ..judge.speedup import judge_comparison
 from ..model.baseline import FULL_RUNS
-from ..model.measurement import Measurement
-from ..model.measurement import Samples
+from ..model.measurement import Measurement, Samples
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
-from ..model.run import ComparedCall
-from ..model.run import Ending
-from ..model.run import StepCall
-from ..model.run import Stop
-from ..model.run import TestResult
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
-from ..model.verdict import Verdict
+from ..model.run import ComparedCall, Ending, StepCall, Stop, TestResult
+from ..model.verdict import Outcome, TestVerdict, Verdict
 
 
 MOST_FRESH_RUNS: Final = 8

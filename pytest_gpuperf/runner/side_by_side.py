@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
-from typing import Final
-from typing import Protocol
-from typing import TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from ..errors import RunError
 from ..model.environment import DeviceSlot
-from .fork_server import Ended
-from .fork_server import Job
+from .fork_server import Ended, Job
 from .reservation import Turns
 
 

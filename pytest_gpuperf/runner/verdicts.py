@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from ..judge.calls import accepted
-from ..judge.calls import judge_calls
-from ..judge.calls import settle_together
-from ..judge.calls import suite_context_of
+from ..judge.calls import accepted, judge_calls, settle_together, suite_context_of
 from ..judge.context import SuiteContext
 from ..judge.speedup import judge_comparison
 from ..judge.verdict import ALONE
 from ..model.baseline import Entry
-from ..model.run import Ending
-from ..model.run import StepCall
-from ..model.run import TestResult
-from ..model.verdict import Outcome
-from ..model.verdict import TestVerdict
+from ..model.run import Ending, StepCall, TestResult
+from ..model.verdict import Outcome, TestVerdict
 from ..settings import Settings
-from .screening import Case
-from .screening import JudgeCall
-from .screening import runs_of
-from .screening import settled
+from .screening import Case, JudgeCall, runs_of, settled
 
 
 Verdicts = Mapping[str, Mapping[str, TestVerdict]]

@@ -11,19 +11,13 @@ import tempfile
 import uuid
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from ..files import PlantedError
-from ..files import is_planted
-from ..files import make_private
-from ..files import open_own
-from ..files import refuse_link
+from ..errors import ErrorId, UsageError
+from ..files import PlantedError, is_planted, make_private, open_own, refuse_link
 
 
 # Identifies a lock across processes that cannot see each other's files.

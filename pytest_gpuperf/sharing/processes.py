@@ -12,21 +12,15 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from contextlib import contextmanager
-from contextlib import nullcontext
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from mmap import mmap
 from pathlib import Path
 from subprocess import Popen
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..files import hold_to_the_end
-from ..files import scratch_folder
+from ..files import hold_to_the_end, scratch_folder
 from ..model.codec import encode
 
 

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from .training import ENDLESS_STEPS
-from .training import EndStep
-from .training import StepBatches
-from .training import changed
+from .training import ENDLESS_STEPS, EndStep, StepBatches, changed
 
 
 class TrainerLoop:

@@ -31,14 +31,11 @@ from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..devices.step_thread import STEPS
-from ..errors import ErrorId
-from ..errors import StepError
-from ..measure.step import FetchTimes
-from ..measure.step import Subject
+from ..errors import ErrorId, StepError
+from ..measure.step import FetchTimes, Subject
 
 
 Measure = Callable[[Subject], object]

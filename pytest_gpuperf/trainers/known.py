@@ -8,16 +8,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ..errors import ErrorId
-from ..errors import UsageError
-from .frameworks import LightningLoop
-from .frameworks import TransformersLoop
-from .training import BY_HAND
-from .training import OptimizerLoop
-from .training import TrainingLoop
+from ..errors import ErrorId, UsageError
+from .frameworks import LightningLoop, TransformersLoop
+from .training import BY_HAND, OptimizerLoop, TrainingLoop
 
 
 Arguments = tuple[object, ...]

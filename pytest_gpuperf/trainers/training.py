@@ -6,24 +6,15 @@ PYTEST_DONT_REWRITE: it runs in timed code.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
-from typing import Final
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from ..devices.base import Fetch
-from ..devices.base import TimedFetch
+from ..devices.base import Fetch, TimedFetch
 from ..devices.host_clock import HostClock
-from ..measure.step import MOST_TOGETHER
-from ..measure.step import Fetched
-from .handover import Handover
-from .handover import LoopMeasured
-from .handover import Measure
-from .handover import ended_early
-from .handover import is_measured
+from ..measure.step import MOST_TOGETHER, Fetched
+from .handover import Handover, LoopMeasured, Measure, ended_early, is_measured
 
 
 # How long a loop waits for its batches, by what its framework says of them.

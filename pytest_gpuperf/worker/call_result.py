@@ -8,13 +8,14 @@ from typing import NoReturn
 
 import pytest
 
-from ..model.ab import AbResult
-from ..model.ab import Comparison
-from ..report.screen.comparison import both_sides
-from ..report.screen.comparison import comparison_lines
-from ..report.screen.comparison import count_in_words
-from ..report.screen.comparison import time_in_words
-from ..report.screen.comparison import why_unmeasured
+from ..model.ab import AbResult, Comparison
+from ..report.screen.comparison import (
+    both_sides,
+    comparison_lines,
+    count_in_words,
+    time_in_words,
+    why_unmeasured,
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

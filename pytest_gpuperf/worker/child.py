@@ -6,53 +6,36 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable
-from collections.abc import Generator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-from typing import Final
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import pytest
 
-from ..devices import default_kind
-from ..devices import open_device
+from ..devices import default_kind, open_device
 from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
 from ..devices.host_clock import HostClock
 from ..devices.pretend import NeedsGpuError
-from ..devices.slots import seeing
-from ..devices.slots import slots_of
-from ..errors import ErrorId
-from ..errors import GpuperfError
-from ..errors import RunError
+from ..devices.slots import seeing, slots_of
+from ..errors import ErrorId, GpuperfError, RunError
 from ..files import scratch_folder
-from ..model.codec import decode
-from ..model.codec import encode
+from ..model.codec import decode, encode
 from ..model.environment import DeviceKind
-from ..model.run import Ending
-from ..model.run import Stop
-from ..model.run import TestResult
-from ..report.secrets import masked
-from ..report.secrets import secrets_of
-from ..runner.fork_server import send_progress
-from ..runner.fork_server import send_progress_seldom
+from ..model.run import Ending, Stop, TestResult
+from ..report.secrets import masked, secrets_of
+from ..runner.fork_server import send_progress, send_progress_seldom
 from ..runner.request import RunRequest
 from . import draws
-from .fixture import Measurer
-from .fixture import measurer_key
-from .items import asks
-from .items import keep_budgets
-from .items import recorded
-from .measurer import NO_LISTENER
-from .measurer import CallListener
-from .measurer import Measuring
-from .pytest_start import KnownPackages
-from .pytest_start import installed
-from .pytest_start import plain_plugins_seen
-from .pytest_start import skip_plain_plugins
+from .fixture import Measurer, measurer_key
+from .items import asks, keep_budgets, recorded
+from .measurer import NO_LISTENER, CallListener, Measuring
+from .pytest_start import (
+    KnownPackages,
+    installed,
+    plain_plugins_seen,
+    skip_plain_plugins,
+)
 
 
 CHILD_OPTIONS: Final = (

@@ -10,19 +10,14 @@ import os
 import random
 import re
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from functools import cache
-from functools import wraps
+from collections.abc import Callable, Iterator
+from functools import cache, wraps
 from pathlib import Path
-from types import FrameType
-from types import ModuleType
-from typing import Any
-from typing import Final
+from types import FrameType, ModuleType
+from typing import Any, Final
 from zlib import crc32
 
-from ..devices.own_code import OWN
-from ..devices.own_code import is_own
+from ..devices.own_code import OWN, is_own
 from ..files import read_regular
 
 

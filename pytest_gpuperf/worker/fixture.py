@@ -6,34 +6,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from types import FrameType
-from types import TracebackType
-from typing import Final
-from typing import NoReturn
-from typing import Protocol
-from typing import TypeVar
+from types import FrameType, TracebackType
+from typing import Final, NoReturn, Protocol, TypeVar
 from unittest import SkipTest
 
 import pytest
 
-from ..compare_steps.isolation import TRAINING_TOLERANCE
-from ..compare_steps.isolation import Pair
+from ..compare_steps.isolation import TRAINING_TOLERANCE, Pair
 from ..devices.allow_sync import allow_sync
-from ..errors import ErrorId
-from ..errors import GpuperfError
-from ..errors import UsageError
-from ..measure.step import WORK
-from ..measure.step import Subject
-from ..measure.step import subject_of
-from ..model.budget import finite
-from ..model.budget import parse_budget
-from ..model.budget import shown
+from ..errors import ErrorId, GpuperfError, UsageError
+from ..measure.step import WORK, Subject, subject_of
+from ..model.budget import finite, parse_budget, shown
 from ..model.measurement import Measurement
 from ..model.retired import refuse_retired
 from ..trainers.handover import Steps

@@ -6,8 +6,7 @@ Files of a measurement are named as theirs are, from the project's root on.
 from __future__ import annotations
 
 import linecache
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from math import isfinite
@@ -18,10 +17,7 @@ import pytest
 
 from ..devices.own_code import name_of
 from ..judge.operations import fitted
-from ..marks import AUTO_MARK
-from ..marks import BUDGET_MARK
-from ..marks import budgets_of
-from ..marks import ranks_of
+from ..marks import AUTO_MARK, BUDGET_MARK, budgets_of, ranks_of
 from ..model.budget import Budget
 from ..model.finding import Location
 from ..model.measurement import Measurement

@@ -2,52 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
-from typing import Final
-from typing import NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 from unittest import SkipTest
 
 import pytest
 
 from ..compare_steps.isolation import Pair
-from ..devices.base import Device
-from ..devices.base import with_clock
+from ..devices.base import Device, with_clock
 from ..devices.replaced import Held
-from ..errors import ErrorId
-from ..errors import StepError
-from ..judge.calls import asked_of
-from ..judge.calls import merged
+from ..errors import ErrorId, StepError
+from ..judge.calls import asked_of, merged
 from ..judge.readings import unreal_time
-from ..judge.verdict import noticed
-from ..judge.verdict import tolerated
-from ..marks import ranks_of
-from ..marks import tolerances_of
-from ..measure.plan import MeasuredStep
-from ..measure.plan import MeasurePlan
+from ..judge.verdict import noticed, tolerated
+from ..marks import ranks_of, tolerances_of
+from ..measure.plan import MeasuredStep, MeasurePlan
 from ..measure.step import Subject
-from ..model.budget import Budget
-from ..model.budget import Tolerance
-from ..model.budget import parse_budget
+from ..model.budget import Budget, Tolerance, parse_budget
 from ..model.measurement import Measurement
-from ..model.metrics import STEP_MS
-from ..model.metrics import limited_by
-from ..model.run import ComparedCall
-from ..model.run import RunMode
-from ..model.run import StepCall
-from ..model.run import TestResult
+from ..model.metrics import STEP_MS, limited_by
+from ..model.run import ComparedCall, RunMode, StepCall, TestResult
 from ..runner.request import RunRequest
 from . import draws
 from .call_result import Compared
 from .fixture import FixtureCall
-from .items import below
-from .items import kept_budgets_of
+from .items import below, kept_budgets_of
 
 
 if TYPE_CHECKING:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import sys
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import Distribution
 from types import ModuleType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 

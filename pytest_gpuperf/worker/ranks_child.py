@@ -6,42 +6,32 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..devices import open_device
 from ..devices.base import Device
 from ..devices.cores import usable_cores
-from ..distributed.device import AgreedDevice
-from ..distributed.device import TorchPeers
-from ..distributed.group import RankPlace
-from ..distributed.group import launched_membership
-from ..distributed.group import membership
-from ..distributed.group import serve_rendezvous
-from ..distributed.group import visible_gpus
-from ..distributed.outcome import result_of
-from ..distributed.outcome import result_of_launched
-from ..distributed.processes import Say
-from ..distributed.processes import run_ranks
+from ..distributed.device import AgreedDevice, TorchPeers
+from ..distributed.group import (
+    RankPlace,
+    launched_membership,
+    membership,
+    serve_rendezvous,
+    visible_gpus,
+)
+from ..distributed.outcome import result_of, result_of_launched
+from ..distributed.processes import Say, run_ranks
 from ..distributed.torchrun import RankWatchers
-from ..errors import ErrorId
-from ..errors import RunError
+from ..errors import ErrorId, RunError
 from ..files import scratch_folder
-from ..model.codec import decode
-from ..model.codec import encode
-from ..model.environment import Capability
-from ..model.environment import DeviceKind
+from ..model.codec import decode, encode
+from ..model.environment import Capability, DeviceKind
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
-from ..model.ranks import Launch
-from ..model.ranks import Ranks
-from ..model.run import Ending
-from ..model.run import StepCall
-from ..model.run import TestResult
+from ..model.ranks import Launch, Ranks
+from ..model.run import Ending, StepCall, TestResult
 from ..runner.request import RunRequest
-from .child import enter
-from .child import measuring_for
-from .child import run_tests
+from .child import enter, measuring_for, run_tests
 
 
 RANKS_A_CORE: Final = 16

@@ -6,8 +6,7 @@ from dataclasses import replace
 
 from ..devices.base import Device
 from ..measure.step import Subject
-from ..model.run import TestResult
-from ..model.run import nodeid_of
+from ..model.run import TestResult, nodeid_of
 from ..model.training import TrainingRecord
 from . import draws
 from .fixture import FixtureCall

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Generator
-from typing import Final
-from typing import NoReturn
+from collections.abc import Collection, Generator
+from typing import Final, NoReturn
 
 import pytest
 
 from ..compare_steps.isolation import Pair
 from ..devices import torch_device_for_plain_runs
-from ..errors import ErrorId
-from ..errors import StepError
+from ..errors import ErrorId, StepError
 from ..measure.step import Subject
 from ..model.ab import Comparison
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
 from .call_result import Compared
-from .fixture import FixtureCall
-from .fixture import Measurer
-from .fixture import measurer_key
+from .fixture import FixtureCall, Measurer, measurer_key
 
 
 UNSEEN: Final = (

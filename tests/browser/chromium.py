@@ -14,8 +14,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 
 NAMES: Final = ("chromium", "chromium-browser", "google-chrome")

@@ -10,15 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from chromium import Chromium
-from chromium import program
-from pages import BAD
-from pages import GOOD
-from pages import HOSTILE
-from pages import ITEM
-from pages import contents
-from pages import hostile_page
-from pages import told
+from chromium import Chromium, program
+from pages import BAD, GOOD, HOSTILE, ITEM, contents, hostile_page, told
 
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.verdict import Outcome

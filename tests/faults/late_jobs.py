@@ -9,8 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 Request = Mapping[str, Any]

@@ -8,8 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-from typing import NoReturn
+from typing import Any, NoReturn
 
 
 Request = Mapping[str, Any]

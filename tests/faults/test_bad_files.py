@@ -7,29 +7,22 @@ import json
 import os
 import shutil
 import socket
-from collections.abc import Callable
-from collections.abc import Iterator
-from itertools import cycle
-from itertools import islice
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import SCRIPTED
-from builders import a_head
-from builders import an_entry
-from builders import baselines
+from builders import SCRIPTED, a_head, an_entry, baselines
 from scripted_project import ScriptedProject
 from whole_run import Folder
 
-from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.baselines.store import stored_keys
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli.script import _script_code
 from pytest_gpuperf.environments.lock_files import pins_of
-from pytest_gpuperf.errors import BaselineError
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.errors import BaselineError, UsageError
 from pytest_gpuperf.measure.memory import read_snapshot
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.plugin.parse_settings import _all_in

@@ -6,15 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
-from builders import PRETEND
-from builders import a_finding
-from builders import a_location
-from builders import a_measurement
-from builders import an_entry
-from builders import baselines
+from builders import PRETEND, a_finding, a_location, a_measurement, an_entry, baselines
 
-from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.judge.budget import ResolvedBudget
@@ -22,13 +16,15 @@ from pytest_gpuperf.judge.exact import compared
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.finding import CALLED
-from pytest_gpuperf.model.finding import MOST_LINES_OF_FINDING
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.finding import StoredLine
-from pytest_gpuperf.model.finding import stored_lines
+from pytest_gpuperf.model.finding import (
+    CALLED,
+    MOST_LINES_OF_FINDING,
+    Finding,
+    FindingKind,
+    Location,
+    StoredLine,
+    stored_lines,
+)
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.verdict import Outcome

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
-from builders import SCRIPTED
-from builders import USUAL
-from builders import an_entry
-from builders import save
+from builders import SCRIPTED, USUAL, an_entry, save
 from scripted_project import ScriptedProject
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.devices.base import MemoryReading
-from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.base import MemoryReading, Step
 from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan

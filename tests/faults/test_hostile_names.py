@@ -14,39 +14,30 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from builders import a_head
-from builders import a_test
-from builders import a_verdict
-from builders import an_entry
-from builders import baselines
-from desk import Desk
-from desk import typing_server
+from builders import a_head, a_test, a_verdict, an_entry, baselines
+from desk import Desk, typing_server
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.errors import BaselineError
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.errors import (
+    BaselineError,
+    ErrorId,
+    GpuperfError,
+    RunError,
+    StepError,
+    UsageError,
+)
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
+from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.ci.github import commands
-from pytest_gpuperf.report.ci.worst_findings import Sources
-from pytest_gpuperf.report.ci.worst_findings import remarks
+from pytest_gpuperf.report.ci.worst_findings import Sources, remarks
 from pytest_gpuperf.report.command import accept_command
 from pytest_gpuperf.report.json.results import dumps as dumps_results
-from pytest_gpuperf.visible import VisibleStream
-from pytest_gpuperf.visible import visible
-from pytest_gpuperf.visible import visible_line
-from pytest_gpuperf.visible import visible_text
+from pytest_gpuperf.visible import VisibleStream, visible, visible_line, visible_text
 
 
 HOSTILE: Final = {

@@ -5,24 +5,19 @@ from __future__ import annotations
 import json
 import os
 import signal
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
 
 import pytest
-from played_children import Play
-from played_children import Played
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from played_children import Play, Played
+from scripted_project import ON, ScriptedProject
 
 from pytest_gpuperf.baselines import store
 from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.plugin.session import Terminated
-from pytest_gpuperf.plugin.session import ended_by_sigterm
-from pytest_gpuperf.plugin.session import live_line
+from pytest_gpuperf.plugin.session import Terminated, ended_by_sigterm, live_line
 from pytest_gpuperf.plugin.terminal import LogLines
 
 

@@ -8,16 +8,14 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 from late_jobs import LOOP
 
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.runner import fork_server
-from pytest_gpuperf.runner.fork_server import ForkServer
-from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.fork_server import ForkServer, Job
 
 
 pytestmark = [

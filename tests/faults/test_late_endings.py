@@ -5,23 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 import pytest
-from builders import a_measurement
-from builders import a_result
-from builders import a_test
-from builders import a_verdict
-from whole_run import Folder
-from whole_run import WholeRun
+from builders import a_measurement, a_result, a_test, a_verdict
+from whole_run import Folder, WholeRun
 
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import Stop
-from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.runner.screening import Case
-from pytest_gpuperf.runner.screening import confirm
-from pytest_gpuperf.runner.screening import screen
+from pytest_gpuperf.model.run import Ending, StepCall, Stop, TestResult
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
+from pytest_gpuperf.runner.screening import Case, confirm, screen
 
 
 FIXTURES: Final = """

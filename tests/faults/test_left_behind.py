@@ -15,18 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from scripted_project import ON, ScriptedProject
 from witness import Witness
 
-from pytest_gpuperf.devices.process_time import PROC
-from pytest_gpuperf.devices.process_time import children
-from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.devices.process_time import PROC, children
+from pytest_gpuperf.errors import RunError, UsageError
 from pytest_gpuperf.files import scratch_folder
 from pytest_gpuperf.runner import fork_server_process
-from pytest_gpuperf.runner.fork_server import ForkServer
-from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.fork_server import ForkServer, Job
 
 
 SECONDS = 60.0

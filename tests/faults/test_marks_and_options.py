@@ -12,8 +12,7 @@ from whole_run import Folder
 
 import pytest_gpuperf as gpuperf
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.budget import refuse_blind
+from pytest_gpuperf.model.budget import Tolerance, refuse_blind
 from pytest_gpuperf.plugin.mark_checks import unknown_kind
 from pytest_gpuperf.plugin.parse_settings import PARSERS
 

@@ -6,41 +6,30 @@ import json
 import sys
 import time
 from collections.abc import Mapping
-from math import inf
-from math import nan
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import a_measurement
-from builders import a_result
-from builders import a_run
-from builders import an_entry
+from builders import a_measurement, a_result, a_run, an_entry
 from scripted_project import ON
-from whole_run import Folder
-from whole_run import WholeRun
+from whole_run import Folder, WholeRun
 
 from pytest_gpuperf.baselines.format import why_unstorable
 from pytest_gpuperf.devices.base import timed_by_the_host
 from pytest_gpuperf.devices.cpu.device import CpuDevice
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.errors import ErrorId, RunError, UsageError
 from pytest_gpuperf.judge.readings import unreal_time
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import Ranks
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import Report
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.run import Ending, Report, StepCall
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 from pytest_gpuperf.runner.pool import results_of
 from pytest_gpuperf.runner.request import RunRequest
-from pytest_gpuperf.runner.rounds import REPORT_IT
-from pytest_gpuperf.runner.rounds import ErrorIsolation
+from pytest_gpuperf.runner.rounds import REPORT_IT, ErrorIsolation
 from pytest_gpuperf.runner.screening import Case
 from pytest_gpuperf.worker import ranks_child as in_ranks
 

@@ -15,32 +15,31 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from builders import CPU
-from builders import an_entry
+from builders import CPU, an_entry
 from scripted_project import ScriptedProject
 
-from pytest_gpuperf.baselines.store import make_ignored
-from pytest_gpuperf.baselines.store import path_of
-from pytest_gpuperf.baselines.store import read
-from pytest_gpuperf.baselines.store import update
-from pytest_gpuperf.baselines.store import write_ignored
+from pytest_gpuperf.baselines.store import (
+    make_ignored,
+    path_of,
+    read,
+    update,
+    write_ignored,
+)
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.errors import BaselineError
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.files import PlantedError
-from pytest_gpuperf.files import make_private
-from pytest_gpuperf.files import no_link
-from pytest_gpuperf.files import open_own
+from pytest_gpuperf.errors import BaselineError, UsageError
+from pytest_gpuperf.files import PlantedError, make_private, no_link, open_own
 from pytest_gpuperf.measure.profile import write_trace
 from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.runner import reservation
 from pytest_gpuperf.runner.evidence import forget_traces
 from pytest_gpuperf.runner.reservation import turns_at
 from pytest_gpuperf.sharing import device_lock
-from pytest_gpuperf.sharing.device_lock import DeviceLock
-from pytest_gpuperf.sharing.device_lock import identity_of
-from pytest_gpuperf.sharing.device_lock import lock_folder
-from pytest_gpuperf.sharing.device_lock import passed_over
+from pytest_gpuperf.sharing.device_lock import (
+    DeviceLock,
+    identity_of,
+    lock_folder,
+    passed_over,
+)
 
 
 PRECIOUS: Final = "nobody may touch this"

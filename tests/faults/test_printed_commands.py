@@ -19,11 +19,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from desk import GITHUB
-from desk import ROOT
-from desk import Desk
-from desk import Typed
-from desk import typing_server
+from desk import GITHUB, ROOT, Desk, Typed, typing_server
 
 from pytest_gpuperf.cli import COMMANDS
 

@@ -11,14 +11,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from desk import Desk
-from desk import typing_server
+from desk import Desk, typing_server
 
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.report.secrets import MASK
-from pytest_gpuperf.report.secrets import masked
-from pytest_gpuperf.report.secrets import secrets_of
-from pytest_gpuperf.report.secrets import shown_headline
+from pytest_gpuperf.report.secrets import MASK, masked, secrets_of, shown_headline
 
 
 VALUE: Final = "kx7-Qp2-zz91"

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from math import log
 
 import pytest
-from builders import a_measurement
-from builders import a_run
+from builders import a_measurement, a_run
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.judge.comparison import FAR
@@ -18,8 +17,7 @@ from pytest_gpuperf.judge.time_budget import judge_time_budget
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 
 STORED_MS = 10.0

@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from training_regressions import CLEAN
-from training_regressions import HARMLESS
-from training_regressions import REGRESSIONS
+from training_regressions import CLEAN, HARMLESS, REGRESSIONS
 
 
 pytest.importorskip("torch")

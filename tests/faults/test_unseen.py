@@ -6,8 +6,7 @@ import json
 from typing import Final
 
 import pytest
-from whole_run import Folder
-from whole_run import WholeRun
+from whole_run import Folder, WholeRun
 
 from pytest_gpuperf.baselines.refresh import unmeasured
 from pytest_gpuperf.plugin.reported_items import ReportLog

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from desk import Desk
-from desk import typing_server
+from desk import Desk, typing_server
 
 
 ON = ("--gpuperf", "--gpuperf-device=scripted", "--gpuperf-seconds=3000")

@@ -12,8 +12,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 
 CALIBRATION_CYCLES: Final = 20_000_000

@@ -15,10 +15,7 @@ sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import agreement_bytes
 from agreement import compared
-from agreement_table import KNOWN
-from agreement_table import Row
-from agreement_table import differences
-from agreement_table import unexplained
+from agreement_table import KNOWN, Row, differences, unexplained
 
 
 pytestmark = pytest.mark.gpu

@@ -7,14 +7,12 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import torch
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.cuda.device import CudaDevice

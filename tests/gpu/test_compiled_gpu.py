@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,7 +25,7 @@ from pytest_gpuperf.model.measurement import Measurement
 
 triton = pytest.importorskip("triton", reason="torch compiles for CUDA with Triton")
 
-from triton import language as tl  # noqa: E402, once it is known to be there
+from triton import language as tl
 
 
 pytestmark = [

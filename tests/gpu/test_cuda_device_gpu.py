@@ -14,26 +14,21 @@ import pytest
 import torch
 
 from pytest_gpuperf.devices.allow_sync import allow_sync
-from pytest_gpuperf.devices.base import STEP_RANGE
-from pytest_gpuperf.devices.base import Step
+from pytest_gpuperf.devices.base import STEP_RANGE, Step
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
-from pytest_gpuperf.devices.cuda.memory import read_memory
+from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary, read_memory
 from pytest_gpuperf.devices.cuda.nvml import open_nvml
-from pytest_gpuperf.devices.memory_picture import Collecting
-from pytest_gpuperf.devices.memory_picture import StorageRole
+from pytest_gpuperf.devices.memory_picture import Collecting, StorageRole
 from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.gpu_activity import replays_graphs
-from pytest_gpuperf.measure.memory import held_at_peak
-from pytest_gpuperf.measure.memory import read_snapshot
+from pytest_gpuperf.measure.memory import held_at_peak, read_snapshot
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.profile import with_lines
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.measure.timing import time_sentinels
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.finding import FindingKind, Phase
 from pytest_gpuperf.model.metrics import SENTINELS
 
 

@@ -11,9 +11,7 @@ import pytest
 import torch
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.slots import VISIBLE_DEVICES
-from pytest_gpuperf.devices.slots import cuda_slots
-from pytest_gpuperf.devices.slots import visible_gpu_count
+from pytest_gpuperf.devices.slots import VISIBLE_DEVICES, cuda_slots, visible_gpu_count
 
 
 pytestmark = pytest.mark.gpu

@@ -16,11 +16,11 @@ import torch
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS / "unit"), str(TESTS / "gpu")]
 
-import pretend_corpus  # noqa: E402, found there
-from sync_oracle import Oracle  # noqa: E402
+import pretend_corpus
+from sync_oracle import Oracle
 
-from pytest_gpuperf.devices.cuda.device import CudaDevice  # noqa: E402
-from pytest_gpuperf.measure.syncs import find_syncs  # noqa: E402
+from pytest_gpuperf.devices.cuda.device import CudaDevice
+from pytest_gpuperf.measure.syncs import find_syncs
 
 
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore")]

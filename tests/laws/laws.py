@@ -6,19 +6,13 @@ launched in order, beside the host, so each number here is found with paper and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
-from torch.utils.data import DataLoader
-from torch.utils.data import Dataset
-from virtual_gpu import LAUNCH_MS
-from virtual_gpu import gpu_works as g
-from virtual_gpu import host_works as h
+from torch.utils.data import DataLoader, Dataset
+from virtual_gpu import LAUNCH_MS, gpu_works as g, host_works as h
 
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.measure.dataloader import loop_over

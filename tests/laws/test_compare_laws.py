@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from laws import LAWS
-from laws import Law
+from laws import LAWS, Law
 
 from pytest_gpuperf.compare_steps.interleave import compare_steps
 from pytest_gpuperf.devices.cuda.device import CudaDevice

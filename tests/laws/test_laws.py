@@ -6,12 +6,8 @@ from collections.abc import Iterator
 from functools import cache
 
 import pytest
-from laws import LAWS
-from laws import Law
-from laws import ShortEpochs
-from laws import on_batch
-from virtual_gpu import loop_ms
-from virtual_gpu import steady_ms
+from laws import LAWS, Law, ShortEpochs, on_batch
+from virtual_gpu import loop_ms, steady_ms
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.measure.dataloader import loop_over

@@ -5,11 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
-from virtual_gpu import LAUNCH_MS
-from virtual_gpu import MHZ
-from virtual_gpu import gpu_works
-from virtual_gpu import host_works
-from virtual_gpu import set_sm_mhz
+from virtual_gpu import LAUNCH_MS, MHZ, gpu_works, host_works, set_sm_mhz
 
 from pytest_gpuperf.devices.base import Step
 from pytest_gpuperf.devices.cuda.device import CudaDevice

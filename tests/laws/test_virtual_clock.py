@@ -10,11 +10,7 @@ import time
 
 import pytest
 import torch
-from virtual_gpu import MHZ
-from virtual_gpu import gpu_works
-from virtual_gpu import host_works
-from virtual_gpu import loop_ms
-from virtual_gpu import set_sm_mhz
+from virtual_gpu import MHZ, gpu_works, host_works, loop_ms, set_sm_mhz
 
 from pytest_gpuperf.devices.base import STEP_RANGE
 from pytest_gpuperf.devices.cuda.device import CudaDevice

@@ -15,16 +15,13 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
-from git_project import SCRIPTED
-from git_project import GitProject
-from witness import PATIENCE_SECONDS
-from witness import Witness
+from git_project import SCRIPTED, GitProject
+from witness import PATIENCE_SECONDS, Witness
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.compare_commits import side_server
 from pytest_gpuperf.compare_commits.side_server import Selection
-from pytest_gpuperf.sharing.device_lock import DeviceLock
-from pytest_gpuperf.sharing.device_lock import lock_folder
+from pytest_gpuperf.sharing.device_lock import DeviceLock, lock_folder
 
 
 ENGINE = """\

@@ -11,8 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from git_project import SCRIPTED
-from git_project import GitProject
+from git_project import SCRIPTED, GitProject
 
 import pytest_gpuperf
 

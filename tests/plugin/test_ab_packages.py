@@ -13,14 +13,12 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from git_project import SCRIPTED
-from git_project import GitProject
+from git_project import SCRIPTED, GitProject
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.environments import overlay
 from pytest_gpuperf.environments.lock_files import installed
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.errors import ErrorId, UsageError
 
 
 FAST = "def norm(x): return x / x.norm()\n"

@@ -9,16 +9,11 @@ from pathlib import Path
 import pytest
 from test_ab_packages import here
 
-from pytest_gpuperf.cli import ab
-from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli import ab, main
 from pytest_gpuperf.compare_commits.sides import Side
 from pytest_gpuperf.environments import overlay
-from pytest_gpuperf.model.ab import AbRun
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import Turn
-from pytest_gpuperf.model.training import Training
-from pytest_gpuperf.model.training import TrainingAnswer
+from pytest_gpuperf.model.ab import AbRun, Comparison, ExactChange, Turn
+from pytest_gpuperf.model.training import Training, TrainingAnswer
 
 
 __all__ = ["here"]  # a fixture

@@ -14,12 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import SCRIPTED
-from builders import USUAL
-from builders import an_entry
-from builders import baselines
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from builders import SCRIPTED, USUAL, an_entry, baselines
+from scripted_project import ON, ScriptedProject
 
 from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.model.baseline import FULL_RUNS

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from scripted_project import ON, ScriptedProject
 
 from pytest_gpuperf import timers
 from pytest_gpuperf.devices.cuda import nvml

@@ -6,8 +6,7 @@ import shlex
 import sys
 
 import pytest
-from git_project import SCRIPTED
-from git_project import GitProject
+from git_project import SCRIPTED, GitProject
 
 
 TEST = "test_it.py::test_step"

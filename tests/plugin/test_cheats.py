@@ -12,15 +12,12 @@ import math
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from itertools import count
-from itertools import repeat
+from itertools import count, repeat
 from pathlib import Path
 from types import FrameType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 from unittest.mock import Mock
 
 import pytest
@@ -28,18 +25,14 @@ from scripted_device import ScriptedDevice
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.compare_steps.isolation import Pair
-from pytest_gpuperf.compare_steps.measure import Question
-from pytest_gpuperf.compare_steps.measure import compare_sides
-from pytest_gpuperf.compare_steps.same_training import refuse_other_training
-from pytest_gpuperf.compare_steps.same_training import starts_of
+from pytest_gpuperf.compare_steps.measure import Question, compare_sides
+from pytest_gpuperf.compare_steps.same_training import refuse_other_training, starts_of
 from pytest_gpuperf.devices.base import MeasuringDevice
 from pytest_gpuperf.devices.pretend import op_plan
 from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.devices.replaced import Held
 from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.measure import emulated
-from pytest_gpuperf.measure import further_steps
-from pytest_gpuperf.measure import phases
+from pytest_gpuperf.measure import emulated, further_steps, phases
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.measurement import Measurement

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from scripted_project import ON, ScriptedProject
 
 
 pytest.importorskip("pytest_cov")

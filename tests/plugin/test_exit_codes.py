@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from dataclasses import field
-from typing import Any
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 import pytest
 from scripted_project import ScriptedProject

@@ -9,8 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from scripted_project import ON, ScriptedProject
 
 
 CONFTEST = """

@@ -13,8 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from scripted_project import ScriptedProject
-from witness import PATIENCE_SECONDS
-from witness import Witness
+from witness import PATIENCE_SECONDS, Witness
 
 
 pytest.importorskip("torch.distributed.run")

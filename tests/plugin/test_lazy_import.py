@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from scripted_project import ON, ScriptedProject
 
 
 HEAVY = ("torch", "numpy", "pynvml", "rich", "jinja2")

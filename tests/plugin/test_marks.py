@@ -9,12 +9,8 @@ from scripted_project import ScriptedProject
 
 import pytest_gpuperf
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.marks import budgets_of
-from pytest_gpuperf.marks import ranks_of
-from pytest_gpuperf.marks import tolerances_of
-from pytest_gpuperf.model.budget import Budget
-from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.budget import parse_tolerance
+from pytest_gpuperf.marks import budgets_of, ranks_of, tolerances_of
+from pytest_gpuperf.model.budget import Budget, Tolerance, parse_tolerance
 from pytest_gpuperf.model.ranks import Ranks
 
 

@@ -12,12 +12,9 @@ from scripted_project import ScriptedProject
 from pytest_gpuperf.model.baseline import Refresh
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.plugin.options import OPTIONS
-from pytest_gpuperf.plugin.options import Option
+from pytest_gpuperf.plugin.options import OPTIONS, Option
 from pytest_gpuperf.plugin.parse_settings import settings_from
-from pytest_gpuperf.settings import Isolation
-from pytest_gpuperf.settings import MissingBaseline
-from pytest_gpuperf.settings import Settings
+from pytest_gpuperf.settings import Isolation, MissingBaseline, Settings
 
 
 VALUES = {

@@ -10,10 +10,12 @@ from _pytest.fixtures import FixtureManager
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.worker import pytest_start
-from pytest_gpuperf.worker.pytest_start import LOOK
-from pytest_gpuperf.worker.pytest_start import REGISTER
-from pytest_gpuperf.worker.pytest_start import plain_plugins_seen
-from pytest_gpuperf.worker.pytest_start import skip_plain_plugins
+from pytest_gpuperf.worker.pytest_start import (
+    LOOK,
+    REGISTER,
+    plain_plugins_seen,
+    skip_plain_plugins,
+)
 
 
 FIXTURE = "import pytest\n\n@pytest.fixture\ndef seven(): return 7\n"

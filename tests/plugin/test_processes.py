@@ -13,10 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripted_project import ON
-from scripted_project import ScriptedProject
-from witness import PATIENCE_SECONDS
-from witness import Witness
+from scripted_project import ON, ScriptedProject
+from witness import PATIENCE_SECONDS, Witness
 
 from pytest_gpuperf.runner.fork_server import ForkServer
 

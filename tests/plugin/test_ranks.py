@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from local_strings import leaks
-from local_strings import written
+from local_strings import leaks, written
 from scripted_project import ScriptedProject
 
 

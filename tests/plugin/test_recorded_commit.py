@@ -7,17 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import a_finding
-from builders import a_location
-from builders import an_entry
+from builders import a_finding, a_location, an_entry
 from git_project import GitProject
 from scripted_project import ON
 
 from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
+from pytest_gpuperf.model.finding import Finding, FindingKind
 from pytest_gpuperf.runner.git import Repository
 from pytest_gpuperf.runner.recorded_code import RecordedCode
 

@@ -9,15 +9,11 @@ import pytest
 from scripted_project import ScriptedProject
 
 import pytest_gpuperf
-from pytest_gpuperf.cli import REFUSAL_OF
-from pytest_gpuperf.cli import USAGE_ERROR
-from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli import REFUSAL_OF, USAGE_ERROR, main
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.budget import parse_budget
-from pytest_gpuperf.model.budget import parse_tolerance
+from pytest_gpuperf.model.budget import parse_budget, parse_tolerance
 from pytest_gpuperf.model.retired import RETIRED
-from pytest_gpuperf.worker.fixture import Gpuperf
-from pytest_gpuperf.worker.fixture import Measurer
+from pytest_gpuperf.worker.fixture import Gpuperf, Measurer
 
 
 COMMANDS = [name for name in RETIRED if name.startswith("gpuperf ")]

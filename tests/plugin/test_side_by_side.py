@@ -6,12 +6,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from scripted_project import ON, ScriptedProject
 
 from pytest_gpuperf.runner import reservation
-from pytest_gpuperf.sharing.device_lock import DeviceLock
-from pytest_gpuperf.sharing.device_lock import lock_folder
+from pytest_gpuperf.sharing.device_lock import DeviceLock, lock_folder
 
 
 FOUR = """

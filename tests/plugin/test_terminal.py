@@ -10,8 +10,7 @@ import sys
 from typing import Final
 
 import pytest
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from scripted_project import ON, ScriptedProject
 
 from pytest_gpuperf.cli import main
 

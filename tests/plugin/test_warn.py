@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from importlib import resources
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import jsonschema
 import pytest

@@ -8,9 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from desk import Desk
-from desk import Typed
-from desk import typing_server
+from desk import Desk, Typed, typing_server
 
 
 pytest.importorskip("torch")

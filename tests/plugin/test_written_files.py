@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from local_strings import leaks
-from local_strings import written
-from scripted_project import ON
-from scripted_project import ScriptedProject
+from local_strings import leaks, written
+from scripted_project import ON, ScriptedProject
 
 
 MIB: Final = 2**20

@@ -21,12 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from imports import RUNTIME
-from imports import Library
-from imports import wanted
-from stubs import deviceless_file
-from stubs import stub_file
-from stubs import written
+from imports import RUNTIME, Library, wanted
+from stubs import deviceless_file, stub_file, written
 
 
 SOURCES: Final = Path(__file__).parent / "src"

@@ -30,25 +30,24 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
 import cuda_examples
-from build import CannotBuildError
-from build import build_deviceless
-from torches import MINOR_TORCHES
-from torches import NEWEST_TORCHES
-from torches import install_torch
-from torches import pinned_torch
-from torches import prepare
-from torches import wanted_torch
+from build import CannotBuildError, build_deviceless
+from torches import (
+    MINOR_TORCHES,
+    NEWEST_TORCHES,
+    install_torch,
+    pinned_torch,
+    prepare,
+    wanted_torch,
+)
 
 from pytest_gpuperf.devices.process_time import patience_for
-from pytest_gpuperf.sharing.processes import PASSIVE
-from pytest_gpuperf.sharing.processes import kill_group
+from pytest_gpuperf.sharing.processes import PASSIVE, kill_group
 
 
 ROOT: Final = Path(__file__).parents[2]

@@ -11,11 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from build import CannotBuildError
-from build import Torch
-from build import build
-from build import package_folder
-from build import require_tools
+from build import CannotBuildError, Torch, build, package_folder, require_tools
 
 
 ROOT: Final = Path(__file__).parents[2]

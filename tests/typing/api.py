@@ -9,11 +9,7 @@ from __future__ import annotations
 import pytest
 
 import pytest_gpuperf as gpuperf
-from pytest_gpuperf import Compared
-from pytest_gpuperf import Gpuperf
-from pytest_gpuperf import budget
-from pytest_gpuperf import ranks
-from pytest_gpuperf import tolerance
+from pytest_gpuperf import Compared, Gpuperf, budget, ranks, tolerance
 
 
 pytestmark = [budget(syncs=0), tolerance(ms="5%", detect="10%")]

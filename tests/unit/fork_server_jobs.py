@@ -11,8 +11,7 @@ import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from pytest_gpuperf.runner.fork_server import send_progress
 

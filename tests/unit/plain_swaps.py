@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_gpuperf.judge.interleaved import Labels
-from pytest_gpuperf.judge.interleaved import Pool
-from pytest_gpuperf.judge.interleaved import Quad
-from pytest_gpuperf.judge.interleaved import SwapCounts
-from pytest_gpuperf.judge.interleaved import counts
+from pytest_gpuperf.judge.interleaved import Labels, Pool, Quad, SwapCounts, counts
 
 
 def plain_swaps(quads: Sequence[Quad], shift: float, labels: Labels) -> SwapCounts:

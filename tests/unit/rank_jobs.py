@@ -6,19 +6,15 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from fork_server_jobs import alive
-from fork_server_jobs import never
+from fork_server_jobs import alive, never
 
 from pytest_gpuperf.distributed import processes
-from pytest_gpuperf.distributed.processes import Say
-from pytest_gpuperf.distributed.processes import Work
-from pytest_gpuperf.distributed.processes import run_ranks
+from pytest_gpuperf.distributed.processes import Say, Work, run_ranks
 
 
 processes.GRACE_SECONDS = 0.2  # type: ignore[misc]  # a test has no time

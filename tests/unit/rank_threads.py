@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
-from typing import Any
-from typing import TypeVar
+from typing import Any, TypeVar
 
 
 T = TypeVar("T")

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from builders import a_finding
-from builders import a_head
-from builders import a_location
-from builders import a_test
-from builders import a_verdict
+from builders import a_finding, a_head, a_location, a_test, a_verdict
 
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.ci.worst_findings import Sources
 
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.metrics import KEPT_GRAPHS
-from pytest_gpuperf.model.metrics import LOADER_WAIT
+from pytest_gpuperf.model.metrics import KEPT_GRAPHS, LOADER_WAIT
 
 
 SETTING: Final = """

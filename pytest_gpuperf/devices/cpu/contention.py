@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -14,12 +13,14 @@ from typing import Final
 
 from ..base import ThreadWork
 from ..host_clock import HostClock
-from ..process_time import PROC
-from ..process_time import STATE_TO_PARENT
-from ..process_time import cpu_ticks
-from ..process_time import family
-from ..process_time import queue_times_ns
-from ..process_time import stats_of_all
+from ..process_time import (
+    PROC,
+    STATE_TO_PARENT,
+    cpu_ticks,
+    family,
+    queue_times_ns,
+    stats_of_all,
+)
 from ..step_thread import STEPS
 
 

@@ -5,47 +5,39 @@ from __future__ import annotations
 import platform
 import re
 import subprocess
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ...model.environment import DeviceKind
-from ...model.environment import Environment
-from ...model.environment import Hardware
+from ...model.environment import DeviceKind, Environment, Hardware
 from ...model.finding import Finding
-from ...model.metrics import AUDITED
-from ...model.metrics import BUSY
-from ...model.metrics import GARBAGE
-from ...model.metrics import GROWTH
-from ...model.metrics import LAUNCHES
-from ...model.metrics import OCCASIONAL
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.metrics import PEAK_RESERVED
-from ...model.metrics import PREDICTED
-from ...model.metrics import SYNCS
+from ...model.metrics import (
+    AUDITED,
+    BUSY,
+    GARBAGE,
+    GROWTH,
+    LAUNCHES,
+    OCCASIONAL,
+    PEAK_ALLOCATED,
+    PEAK_RESERVED,
+    PREDICTED,
+    SYNCS,
+)
 from ...model.operations import LineWork
-from ..base import Kernel
-from ..base import MeasuringDevice
-from ..base import MemoryReading
-from ..base import Step
-from ..base import ThreadWork
-from ..base import TraceEvent
-from ..compile import CompiledCode
-from ..compile import compiled_code
-from ..compile import remember_compilations
+from ..base import Kernel, MeasuringDevice, MemoryReading, Step, ThreadWork, TraceEvent
+from ..compile import CompiledCode, compiled_code, remember_compilations
 from ..cores import usable_cores
 from ..host_clock import HostClock
 from ..process_time import OwnClock
-from .contention import CorePace
-from .contention import family_wait_ns
-from .contention import others_ns
-from .contention import run_queue_wait_ns
-from .contention import work_so_far
+from .contention import (
+    CorePace,
+    family_wait_ns,
+    others_ns,
+    run_queue_wait_ns,
+    work_so_far,
+)
 
 
 CPUINFO: Final = Path("/proc/cpuinfo")
@@ -190,8 +182,7 @@ class CpuDevice(HostDevice):
         """Lend fixed kernels on the host."""
         import torch
 
-        from ..sentinels import ON_CPU
-        from ..sentinels import torch_sentinels
+        from ..sentinels import ON_CPU, torch_sentinels
 
         return torch_sentinels(torch, "cpu", ON_CPU, self._threads)
 
@@ -213,8 +204,7 @@ class CpuDevice(HostDevice):
         """Follow the storages that the first of two steps makes."""
         # Imported late, as it imports torch at its top; this module must be importable
         # without it.
-        from ..live_memory import Scope
-        from ..live_memory import left_by_step
+        from ..live_memory import Scope, left_by_step
         from ..memory_owners import HOST_DEVICE
 
         return left_by_step(step, batches, Scope(root=self.root, device=HOST_DEVICE))

@@ -4,52 +4,34 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from dataclasses import field
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ...errors import ErrorId
-from ...errors import PreflightError
-from ...errors import UsageError
-from ...model.environment import DeviceKind
-from ...model.environment import Environment
-from ...model.environment import Hardware
+from ...errors import ErrorId, PreflightError, UsageError
+from ...model.environment import DeviceKind, Environment, Hardware
 from ...model.finding import Finding
-from ...model.metrics import FLOPS
-from ...model.metrics import OCCASIONAL
-from ...model.metrics import OPS
-from ..base import AllocatedBlock
-from ..base import Kernel
-from ..base import MemoryReading
-from ..base import Step
-from ..base import TraceEvent
+from ...model.metrics import FLOPS, OCCASIONAL, OPS
+from ..base import AllocatedBlock, Kernel, MemoryReading, Step, TraceEvent
 from ..compile import compile_counters
 from ..cpu.contention import relatives
 from ..cpu.device import HostDevice
-from ..memory_picture import Garbage
-from ..memory_picture import Picture
-from ..preflight import check_process
-from ..preflight import software
+from ..memory_picture import Garbage, Picture
+from ..preflight import check_process, software
 from ..profiler import refuse_blind_trace
-from ..sentinels import ON_CUDA
-from ..sentinels import torch_sentinels
+from ..sentinels import ON_CUDA, torch_sentinels
 from ..torch_state import wait_for_gpus
-from .memory import allocator_counters
-from .memory import blocks_in_use
-from .memory import read_memory
-from .memory import record_allocations
-from .memory import refuse_uncached_memory
-from .nvml import Nvml
-from .nvml import Watch
-from .nvml import open_nvml
+from .memory import (
+    allocator_counters,
+    blocks_in_use,
+    read_memory,
+    record_allocations,
+    refuse_uncached_memory,
+)
+from .nvml import Nvml, Watch, open_nvml
 
 
 # Versions and settings of torch that times and memory on CUDA depend on.
@@ -217,8 +199,7 @@ class CudaDevice(HostDevice):
     ) -> Sequence[Finding]:
         """Follow the storages on the GPU that the first of two steps makes."""
         # Imported late, as it imports torch at its top.
-        from ..live_memory import Scope
-        from ..live_memory import left_by_step
+        from ..live_memory import Scope, left_by_step
 
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return left_by_step(step, batches, Scope(root=self.root, device=here))
@@ -227,8 +208,7 @@ class CudaDevice(HostDevice):
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Garbage:
         """Follow the same."""
-        from ..live_memory import Scope
-        from ..live_memory import garbage_of_step
+        from ..live_memory import Scope, garbage_of_step
 
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return garbage_of_step(step, batches, Scope(root=self.root, device=here))
@@ -237,8 +217,7 @@ class CudaDevice(HostDevice):
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Picture | None:
         """Run two steps and look around at the peak of all tensors on the GPU."""
-        from ..live_memory import Scope
-        from ..live_memory import picture_of_steps
+        from ..live_memory import Scope, picture_of_steps
 
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return picture_of_steps(step, batches, Scope(root=self.root, device=here))

@@ -5,25 +5,15 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ...errors import ErrorId
-from ...errors import PreflightError
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.metrics import PEAK_REQUESTED
-from ...model.metrics import PEAK_RESERVED
-from ..base import AllocatedBlock
-from ..base import MemoryReading
-from ..base import Step
+from ...errors import ErrorId, PreflightError
+from ...model.metrics import PEAK_ALLOCATED, PEAK_REQUESTED, PEAK_RESERVED
+from ..base import AllocatedBlock, MemoryReading, Step
 from ..torch_state import wait_for_gpus
 
 

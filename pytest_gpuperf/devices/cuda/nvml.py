@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ..own_warnings import ignored
 

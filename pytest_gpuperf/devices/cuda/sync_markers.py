@@ -4,31 +4,30 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import nullcontext
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
 from functools import wraps
 from types import FrameType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ...model.finding import Location
 from ..allow_sync import marker_of
-from ..base import BACKWARD_MARKER
-from ..base import LATE_MARKER
-from ..base import SYNC_MARKER
+from ..base import BACKWARD_MARKER, LATE_MARKER, SYNC_MARKER
 from ..own_code import OWN
-from ..source_lines import blamed
-from ..source_lines import frames
-from ..source_lines import is_backward
-from ..source_lines import outwards
-from ..source_lines import own_and_inner
-from ..source_lines import torch_path
+from ..source_lines import (
+    blamed,
+    frames,
+    is_backward,
+    outwards,
+    own_and_inner,
+    torch_path,
+)
 from ..step_thread import STEPS
 
 

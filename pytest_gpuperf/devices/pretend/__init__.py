@@ -25,24 +25,31 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from importlib import import_module
-from typing import TYPE_CHECKING
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 
 if TYPE_CHECKING:
-    from .allocator import settings_against_allocated as settings_against_allocated
-    from .allocator import settings_against_reserved as settings_against_reserved
+    from .allocator import (
+        settings_against_allocated as settings_against_allocated,
+        settings_against_reserved as settings_against_reserved,
+    )
     from .device import PretendDevice as PretendDevice
-    from .errors import NeedsGpuError as NeedsGpuError
-    from .errors import without_own_frames as without_own_frames
+    from .errors import (
+        NeedsGpuError as NeedsGpuError,
+        without_own_frames as without_own_frames,
+    )
     from .gpu import PretendGpu as PretendGpu
-    from .memory_watch import MemoryAudit as MemoryAudit
-    from .memory_watch import ProgramMemory as ProgramMemory
-    from .memory_watch import watching_program as watching_program
+    from .memory_watch import (
+        MemoryAudit as MemoryAudit,
+        ProgramMemory as ProgramMemory,
+        watching_program as watching_program,
+    )
     from .program_audit import ProgramAudit as ProgramAudit
-    from .suite_watch import SimulatedSuite as SimulatedSuite
-    from .suite_watch import TestAudit as TestAudit
-    from .suite_watch import watching_suite as watching_suite
+    from .suite_watch import (
+        SimulatedSuite as SimulatedSuite,
+        TestAudit as TestAudit,
+        watching_suite as watching_suite,
+    )
     from .tensor_values import BACKING as BACKING
 
 

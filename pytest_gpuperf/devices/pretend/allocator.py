@@ -12,8 +12,7 @@ import bisect
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 # Settings of the allocator that the simulation does not cover.

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from enum import auto
-from typing import Any
-from typing import Final
+from enum import Enum, auto
+from typing import Any, Final
 
 import torch
 
-from .kernels import HALVES
-from .kernels import zeros
-from .operation import OpCall
-from .operation import Rule
-from .operation import Temporaries
-from .operation import nbytes_of
+from .kernels import HALVES, zeros
+from .operation import OpCall, Rule, Temporaries, nbytes_of
 
 
 # Results of CUDA's fused attention kernels, computed on the host.

@@ -7,22 +7,14 @@ path that a CUDA tensor takes. Source of all: FunctionsManual.cpp of torch 2.13.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from typing import Final
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.autograd import graph
 
-from ..memory_owners import MADE_AS
-from ..memory_owners import current_node
-from ..memory_owners import number_of
+from ..memory_owners import MADE_AS, current_node, number_of
 from .memory import PRETEND_MEMORY
 from .patches import Patch
 from .recorder import WATCH

@@ -6,35 +6,30 @@ import functools
 import inspect
 import os
 import sys
-from collections import Counter
-from collections import defaultdict
-from collections.abc import Callable
-from collections.abc import Iterator
-from typing import Any
-from typing import Final
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import torch
 from torch.autograd import profiler as autograd_profiler
 
-from ...errors import ErrorId
-from ...errors import StepError
+from ...errors import ErrorId, StepError
 from ...model.finding import FindingKind
 from ..source_lines import torch_path
 from . import streams
 from .allocator import settings_against_reserved
-from .device_names import CUDA
-from .device_names import cuda_tensor_types
-from .device_names import index_of
-from .memory import PRETEND_MEMORY
-from .memory import DeviceMemory
+from .device_names import CUDA, cuda_tensor_types, index_of
+from .memory import PRETEND_MEMORY, DeviceMemory
 from .patches import Patch
 from .recorder import WATCH
 from .recurrent import DROPOUT_STATES
-from .specification import CAPABILITY
-from .specification import CUDA_VERSION
-from .specification import CUDNN_VERSION
-from .specification import PRETEND_NAME
-from .specification import PROPERTIES
+from .specification import (
+    CAPABILITY,
+    CUDA_VERSION,
+    CUDNN_VERSION,
+    PRETEND_NAME,
+    PROPERTIES,
+)
 
 
 def _always(answer: Any) -> Callable[..., Any]:

@@ -4,41 +4,29 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import nullcontext
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ...model.environment import PRETEND_GIB
-from ...model.environment import DeviceKind
-from ...model.environment import Environment
-from ...model.environment import Hardware
+from ...model.environment import PRETEND_GIB, DeviceKind, Environment, Hardware
 from ...model.finding import Finding
-from ...model.metric import Metric
-from ...model.metric import MetricKind
-from ...model.metrics import AUDITED
-from ...model.metrics import COMPILED
-from ...model.metrics import KEPT_GRAPHS
-from ...model.metrics import LAUNCHES
-from ...model.metrics import METRICS
-from ...model.metrics import OCCASIONAL
-from ...model.metrics import PREDICTED
-from ...model.metrics import SYNCS
-from ...model.metrics import limited_by
-from ..allow_sync import Allowance
-from ..allow_sync import heard_by
-from ..audit_record import StepAudit
-from ..audit_record import Totals
-from ..base import EmulatingDevice
-from ..base import Step
+from ...model.metric import Metric, MetricKind
+from ...model.metrics import (
+    AUDITED,
+    COMPILED,
+    KEPT_GRAPHS,
+    LAUNCHES,
+    METRICS,
+    OCCASIONAL,
+    PREDICTED,
+    SYNCS,
+    limited_by,
+)
+from ..allow_sync import Allowance, heard_by
+from ..audit_record import StepAudit, Totals
+from ..base import EmulatingDevice, Step
 from ..own_code import is_own
 from ..process_time import OwnClock
 from . import pretend_gpu

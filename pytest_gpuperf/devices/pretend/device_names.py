@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 

@@ -2,68 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 
-from ...errors import ErrorId
-from ...errors import StepError
+from ...errors import ErrorId, StepError
 from ..audit_record import CopyDirection
-from ..memory_owners import current_node
-from ..memory_owners import has_node
-from .backward_rules import BackwardWatch
-from .backward_rules import is_in_place
-from .backward_rules import is_stolen
+from ..memory_owners import current_node, has_node
+from .backward_rules import BackwardWatch, is_in_place, is_stolen
 from .device_names import is_host
-from .errors import BUGS
-from .errors import NeedsGpuError
-from .errors import is_own_bug
-from .errors import own_failure
-from .guesses import GUESSED
-from .guesses import SIZE_OF_ZEROS
-from .guesses import guessed_on_host
-from .guesses import leave_unjudged
-from .guesses import positions
-from .kernels import NO_OUTPUT
-from .kernels import in_another_dtype
-from .kernels import mapped
-from .kernels import sizes_from_zeros
-from .kernels import zeros
-from .memory import PRETEND_MEMORY
-from .memory import LiveMemory
-from .memory import taken
-from .mixed_devices import check_devices
-from .mixed_devices import check_lengths
-from .op_plan import Flops
-from .op_plan import OpPlan
-from .op_plan import kernel_of
-from .op_plan import plan_of
-from .op_plan import schema_of
-from .operation import MASKS
-from .operation import NO_TEMPORARIES
-from .operation import NOTHING_MORE
-from .operation import OpCall
-from .operation import Temporaries
+from .errors import BUGS, NeedsGpuError, is_own_bug, own_failure
+from .guesses import GUESSED, SIZE_OF_ZEROS, guessed_on_host, leave_unjudged, positions
+from .kernels import NO_OUTPUT, in_another_dtype, mapped, sizes_from_zeros, zeros
+from .memory import PRETEND_MEMORY, LiveMemory, taken
+from .mixed_devices import check_devices, check_lengths
+from .op_plan import Flops, OpPlan, kernel_of, plan_of, schema_of
+from .operation import MASKS, NO_TEMPORARIES, NOTHING_MORE, OpCall, Temporaries
 from .recorder import WATCH
 from .sync_conditions import SyncRule
 from .sync_rules import INDEXING
-from .tensor import SHOWN
-from .tensor import is_ghost
-from .tensor import is_unusual
-from .tensor import leave_unknown_layouts
-from .tensor import refresh
-from .tensor import wrap
-from .tensor_values import BACKING
-from .tensor_values import CPU
-from .transfers import H2D
-from .transfers import MOVED
-from .transfers import PINNED_MEMORY
-from .transfers import is_dense
-from .transfers import record_copy
+from .tensor import SHOWN, is_ghost, is_unusual, leave_unknown_layouts, refresh, wrap
+from .tensor_values import BACKING, CPU
+from .transfers import H2D, MOVED, PINNED_MEMORY, is_dense, record_copy
 
 
 # Looks at an operation about to run and records what a GPU would make of it.

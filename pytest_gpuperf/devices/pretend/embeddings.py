@@ -7,21 +7,13 @@ are CUB's algorithms, whose own memory follows from their tiles.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 
-from .operation import NO_TEMPORARIES
-from .operation import OpCall
-from .operation import Rule
-from .operation import Temporaries
-from .operation import copies_of
-from .operation import nbytes_of
+from .operation import NO_TEMPORARIES, OpCall, Rule, Temporaries, copies_of, nbytes_of
 from .specification import PROPERTIES
 from .temporaries import reduction_buffers
 

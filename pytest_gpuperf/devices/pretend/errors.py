@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import functools
 import traceback
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 from unittest import SkipTest
 
 from ...errors import StepError

@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from collections.abc import Iterator
-from typing import Any
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import torch
 from torch.utils import _device
 
 from ..audit_record import CopyDirection
-from .device_names import CUDA
-from .device_names import LAZY
-from .device_names import in_core
-from .device_names import is_cuda
+from .device_names import CUDA, LAZY, in_core, is_cuda
 from .memory import PRETEND_MEMORY
 from .patches import Patch
 from .recorder import WATCH
-from .tensor import is_ghost
-from .tensor import wrap
+from .tensor import is_ghost, wrap
 from .tensor_values import BACKING
-from .transfers import MOVED
-from .transfers import PINNED_MEMORY
-from .transfers import record_copy
+from .transfers import MOVED, PINNED_MEMORY, record_copy
 
 
 # ``torch.Generator``, which may be asked for on the device.

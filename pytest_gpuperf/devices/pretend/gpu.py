@@ -10,65 +10,53 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch._C import DispatchKey
 from torch._ops import HigherOrderOperator
 from torch.utils import _device
-from torch.utils._pytree import tree_leaves
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ..audit_record import StepAudit
 from ..dispatch import eager
 from ..source_lines import torch_path
-from .attention import attention
-from .attention import fused_kernels
-from .autocast import autocast_kernels
-from .autocast import autocast_patches
-from .autocast import clear_cache
+from .attention import attention, fused_kernels
+from .autocast import autocast_kernels, autocast_patches, clear_cache
 from .backward_rules import numbering_patches
 from .cuda_api import query_patches
-from .device_names import LAZY
-from .device_names import device_patches
-from .errors import traceback_patches
-from .errors import without_own_frames
-from .factories import FACTORY_KERNELS
-from .factories import FACTORY_NAMES
-from .factories import FROM_HOST_NAMES
-from .factories import LIKE
-from .factories import creation_patches
-from .factories import generator_patches
+from .device_names import LAZY, device_patches
+from .errors import traceback_patches, without_own_frames
+from .factories import (
+    FACTORY_KERNELS,
+    FACTORY_NAMES,
+    FROM_HOST_NAMES,
+    LIKE,
+    creation_patches,
+    generator_patches,
+)
 from .late_dynamo import late_dynamo
 from .memory import PRETEND_MEMORY
-from .modules import COMPOSED_FOR_CUDA
-from .modules import process_group_patches
-from .modules import skipped_kernels
-from .modules import uninitialized_patches
-from .patches import Patch
-from .patches import patched
-from .recorder import WATCH
-from .recorder import AuditRecorder
-from .recurrent import DROPOUT_STATES
-from .recurrent import RECURRENT_LAYERS
-from .recurrent_weights import FLATTENING
-from .recurrent_weights import cudnn_modes
-from .recurrent_weights import flattening_patches
-from .tensor import Ghost
-from .tensor import dispatch_patches
-from .tensor import exchange_patches
-from .tensor import is_ghost
-from .tensor_api import UNPATCHED_NAMES as MATHEMATICS
-from .tensor_api import loading_patches
-from .tensor_api import mathematics_patches
-from .tensor_api import method_patches
+from .modules import (
+    COMPOSED_FOR_CUDA,
+    process_group_patches,
+    skipped_kernels,
+    uninitialized_patches,
+)
+from .patches import Patch, patched
+from .recorder import WATCH, AuditRecorder
+from .recurrent import DROPOUT_STATES, RECURRENT_LAYERS
+from .recurrent_weights import FLATTENING, cudnn_modes, flattening_patches
+from .tensor import Ghost, dispatch_patches, exchange_patches, is_ghost
+from .tensor_api import (
+    UNPATCHED_NAMES as MATHEMATICS,
+    loading_patches,
+    mathematics_patches,
+    method_patches,
+)
 from .tensor_values import inside_values
 
 

@@ -6,13 +6,9 @@ A guess that decides what runs makes the step unjudged.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Final
 
 from ...model.finding import FindingKind
 from ...model.metrics import GROWTH
-from ..memory_picture import NOTHING_LEFT
-from ..memory_picture import Garbage
-from ..memory_picture import held_by_place
+from ..memory_picture import NOTHING_LEFT, Garbage, held_by_place
 from ..source_lines import Site
 from .allocator import rounded
-from .memory import LiveMemory
-from .memory import MemoryEvent
+from .memory import LiveMemory, MemoryEvent
 
 
 class AliveBirths(list[MemoryEvent]):

@@ -9,20 +9,16 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from inspect import getclosurevars
-from types import CodeType
-from types import FunctionType
-from typing import Any
-from typing import Final
+from types import CodeType, FunctionType
+from typing import Any, Final
 
 import torch
 from torch.optim import optimizer
 
 from ..dispatch import eager
-from .patches import Suspended
-from .patches import when_loaded
+from .patches import Suspended, when_loaded
 
 
 LATE_MODULE: Final = "torch._dynamo"

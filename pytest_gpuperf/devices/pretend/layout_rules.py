@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from .sync_conditions import SyncRule
-from .sync_conditions import along_sparse
-from .sync_conditions import grows_beyond_itself
-from .sync_conditions import has_several
-from .sync_conditions import is_sparse
-from .sync_conditions import keeps_sparse
-from .sync_conditions import number_of
-from .sync_conditions import on_device
-from .sync_conditions import sums_some
-from .sync_conditions import sums_uncoalesced
-from .sync_conditions import uncoalesced
-from .sync_conditions import without
+from .sync_conditions import (
+    SyncRule,
+    along_sparse,
+    grows_beyond_itself,
+    has_several,
+    is_sparse,
+    keeps_sparse,
+    number_of,
+    on_device,
+    sums_some,
+    sums_uncoalesced,
+    uncoalesced,
+    without,
+)
 
 
 LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import MutableMapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
-from typing import Final
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
@@ -27,11 +21,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ..cuda.memory import FORESEEN
 from ..memory_owners import current_node
 from ..source_lines import Site
-from .allocator import DEFAULT
-from .allocator import MIB
-from .allocator import BlockOrigin
-from .allocator import CachingAllocator
-from .allocator import rounded
+from .allocator import DEFAULT, MIB, BlockOrigin, CachingAllocator, rounded
 from .operation import AtOutput
 from .specification import PROPERTIES
 

@@ -5,56 +5,43 @@ from __future__ import annotations
 import gc
 import os
 from bisect import bisect_left
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
-from itertools import accumulate
-from itertools import islice
-from typing import Any
-from typing import Final
-from typing import TypeVar
+from itertools import accumulate, islice
+from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
 import torch
 
-from ...model.finding import Finding
-from ...model.finding import FindingKind
-from ...model.finding import Location
+from ...model.finding import Finding, FindingKind, Location
 from ..audit_record import StepMark
-from ..garbage import HeldCollector
-from ..garbage import described_cycle
-from ..garbage import held_collector
-from ..garbage import least_left
+from ..garbage import HeldCollector, described_cycle, held_collector, least_left
 from ..memory_owners import graphs_alive
-from ..memory_picture import NOTHING_LEFT
-from ..memory_picture import Garbage
-from ..memory_picture import Picture
-from ..memory_picture import held_by_place
+from ..memory_picture import NOTHING_LEFT, Garbage, Picture, held_by_place
 from .allocator import rounded
 from .backward_rules import ENGINE_ALONE
-from .kept_memory import LEAST_STEADY
-from .kept_memory import NOT_STEADY
-from .kept_memory import AliveBirths
-from .kept_memory import alive_at
-from .kept_memory import growth_of
-from .kept_memory import last_numbers
-from .kept_memory import lines_made_at
-from .memory import PRETEND_MEMORY
-from .memory import LiveMemory
-from .memory import MemoryEvent
-from .memory import StepMemory
-from .memory import nbytes_of
-from .memory import step_memories
-from .memory import watched
+from .kept_memory import (
+    LEAST_STEADY,
+    NOT_STEADY,
+    AliveBirths,
+    alive_at,
+    growth_of,
+    last_numbers,
+    lines_made_at,
+)
+from .memory import (
+    PRETEND_MEMORY,
+    LiveMemory,
+    MemoryEvent,
+    StepMemory,
+    nbytes_of,
+    step_memories,
+    watched,
+)
 from .program_steps import ProgramSteps
 from .recorder import WATCH
-from .step_picture import Lookout
-from .step_picture import LoopMemory
-from .step_picture import site_here
+from .step_picture import Lookout, LoopMemory, site_here
 from .tensor import is_ghost
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import torch
 
 from .device_names import type_name
-from .sync_rules import INDEXING
-from .sync_rules import release_of
+from .sync_rules import INDEXING, release_of
 
 
 MIXING: Final = frozenset(

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import contextmanager
-from typing import Any
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
 
 import torch
 from torch.nn import parameter
-from torch.nn.parameter import UninitializedBuffer
-from torch.nn.parameter import UninitializedParameter
+from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
 from ...errors import ErrorId
-from .device_names import CUDA
-from .device_names import is_cuda
+from .device_names import CUDA, is_cuda
 from .errors import NeedsGpuError
 from .guesses import followed
-from .patches import Patch
-from .patches import patched
-from .patches import when_loaded
+from .patches import Patch, patched, when_loaded
 from .recorder import WATCH
 from .tensor_values import BACKING
 

@@ -2,43 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch.utils.flop_counter import flop_registry
 
-from . import attention as fused_attention
-from . import attention as rms_norm
+from . import attention as fused_attention, attention as rms_norm
 from .attention import attention
-from .backward_rules import FORWARD_OPS
-from .backward_rules import FRESH_TARGETS
-from .backward_rules import SUM
-from .embeddings import BAG_ORDER
-from .embeddings import EMBEDDING_KERNELS
-from .embeddings import EMBEDDING_MEMORY
-from .embeddings import LOSS_MEMORY
-from .kernels import ABSENT_ON_CUDA
-from .kernels import FUSED_LAYERS
-from .kernels import FUSED_LOSSES
-from .kernels import HOST_KERNELS
-from .kernels import PRODUCTS_IN_DTYPE
-from .layout_rules import LAYOUT_RULES
-from .layout_rules import SPARSE_RULES
+from .backward_rules import FORWARD_OPS, FRESH_TARGETS, SUM
+from .embeddings import BAG_ORDER, EMBEDDING_KERNELS, EMBEDDING_MEMORY, LOSS_MEMORY
+from .kernels import (
+    ABSENT_ON_CUDA,
+    FUSED_LAYERS,
+    FUSED_LOSSES,
+    HOST_KERNELS,
+    PRODUCTS_IN_DTYPE,
+)
+from .layout_rules import LAYOUT_RULES, SPARSE_RULES
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA
-from .recurrent import CUDNN_FLOPS
-from .recurrent import CUDNN_KERNELS
-from .recurrent import RECURRENT_LAYERS
+from .recurrent import CUDNN_FLOPS, CUDNN_KERNELS, RECURRENT_LAYERS
 from .sync_conditions import SyncRule
-from .sync_rules import INDEXING
-from .sync_rules import SYNC_RULES
-from .sync_rules import rules_by_op
+from .sync_rules import INDEXING, SYNC_RULES, rules_by_op
 from .temporaries import RULES
 
 

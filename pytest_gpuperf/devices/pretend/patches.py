@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from contextlib import ExitStack
-from contextlib import contextmanager
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from importlib.abc import MetaPathFinder
 from types import ModuleType
-from typing import Any
-from typing import Final
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 
 # Patches of modules that are imported after the pretend GPU was entered.

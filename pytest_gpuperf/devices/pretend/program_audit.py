@@ -10,40 +10,25 @@ import sys
 import threading
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from functools import cache
-from functools import wraps
+from dataclasses import dataclass, field, replace
+from functools import cache, wraps
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from types import CodeType
-from types import FrameType
-from typing import Any
-from typing import Final
+from types import CodeType, FrameType
+from typing import Any, Final
 
 import torch
 
-from ...model.finding import Finding
-from ...model.finding import FindingKind
-from ...model.finding import Location
-from ...model.finding import Phase
-from ..audit_record import StepAudit
-from ..audit_record import StepMark
+from ...model.finding import Finding, FindingKind, Location, Phase
+from ..audit_record import StepAudit, StepMark
 from ..own_code import OWN
-from ..source_lines import SourceOwner
-from ..source_lines import location_of
-from ..source_lines import outwards
-from ..source_lines import room_of
-from ..source_lines import site_of_caller
+from ..source_lines import SourceOwner, location_of, outwards, room_of, site_of_caller
 from .gpu import PretendGpu
 from .modules import REPLICAS
-from .patches import Patch
-from .patches import patched
+from .patches import Patch, patched
 from .program_steps import ProgramSteps
 from .tensor_values import BACKING
 

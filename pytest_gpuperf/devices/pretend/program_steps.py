@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import wraps
 from types import CodeType
 from typing import Any
-from weakref import WeakKeyDictionary
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -19,11 +17,8 @@ from torch.utils.data import dataloader
 
 from ..audit_record import StepMark
 from ..memory_owners import current_node
-from ..source_lines import SourceOwner
-from ..source_lines import outwards
-from ..source_lines import room_of
-from .patches import Patch
-from .patches import patched
+from ..source_lines import SourceOwner, outwards, room_of
+from .patches import Patch, patched
 from .recorder import WATCH
 from .streams import CUDAGraph
 

@@ -4,41 +4,25 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import Counter
-from collections import OrderedDict
-from collections import defaultdict
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 
-from ...model.finding import Finding
-from ...model.finding import FindingKind
-from ...model.finding import Location
-from ...model.finding import Phase
-from ...model.metrics import BLOCKING_COPIES
-from ...model.metrics import D2H_BYTES
-from ...model.metrics import H2D_BYTES
-from ...model.metrics import PAGEABLE_COPIES
-from ...model.metrics import SYNCS
-from ..audit_record import CopyDirection
-from ..audit_record import StepAudit
-from ..audit_record import Totals
-from ..audit_record import copy_fields
-from ..memory_owners import current_node
-from ..memory_owners import number_of
-from ..operations import WRITES_TO_VIEW
-from ..operations import OperationLog
-from ..source_lines import Site
-from ..source_lines import line_of_torch
-from ..source_lines import lines_of_step
-from ..source_lines import site_of_caller
-from ..source_lines import where_of
+from ...model.finding import Finding, FindingKind, Location, Phase
+from ...model.metrics import (
+    BLOCKING_COPIES,
+    D2H_BYTES,
+    H2D_BYTES,
+    PAGEABLE_COPIES,
+    SYNCS,
+)
+from ..audit_record import CopyDirection, StepAudit, Totals, copy_fields
+from ..memory_owners import current_node, number_of
+from ..operations import WRITES_TO_VIEW, OperationLog
+from ..source_lines import Site, line_of_torch, lines_of_step, site_of_caller, where_of
 
 
 DEVICE_SYNC_CALLS: Final = frozenset(

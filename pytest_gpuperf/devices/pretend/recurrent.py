@@ -9,32 +9,20 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import contextmanager
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from .allocator import MIB
 from .kernels import HALVES
-from .memory import PRETEND_MEMORY
-from .memory import seen
-from .memory import taken
-from .operation import OpCall
-from .operation import copies_of
-from .operation import nbytes_of
+from .memory import PRETEND_MEMORY, seen, taken
+from .operation import OpCall, copies_of, nbytes_of
 from .recorder import WATCH
 from .recurrent_steps import OwnLayer
-from .recurrent_weights import MODES
-from .recurrent_weights import buffer_of
-from .recurrent_weights import flat_layout
-from .recurrent_weights import views_of
+from .recurrent_weights import MODES, buffer_of, flat_layout, views_of
 
 
 _aten = torch.ops.aten

@@ -6,20 +6,13 @@ there any more, as in a copy of the layer, each call makes the piece anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import contextmanager
-from typing import Any
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
 
 import torch
 
-from .patches import Patch
-from .patches import patched
-from .patches import when_loaded
+from .patches import Patch, patched, when_loaded
 
 
 def flat_layout(weights: Sequence[Any], per_layer: int) -> tuple[list[int], int]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -13,29 +10,21 @@ from typing import Final
 
 import torch
 
-from ...model.finding import Location
-from ...model.finding import Phase
-from ..memory_owners import current_node
-from ..memory_owners import owned_tensors
-from ..memory_owners import roles_of
-from ..memory_picture import Change
-from ..memory_picture import LiveBlock
-from ..memory_picture import Picture
-from ..memory_picture import StorageRole
-from ..memory_picture import course_of
-from ..memory_picture import picture_of
-from ..memory_picture import role_by_birth
-from ..source_lines import Site
-from ..source_lines import site_of_caller
+from ...model.finding import Location, Phase
+from ..memory_owners import current_node, owned_tensors, roles_of
+from ..memory_picture import (
+    Change,
+    LiveBlock,
+    Picture,
+    StorageRole,
+    course_of,
+    picture_of,
+    role_by_birth,
+)
+from ..source_lines import Site, site_of_caller
 from .allocator import rounded
-from .kept_memory import alive_at
-from .kept_memory import kept_at_places
-from .kept_memory import last_numbers
-from .kept_memory import lines_made_at
-from .memory import LiveMemory
-from .memory import MemoryEvent
-from .memory import StepMemory
-from .memory import step_memories
+from .kept_memory import alive_at, kept_at_places, last_numbers, lines_made_at
+from .memory import LiveMemory, MemoryEvent, StepMemory, step_memories
 from .program_audit import LoopTurns
 from .tensor import is_ghost
 

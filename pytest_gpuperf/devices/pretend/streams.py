@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import Counter
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 

@@ -5,39 +5,23 @@ from __future__ import annotations
 import gc
 import sys
 from collections import deque
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import ExitStack
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType
-from types import ModuleType
-from typing import TYPE_CHECKING
-from typing import Any
-from typing import Final
-from typing import TypeGuard
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from ...model.finding import Finding
-from ...model.finding import FindingKind
-from ...model.finding import Phase
-from ..garbage import HeldCollector
-from ..garbage import described_cycle
-from ..garbage import held_collector
+from ...model.finding import Finding, FindingKind, Phase
+from ..garbage import HeldCollector, described_cycle, held_collector
 from ..memory_picture import in_a_cycle
 from ..source_lines import site_of_caller
 from . import pretend_gpu
 from .kept_memory import AliveBirths
-from .memory import LiveMemory
-from .memory import MemoryEvent
-from .memory import watched
-from .memory_watch import WORKSPACE_BYTES
-from .memory_watch import held_by_events
-from .memory_watch import size_of_ghost
+from .memory import LiveMemory, MemoryEvent, watched
+from .memory_watch import WORKSPACE_BYTES, held_by_events, size_of_ghost
 from .specification import memory_of
-from .tensor import Ghost
-from .tensor import is_ghost
+from .tensor import Ghost, is_ghost
 
 
 if TYPE_CHECKING:

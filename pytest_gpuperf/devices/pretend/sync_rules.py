@@ -8,54 +8,54 @@ is torch's source; "test_sync_warning" is torch's own test of that name.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import torch
 
 from ...model.finding import FindingKind
-from .layout_rules import LAYOUT_RULES
-from .layout_rules import SPARSE_RULES
-from .sync_conditions import COEFFICIENTS
-from .sync_conditions import HIGHEST_DEGREE
-from .sync_conditions import SyncRule
-from .sync_conditions import code_bytes
-from .sync_conditions import compares_elements
-from .sync_conditions import deviations_checked
-from .sync_conditions import device_masks
-from .sync_conditions import element_bytes
-from .sync_conditions import factored_by_magma
-from .sync_conditions import filled
-from .sync_conditions import host_masks
-from .sync_conditions import host_number
-from .sync_conditions import host_numbers
-from .sync_conditions import host_positions
-from .sync_conditions import judges_convergence
-from .sync_conditions import length_bytes
-from .sync_conditions import lengths_checked
-from .sync_conditions import listed_lengths
-from .sync_conditions import long_slices
-from .sync_conditions import named
-from .sync_conditions import not_empty
-from .sync_conditions import number_bytes
-from .sync_conditions import numbers
-from .sync_conditions import of_degree
-from .sync_conditions import of_elements
-from .sync_conditions import of_slices
-from .sync_conditions import on_device
-from .sync_conditions import one_byte
-from .sync_conditions import one_matrix
-from .sync_conditions import one_of_highest_degree
-from .sync_conditions import place_bytes
-from .sync_conditions import put_bytes
-from .sync_conditions import range_unknown
-from .sync_conditions import signed
-from .sync_conditions import size_unknown
-from .sync_conditions import sorts_the_test_set
-from .sync_conditions import test_set_is_large
-from .sync_conditions import two_places
-from .sync_conditions import whole_numbers
+from .layout_rules import LAYOUT_RULES, SPARSE_RULES
+from .sync_conditions import (
+    COEFFICIENTS,
+    HIGHEST_DEGREE,
+    SyncRule,
+    code_bytes,
+    compares_elements,
+    deviations_checked,
+    device_masks,
+    element_bytes,
+    factored_by_magma,
+    filled,
+    host_masks,
+    host_number,
+    host_numbers,
+    host_positions,
+    judges_convergence,
+    length_bytes,
+    lengths_checked,
+    listed_lengths,
+    long_slices,
+    named,
+    not_empty,
+    number_bytes,
+    numbers,
+    of_degree,
+    of_elements,
+    of_slices,
+    on_device,
+    one_byte,
+    one_matrix,
+    one_of_highest_degree,
+    place_bytes,
+    put_bytes,
+    range_unknown,
+    signed,
+    size_unknown,
+    sorts_the_test_set,
+    test_set_is_large,
+    two_places,
+    whole_numbers,
+)
 
 
 INDEXING: Final = (

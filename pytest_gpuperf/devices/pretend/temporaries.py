@@ -7,25 +7,16 @@ torch's CUDA sources compute on the host, from shapes, strides and properties of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 
 from .guesses import lengths_of
-from .kernels import format_of
-from .kernels import is_last
-from .operation import NO_TEMPORARIES
-from .operation import OpCall
-from .operation import Rule
-from .operation import Temporaries
-from .operation import copies_of
-from .operation import nbytes_of
+from .kernels import format_of, is_last
+from .operation import NO_TEMPORARIES, OpCall, Rule, Temporaries, copies_of, nbytes_of
 from .specification import PROPERTIES
 from .transfers import is_dense
 

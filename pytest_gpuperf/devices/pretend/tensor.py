@@ -6,14 +6,8 @@ import copy
 import functools
 import inspect
 from collections import OrderedDict
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from typing import Any
-from typing import ClassVar
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Final
 
 import torch
 from torch import _tensor_str
@@ -23,19 +17,13 @@ from torch.utils import dlpack
 
 from ...errors import ErrorId
 from . import guesses
-from .device_names import AUTOCAST_KEY
-from .device_names import CPU
-from .device_names import CUDA
-from .device_names import LAZY
-from .device_names import target_of
-from .device_names import type_name
+from .device_names import AUTOCAST_KEY, CPU, CUDA, LAZY, target_of, type_name
 from .errors import NeedsGpuError
 from .memory import PRETEND_MEMORY
 from .patches import Patch
 from .recorder import WATCH
 from .sync_rules import release_of
-from .tensor_values import BACKING
-from .tensor_values import GhostStorage
+from .tensor_values import BACKING, GhostStorage
 
 
 # ``copy.deepcopy`` of tensors on the device.

@@ -4,33 +4,19 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from typing import Any
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 import torch
 
 from ..audit_record import CopyDirection
-from .device_names import CUDA
-from .device_names import LAZY
-from .device_names import in_core
-from .device_names import is_cuda
-from .device_names import target_of
-from .guesses import Guess
-from .guesses import concluded
-from .modules import is_uninitialized
-from .modules import mark
+from .device_names import CUDA, LAZY, in_core, is_cuda, target_of
+from .guesses import Guess, concluded
+from .modules import is_uninitialized, mark
 from .patches import Patch
-from .tensor import OWN_ATTRIBUTES
-from .tensor import Ghost
-from .tensor import is_ghost
-from .tensor import parameter_patches
+from .tensor import OWN_ATTRIBUTES, Ghost, is_ghost, parameter_patches
 from .tensor_values import GhostStorage
-from .transfers import MOVED
-from .transfers import PINNED_MEMORY
-from .transfers import record_copy
+from .transfers import MOVED, PINNED_MEMORY, record_copy
 
 
 # Functions of ``math`` that read a float without its methods, so guesses must be

@@ -7,14 +7,10 @@ those of the real one, and what is read is a guess. A model of any size is measu
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from contextlib import contextmanager
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 

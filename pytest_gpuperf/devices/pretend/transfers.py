@@ -6,8 +6,7 @@ import threading
 import weakref
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import torch
 

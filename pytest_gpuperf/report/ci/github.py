@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Hashable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final
 from urllib.parse import quote
@@ -17,17 +13,18 @@ from ...model.finding import Finding
 from ...model.results import Results
 from ...model.verdict import Outcome
 from ...visible import visible_line
-from ..command import DEFAULT_INVOCATION
-from ..command import Invocation
+from ..command import DEFAULT_INVOCATION, Invocation
 from ..numbers import join_fitting
 from ..remedies import remedy_of
-from .worst_findings import Remark
-from .worst_findings import Sources
-from .worst_findings import advice
-from .worst_findings import has_cause
-from .worst_findings import place
-from .worst_findings import sentence
-from .worst_findings import stored_by
+from .worst_findings import (
+    Remark,
+    Sources,
+    advice,
+    has_cause,
+    place,
+    sentence,
+    stored_by,
+)
 
 
 MOST_ANNOTATIONS: Final = 10

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import islice
 from typing import Final
@@ -16,24 +13,14 @@ from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.codec import decode
 from ...model.environment import Hardware
 from ...model.metric import counted
-from ...model.results import Record
-from ...model.results import Results
+from ...model.results import Record, Results
 from ...model.run import Ending
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
+from ...model.verdict import Outcome, TestVerdict
 from ...visible import visible
-from ..command import ACCEPTABLE
-from ..command import Invocation
-from ..command import accept_command
-from ..command import at_root
-from ..screen.counts import COUNTED_WORDS
-from ..screen.counts import UNJUDGED_WORDS
+from ..command import ACCEPTABLE, Invocation, accept_command, at_root
+from ..screen.counts import COUNTED_WORDS, UNJUDGED_WORDS
 from ..screen.failure import failure_text
-from .worst_findings import Remark
-from .worst_findings import Sources
-from .worst_findings import has_cause
-from .worst_findings import movements
-from .worst_findings import place
+from .worst_findings import Remark, Sources, has_cause, movements, place
 
 
 # Markdown from untrusted text: names of tests, messages of errors.

@@ -3,50 +3,32 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-from typing import Final
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
 
 from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
 from ...model.metric import Direction
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.metrics import PREDICTED_ALLOCATED
-from ...model.metrics import STEP_MS
-from ...model.metrics import SYNCS
-from ...model.results import Record
-from ...model.results import Results
+from ...model.metrics import PEAK_ALLOCATED, PREDICTED_ALLOCATED, STEP_MS, SYNCS
+from ...model.results import Record, Results
 from ...model.run import Ending
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
-from ...model.verdict import Verdict
-from ...model.verdict import worst_of
-from ..command import Invocation
-from ..command import refresh_command
-from ..headline import NEW_WORDS
-from ..headline import PEOPLE
-from ..headline import PER_STEP
-from ..headline import headline_of
-from ..headline import missed_sentences
-from ..headline import no_baseline_headline
-from ..headline import title
-from ..headline import what_happened
-from ..numbers import each
-from ..numbers import format_change
-from ..numbers import format_value
-from ..numbers import metric_named
-from ..numbers import texts_apart
+from ...model.verdict import Outcome, TestVerdict, Verdict, worst_of
+from ..command import Invocation, refresh_command
+from ..headline import (
+    NEW_WORDS,
+    PEOPLE,
+    PER_STEP,
+    headline_of,
+    missed_sentences,
+    no_baseline_headline,
+    title,
+    what_happened,
+)
+from ..numbers import each, format_change, format_value, metric_named, texts_apart
 from ..remedies import remedy_of
-from ..screen.findings import badness
-from ..screen.findings import explained
-from ..screen.findings import short
-from ..screen.findings import telling
+from ..screen.findings import badness, explained, short, telling
 
 
 _OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from math import inf
-from math import isfinite
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 from typing import Final
 
 from ...model.baseline import Entry
@@ -17,17 +12,12 @@ from ...model.environment import DeviceKind
 from ...model.finding import Location
 from ...model.metric import Direction
 from ...model.metrics import STEP_MS
-from ...model.results import Record
-from ...model.results import Results
+from ...model.results import Record, Results
 from ...model.run import Ending
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
-from ...model.verdict import Verdict
-from ..headline import PEOPLE
-from ..headline import TITLES
+from ...model.verdict import Outcome, TestVerdict, Verdict
+from ..headline import PEOPLE, TITLES
 from ..json.checked_object import refuse
-from ..json.results import EXPECTED_RESULTS
-from ..json.results import verdict_of
+from ..json.results import EXPECTED_RESULTS, verdict_of
 from ..numbers import metric_named
 
 

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from textwrap import dedent
 from typing import Final
 
-from ...model.finding import Finding
-from ...model.finding import FindingKind
+from ...model.finding import Finding, FindingKind
 from ...model.verdict import Verdict
-from ..headline import merged_headlines
-from ..headline import title
-from ..remedies import METRIC_REMEDIES
-from ..remedies import NONE_KNOWN
-from ..remedies import remedy_of
-from ..remedies import spot_of
-from ..screen.findings import badness
-from ..screen.findings import cause
-from ..screen.findings import causes_of
-from ..screen.findings import explained
-from ..screen.findings import place_of
-from ..screen.findings import short
+from ..headline import merged_headlines, title
+from ..remedies import METRIC_REMEDIES, NONE_KNOWN, remedy_of, spot_of
+from ..screen.findings import badness, cause, causes_of, explained, place_of, short
 from ..screen.operations import blame_texts
-from .contents import AROUND
-from .contents import Section
-from .contents import SourceLines
-from .markup import Markup
-from .markup import rendered
+from .contents import AROUND, Section, SourceLines
+from .markup import Markup, rendered
 
 
 # The places that make a test fail, each with what happens there.

@@ -10,11 +10,9 @@ import re
 from functools import cache
 from html import escape
 from importlib.resources import files
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ...errors import ErrorId
-from ...errors import UsageError
+from ...errors import ErrorId, UsageError
 
 
 _BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))

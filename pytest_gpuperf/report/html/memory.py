@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from itertools import accumulate
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate, groupby
 from typing import Final
 
 from ...model.baseline import StepSummary
-from ...model.finding import Finding
-from ...model.finding import FindingKind
-from ...model.finding import MemoryCourse
+from ...model.finding import Finding, FindingKind, MemoryCourse
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
-from .markup import Markup
-from .markup import rendered
-from .pictures import Scale
-from .pictures import bars
-from .pictures import level
-from .pictures import ticks_of
-from .pictures import upright
+from .markup import Markup, rendered
+from .pictures import Scale, bars, level, ticks_of, upright
 
 
 UNKNOWN_STEP: Final = StepSummary()

@@ -7,22 +7,16 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import accumulate
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from typing import Final
 from zlib import compress
 
 from ...model.metric import Metric
 from ...model.results import Results
 from ..numbers import metric_named
-from .contents import COMMIT_CHARS
-from .contents import WORST_FIRST_ENDINGS
-from .contents import Contents
-from .contents import Section
+from .contents import COMMIT_CHARS, WORST_FIRST_ENDINGS, Contents, Section
 from .findings import words_of
-from .markup import Markup
-from .markup import asset
-from .markup import rendered
+from .markup import Markup, asset, rendered
 from .row import section_of
 from .section import body_of
 

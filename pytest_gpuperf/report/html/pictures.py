@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
-from math import ceil
-from math import floor
-from math import log10
+from math import ceil, floor, log10
 from typing import Final
 
-from ...model.metric import Direction
-from ...model.metric import Metric
-from ...model.metric import Unit
-from ...model.verdict import Outcome
-from ...model.verdict import Verdict
-from ..numbers import format_value
-from ..numbers import unit_of
-from .markup import Markup
-from .markup import rendered
+from ...model.metric import Direction, Metric, Unit
+from ...model.verdict import Outcome, Verdict
+from ..numbers import format_value, unit_of
+from .markup import Markup, rendered
 
 
 # The lines of pictures, and what explains them.

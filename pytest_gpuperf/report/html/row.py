@@ -2,42 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from ...model.ab import Comparison
-from ...model.metric import Direction
-from ...model.metric import Metric
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.metrics import STEP_MS
-from ...model.metrics import SYNCS
-from ...model.metrics import limited_by
+from ...model.metric import Direction, Metric
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, limited_by
 from ...model.run import Ending
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
-from ...model.verdict import Verdict
-from ..headline import PEOPLE
-from ..headline import merged_headlines
-from ..headline import title
-from ..headline import what_happened
-from ..numbers import format_change
-from ..numbers import format_value
-from ..numbers import metric_named
-from ..numbers import texts_apart
-from ..screen.comparison import speedup
-from ..screen.comparison import step_in_words
+from ...model.verdict import Outcome, TestVerdict, Verdict
+from ..headline import PEOPLE, merged_headlines, title, what_happened
+from ..numbers import format_change, format_value, metric_named, texts_apart
+from ..screen.comparison import speedup, step_in_words
 from ..screen.explanation import decided_by
 from ..screen.findings import place_of
-from .contents import Contents
-from .contents import Section
-from .contents import SourceLines
+from .contents import Contents, Section, SourceLines
 from .findings import places_of
-from .markup import Markup
-from .markup import rendered
-from .pictures import Ink
-from .pictures import lines_of
+from .markup import Markup, rendered
+from .pictures import Ink, lines_of
 
 
 # The verdicts of one call as a table, a row a metric, the reasons below it.

@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.measurement import location
-from ...model.metric import Metric
-from ...model.metric import MetricKind
+from ...model.metric import Metric, MetricKind
 from ...model.verdict import Verdict
 from ..headline import title
-from ..numbers import format_apart
-from ..numbers import metric_named
-from .markup import Markup
-from .markup import rendered
-from .pictures import PICTURE_WIDTH
-from .pictures import Ink
-from .pictures import Scale
-from .pictures import level
-from .pictures import line_in_words
-from .pictures import ticks_of
+from ..numbers import format_apart, metric_named
+from .markup import Markup, rendered
+from .pictures import PICTURE_WIDTH, Ink, Scale, level, line_in_words, ticks_of
 
 
 # The runs of one time, each with its summary.

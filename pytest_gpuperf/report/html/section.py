@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...model.environment import Hardware
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
-from ...model.verdict import Verdict
-from ..command import ACCEPTABLE
-from ..command import ab_command
-from ..command import accept_command
-from ..command import at_root
-from ..numbers import metric_named
-from ..numbers import rates_in_words
+from ...model.verdict import Outcome, TestVerdict, Verdict
+from ..command import ACCEPTABLE, ab_command, accept_command, at_root
+from ..numbers import metric_named, rates_in_words
 from ..screen.comparison import comparison_texts
 from ..screen.findings import place_of
-from .contents import COMMIT_CHARS
-from .contents import Contents
-from .contents import Section
-from .findings import MOST_PLACES_SHOWN
-from .findings import answer
-from .findings import findings_list
-from .findings import places_of
-from .markup import Markup
-from .markup import rendered
-from .memory import UNKNOWN_STEP
-from .memory import memory_figures
+from .contents import COMMIT_CHARS, Contents, Section
+from .findings import MOST_PLACES_SHOWN, answer, findings_list, places_of
+from .markup import Markup, rendered
+from .memory import UNKNOWN_STEP, memory_figures
 from .pictures import lines_of
-from .row import unjudged
-from .row import verdict_rows
-from .samples import Runs
-from .samples import interval_of
-from .samples import samples_figure
-from .samples import strips_of
+from .row import unjudged, verdict_rows
+from .samples import Runs, interval_of, samples_figure, strips_of
 
 
 # Commands to copy.

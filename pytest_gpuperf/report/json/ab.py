@@ -5,17 +5,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ...model.ab import AbResult
-from ...model.ab import AbRun
-from ...model.ab import Comparison
-from ...model.ab import ExactChange
+from ...model.ab import AbResult, AbRun, Comparison, ExactChange
 from ...model.codec import encode
 from ...model.finding import Finding
-from ...model.metrics import SPEEDUP
-from ...model.metrics import STEP_MS
+from ...model.metrics import SPEEDUP, STEP_MS
 from ...model.operations import LineChange
 from ...model.training import Training
 from ..headline import answer_word

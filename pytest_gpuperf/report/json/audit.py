@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 from ...devices.audit_record import StepAudit
 from ...devices.memory_picture import Garbage
 from ...model.codec import encode
-from ...model.finding import Finding
-from ...model.finding import Location
-from ...model.forecast import Fit
-from ...model.forecast import Forecast
-from ...model.forecast import Saving
+from ...model.finding import Finding, Location
+from ...model.forecast import Fit, Forecast, Saving
 from ..line_context import with_context
 from ..remedies import remedy_of
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import Any
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from ...errors import ErrorId
-from ...errors import UsageError
+from ...errors import ErrorId, UsageError
 from ...visible import visible
 
 

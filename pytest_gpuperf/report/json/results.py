@@ -7,31 +7,20 @@ ones have six significant digits; fields of a verdict at their defaults are left
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import inf
-from typing import Any
-from typing import Final
-from typing import NoReturn
-from typing import TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
-from ...errors import ErrorId
-from ...errors import RunError
-from ...errors import UsageError
+from ...errors import ErrorId, RunError, UsageError
 from ...model.ab import inverse
-from ...model.codec import decode
-from ...model.codec import encode
+from ...model.codec import decode, encode
 from ...model.measurement import Samples
-from ...model.results import Head
-from ...model.results import Record
-from ...model.results import Results
+from ...model.results import Head, Record, Results
 from ...model.run import Ending
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
+from ...model.verdict import Outcome, TestVerdict
 from ..numbers import rounded
-from .checked_object import read_object
-from .checked_object import refuse
+from .checked_object import read_object, refuse
 
 
 # Verdicts as JSON text, the form in which they cross from process to process.

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from ...model.baseline import AcceptancePlan
-from ...model.baseline import Drift
-from ...model.baseline import Leftovers
+from ...model.baseline import AcceptancePlan, Drift, Leftovers
 from ...model.metric import counted
-from ..command import Invocation
-from ..command import prune_command
+from ..command import Invocation, prune_command
 from ..numbers import join_fitting
 from ..wrapping import wrapped
-from .counts import MOST_NAMES
-from .counts import named
+from .counts import MOST_NAMES, named
 from .drift import drift_lines
-from .summary import Line
-from .summary import LineRole
-from .summary import as_lines
+from .summary import Line, LineRole, as_lines
 
 
 # Lines about baselines of tests that are gone.

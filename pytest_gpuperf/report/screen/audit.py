@@ -5,44 +5,22 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from ...devices.audit_record import StepAudit
-from ...devices.audit_record import most_of
+from ...devices.audit_record import StepAudit, most_of
 from ...devices.memory_picture import Garbage
-from ...model.finding import Finding
-from ...model.finding import Location
-from ...model.finding import Phase
+from ...model.finding import Finding, Location, Phase
 from ...model.metric import counted
-from ...model.metrics import D2H_BYTES
-from ...model.metrics import H2D_BYTES
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.metrics import PREDICTED_GARBAGE
+from ...model.metrics import D2H_BYTES, H2D_BYTES, PEAK_ALLOCATED, PREDICTED_GARBAGE
 from ...visible import visible
 from ..line_context import with_context
 from ..numbers import format_value
-from ..remedies import Remedy
-from ..remedies import garbage_remedy
-from ..remedies import moves_module
-from ..remedies import remedy_of
-from ..wrapping import REASON_INDENT
-from ..wrapping import labelled
-from ..wrapping import text_width
-from ..wrapping import wrapped
-from .findings import ARROW
-from .findings import EMPTY_GUTTER
-from .findings import GUTTER
-from .findings import RULE
-from .findings import source_lines
-from .findings import times
+from ..remedies import Remedy, garbage_remedy, moves_module, remedy_of
+from ..wrapping import REASON_INDENT, labelled, text_width, wrapped
+from .findings import ARROW, EMPTY_GUTTER, GUTTER, RULE, source_lines, times
 from .memory import grows_by
 
 

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...model.baseline import ENOUGH_RUNS
-from ...model.checkup import Circumstance
-from ...model.checkup import Examination
+from ...model.checkup import Circumstance, Examination
 from ...model.environment import Capability
 from ...model.metric import counted
-from ...model.metrics import PAGEABLE_COPIES
-from ...model.metrics import STEP_MS
-from ...model.metrics import SYNCS
-from ...model.metrics import limited_by
+from ...model.metrics import PAGEABLE_COPIES, STEP_MS, SYNCS, limited_by
 from ...model.verdict import SuiteAcuity
 from ..numbers import join_fitting
-from ..wrapping import text_width
-from ..wrapping import wrapped
+from ..wrapping import text_width, wrapped
 from .precision import acuity_sentence
 
 

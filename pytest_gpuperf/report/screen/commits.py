@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
-from ...model.ab import AbOutcome
-from ...model.ab import AbResult
-from ...model.ab import AbRun
-from ...model.ab import Answer
-from ...model.ab import Comparison
-from ...model.ab import ExactChange
-from ...model.ab import Turn
-from ...model.metrics import SPEEDUP
-from ...model.metrics import STEP_MS
+from ...model.ab import (
+    AbOutcome,
+    AbResult,
+    AbRun,
+    Answer,
+    Comparison,
+    ExactChange,
+    Turn,
+)
+from ...model.metrics import SPEEDUP, STEP_MS
 from ...model.training import TrainingAnswer
-from ..headline import answer_word
-from ..headline import title
-from ..numbers import format_apart
-from ..numbers import format_change
-from ..numbers import metric_named
+from ..headline import answer_word, title
+from ..numbers import format_apart, format_change, metric_named
 from ..table import align
 from ..wrapping import wrapped
 from .findings import finding_lines

@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from ...model.ab import AbResult
-from ...model.ab import Answer
-from ...model.ab import Comparison
+from ...model.ab import AbResult, Answer, Comparison
 from ...model.metric import Metric
-from ...model.metrics import LAUNCHES
-from ...model.metrics import OPS
-from ...model.metrics import PAGEABLE_COPIES
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.metrics import SPEEDUP
-from ...model.metrics import STEP_MS
-from ...model.metrics import SYNCS
-from ...model.metrics import limited_by
+from ...model.metrics import (
+    LAUNCHES,
+    OPS,
+    PAGEABLE_COPIES,
+    PEAK_ALLOCATED,
+    SPEEDUP,
+    STEP_MS,
+    SYNCS,
+    limited_by,
+)
 from ...model.verdict import TestVerdict
 from ..headline import answer_word
-from ..numbers import format_apart
-from ..numbers import format_change
-from ..numbers import format_value
+from ..numbers import format_apart, format_change, format_value
 from ..table import align
 from ..wrapping import wrapped
-from .summary import ROLES
-from .summary import SUMMARY_INDENT
-from .summary import Line
-from .summary import LineRole
-from .summary import in_a_word
-from .summary import remark
-from .summary import unjudged_lines
-from .summary import worst_first
+from .summary import (
+    ROLES,
+    SUMMARY_INDENT,
+    Line,
+    LineRole,
+    in_a_word,
+    remark,
+    unjudged_lines,
+    worst_first,
+)
 
 
 COMPARISON_INDENT: Final = 9

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ...judge.wording import WOULD_HAVE_FAILED
@@ -17,21 +12,12 @@ from ...model.baseline import Refresh
 from ...model.environment import Hardware
 from ...model.metric import counted
 from ...model.metrics import STEP_MS
-from ...model.results import NOTHING_SEEN
-from ...model.results import Unseen
-from ...model.verdict import Outcome
-from ...model.verdict import SuiteVerdict
-from ...model.verdict import TestVerdict
-from ...model.verdict import Verdict
-from ..command import Invocation
-from ..command import ab_command
-from ..command import refresh_command
+from ...model.results import NOTHING_SEEN, Unseen
+from ...model.verdict import Outcome, SuiteVerdict, TestVerdict, Verdict
+from ..command import Invocation, ab_command, refresh_command
 from ..headline import PEOPLE
 from ..numbers import join_fitting
-from .summary import ROLES
-from .summary import WORST_FIRST_OUTCOMES
-from .summary import Line
-from .summary import LineRole
+from .summary import ROLES, WORST_FIRST_OUTCOMES, Line, LineRole
 
 
 MOST_NAMES: Final = 400

@@ -6,22 +6,12 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Final
 
-from ...model.baseline import Drift
-from ...model.baseline import Kept
-from ...model.baseline import Refresh
-from ..command import DEFAULT_INVOCATION
-from ..command import Invocation
-from ..command import refresh_command
+from ...model.baseline import Drift, Kept, Refresh
+from ..command import DEFAULT_INVOCATION, Invocation, refresh_command
 from ..headline import title
-from ..numbers import each
-from ..numbers import format_apart
-from ..numbers import format_change
-from ..numbers import metric_named
-from ..wrapping import labelled
-from ..wrapping import uncut
-from .summary import Line
-from .summary import LineRole
-from .summary import table
+from ..numbers import each, format_apart, format_change, metric_named
+from ..wrapping import labelled, uncut
+from .summary import Line, LineRole, table
 
 
 KEPT_HEADER: Final = ("stored", "now", "change", "noise", "metric", "test")

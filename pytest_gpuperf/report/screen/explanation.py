@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...judge.wording import signed
 from ...model.metric import counted
-from ...model.verdict import DecidedBy
-from ...model.verdict import Evidence
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
-from ...model.verdict import Verdict
+from ...model.verdict import DecidedBy, Evidence, Outcome, TestVerdict, Verdict
 from ..wrapping import wrapped
 from .counts import COUNTED_WORDS
-from .findings import gap_lines
-from .findings import peak_lines
-from .summary import Line
-from .summary import LineRole
-from .summary import as_lines
+from .findings import gap_lines, peak_lines
+from .summary import Line, LineRole, as_lines
 
 
 EXPLANATION_INDENT: Final = "    "

@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
 from ...model.baseline import Refresh
-from ...model.metrics import OPS
-from ...model.metrics import STEP_MS
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
-from ...model.verdict import Verdict
+from ...model.metrics import OPS, STEP_MS
+from ...model.verdict import Outcome, TestVerdict, Verdict
 from ...visible import visible
-from ..command import ACCEPTABLE
-from ..command import DEFAULT_INVOCATION
-from ..command import Invocation
-from ..command import ab_command
-from ..command import again_command
-from ..command import refresh_command
-from ..headline import merged_headlines
-from ..headline import missed_headline
-from ..headline import missed_sentences
-from ..headline import no_baseline_headline
-from ..headline import title
+from ..command import (
+    ACCEPTABLE,
+    DEFAULT_INVOCATION,
+    Invocation,
+    ab_command,
+    again_command,
+    refresh_command,
+)
+from ..headline import (
+    merged_headlines,
+    missed_headline,
+    missed_sentences,
+    no_baseline_headline,
+    title,
+)
 from ..numbers import join_fitting
 from ..remedies import METRIC_REMEDIES
-from ..wrapping import REASON_INDENT
-from ..wrapping import labelled
-from ..wrapping import text_width
-from ..wrapping import uncut
+from ..wrapping import REASON_INDENT, labelled, text_width, uncut
 from .findings import finding_lines
-from .operations import blame_lines
-from .operations import loop_lines
+from .operations import blame_lines, loop_lines
 
 
 SCREEN_LINES: Final = 24

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Final
 
-from ...model.finding import CALLED
-from ...model.finding import Finding
-from ...model.finding import FindingKind
-from ...model.finding import Location
-from ...model.finding import Phase
-from ...model.metric import MetricKind
-from ...model.metric import counted
-from ...model.metrics import H2D_BYTES
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.metrics import STEP_MS
-from ...model.metrics import SYNCS
+from ...model.finding import CALLED, Finding, FindingKind, Location, Phase
+from ...model.metric import MetricKind, counted
+from ...model.metrics import H2D_BYTES, PEAK_ALLOCATED, STEP_MS, SYNCS
 from ...model.verdict import TestVerdict
 from ...visible import visible
-from ..numbers import format_value
-from ..numbers import join_fitting
-from ..numbers import metric_named
-from ..remedies import remedy_of
-from ..remedies import spot_of
-from ..wrapping import REASON_INDENT
-from ..wrapping import labelled
-from ..wrapping import text_width
-from ..wrapping import wrapped
+from ..numbers import format_value, join_fitting, metric_named
+from ..remedies import remedy_of, spot_of
+from ..wrapping import REASON_INDENT, labelled, text_width, wrapped
 
 
 MOST_FINDINGS: Final = 8

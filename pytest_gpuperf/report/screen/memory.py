@@ -4,38 +4,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from ...judge.budget import CONTEXT_BYTES
-from ...judge.budget import fit_of
-from ...judge.budget import grown_at
-from ...model.finding import Finding
-from ...model.finding import FindingKind
-from ...model.finding import Location
-from ...model.forecast import Fit
-from ...model.forecast import Forecast
-from ...model.forecast import Saving
+from ...judge.budget import CONTEXT_BYTES, fit_of, grown_at
+from ...model.finding import Finding, FindingKind, Location
+from ...model.forecast import Fit, Forecast, Saving
 from ...model.metric import counted
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
-from ..remedies import SAVING_REMEDIES
-from ..remedies import remedy_of
-from ..wrapping import REASON_INDENT
-from ..wrapping import labelled
-from ..wrapping import wrapped
-from .findings import ARROW
-from .findings import OUTLIVING
-from .findings import badness
-from .findings import place_of
-from .findings import source_lines
+from ..remedies import SAVING_REMEDIES, remedy_of
+from ..wrapping import REASON_INDENT, labelled, wrapped
+from .findings import ARROW, OUTLIVING, badness, place_of, source_lines
 
 
 MEMORY_DIGITS: Final = 3

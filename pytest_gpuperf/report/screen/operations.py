@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -11,8 +10,7 @@ from ...model.finding import CALLED
 from ...model.metric import counted
 from ...model.metrics import H2D_BYTES
 from ...model.operations import LineChange
-from ..numbers import format_value
-from ..numbers import join_fitting
+from ..numbers import format_value, join_fitting
 from ..wrapping import labelled
 
 

@@ -7,12 +7,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from ...model.verdict import DetectableChange
-from ...model.verdict import SuiteAcuity
+from ...model.verdict import DetectableChange, SuiteAcuity
 from ..wrapping import wrapped
-from .summary import Line
-from .summary import LineRole
-from .summary import as_lines
+from .summary import Line, LineRole, as_lines
 
 
 PRECISION_INDENT: Final = "    "

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..wrapping import text_width
-from ..wrapping import wrapped
+from ..wrapping import text_width, wrapped
 
 
 # The progress of a run in one line of a terminal.

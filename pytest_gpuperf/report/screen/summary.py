@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from ...model.baseline import BaselineChange
-from ...model.metric import Direction
-from ...model.metric import Metric
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.metrics import STEP_MS
-from ...model.metrics import SYNCS
-from ...model.metrics import limited_by
-from ...model.verdict import Outcome
-from ...model.verdict import TestVerdict
-from ...model.verdict import Verdict
-from ..headline import PEOPLE
-from ..headline import title
-from ..headline import what_happened
-from ..numbers import format_apart
-from ..numbers import format_change
-from ..numbers import format_value
-from ..numbers import metric_named
-from ..numbers import rates_in_words
+from ...model.metric import Direction, Metric
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, limited_by
+from ...model.verdict import Outcome, TestVerdict, Verdict
+from ..headline import PEOPLE, title, what_happened
+from ..numbers import (
+    format_apart,
+    format_change,
+    format_value,
+    metric_named,
+    rates_in_words,
+)
 from ..table import align
 from ..wrapping import wrapped
 from .findings import maybe_remark

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
-from ...judge.ratchet import STORED_LEAKS
-from ...judge.ratchet import STORED_LINES
-from ...judge.ratchet import Counts
-from ...judge.watch import UNKNOWN
-from ...judge.watch import Objection
-from ...judge.watch import SuiteLine
-from ...judge.watch import WatchedTest
-from ...judge.watch import suite_lines
-from ...judge.watch import tally
-from ...judge.watch import waits_in
+from ...judge.ratchet import STORED_LEAKS, STORED_LINES, Counts
+from ...judge.watch import (
+    UNKNOWN,
+    Objection,
+    SuiteLine,
+    WatchedTest,
+    suite_lines,
+    tally,
+    waits_in,
+)
 from ...judge.wording import WOULD_HAVE_FAILED
-from ...model.finding import Finding
-from ...model.finding import FindingKind
+from ...model.finding import Finding, FindingKind
 from ...model.metric import counted
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
 from ..remedies import remedy_of
 from ..table import align
-from ..wrapping import REASON_INDENT
-from ..wrapping import labelled
-from ..wrapping import text_width
-from ..wrapping import uncut
-from ..wrapping import wrapped
+from ..wrapping import REASON_INDENT, labelled, text_width, uncut, wrapped
 
 
 MOST_PEAKS: Final = 5

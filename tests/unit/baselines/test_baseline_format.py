@@ -11,31 +11,18 @@ from typing import Any
 
 import jsonschema
 import pytest
-from builders import H200
-from builders import a_measurement
-from builders import a_run
-from builders import an_entry
-from hypothesis import example
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import H200, a_measurement, a_run, an_entry
+from hypothesis import example, given, strategies as st
 
 import pytest_gpuperf.baselines
-from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.format import loads
-from pytest_gpuperf.baselines.format import rounded
+from pytest_gpuperf.baselines.format import dumps, loads, rounded
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import Judged
-from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.baseline import Baselines, Entry, Judged, Origin, RunSummary
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.measurement import Board
-from pytest_gpuperf.model.measurement import Distribution
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
+from pytest_gpuperf.model.measurement import Board, Distribution
 from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.verdict import Outcome

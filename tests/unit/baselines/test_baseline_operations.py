@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 from builders import CPU
 
-from pytest_gpuperf.baselines.operations import keep_operations
-from pytest_gpuperf.baselines.operations import operations_path
-from pytest_gpuperf.baselines.operations import read_operations
+from pytest_gpuperf.baselines.operations import (
+    keep_operations,
+    operations_path,
+    read_operations,
+)
 from pytest_gpuperf.errors import BaselineError
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.baseline import Entry, RunSummary
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.operations import LineWork
 

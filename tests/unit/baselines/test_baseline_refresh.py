@@ -4,47 +4,49 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from datetime import datetime
-from datetime import timedelta
-from datetime import timezone
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from builders import H200
-from builders import a_finding
-from builders import a_measurement
-from builders import a_run
-from builders import a_test
-from builders import a_verdict
-from builders import an_entry
-from builders import baselines
+from builders import (
+    H200,
+    a_finding,
+    a_measurement,
+    a_run,
+    a_test,
+    a_verdict,
+    an_entry,
+    baselines,
+)
 
 from pytest_gpuperf.baselines.acceptance import with_evidence_of
 from pytest_gpuperf.baselines.drift import Leeway
-from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.format import loads
-from pytest_gpuperf.baselines.refresh import changes
-from pytest_gpuperf.baselines.refresh import new_entry
-from pytest_gpuperf.baselines.refresh import selects
-from pytest_gpuperf.baselines.refresh import typical_values
-from pytest_gpuperf.baselines.refresh import with_evidence
+from pytest_gpuperf.baselines.format import dumps, loads
+from pytest_gpuperf.baselines.refresh import (
+    changes,
+    new_entry,
+    selects,
+    typical_values,
+    with_evidence,
+)
 from pytest_gpuperf.errors import BaselineError
-from pytest_gpuperf.model.baseline import MOST_RUNS
-from pytest_gpuperf.model.baseline import BaselineChange
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import Judged
-from pytest_gpuperf.model.baseline import Refresh
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.baseline import StepSummary
-from pytest_gpuperf.model.baseline import by_occasion
-from pytest_gpuperf.model.baseline import occasion_id
-from pytest_gpuperf.model.baseline import spread_over_occasions
+from pytest_gpuperf.model.baseline import (
+    MOST_RUNS,
+    BaselineChange,
+    Entry,
+    Judged,
+    Refresh,
+    RunSummary,
+    StepSummary,
+    by_occasion,
+    occasion_id,
+    spread_over_occasions,
+)
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import FindingKind
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 
 
 def measured(

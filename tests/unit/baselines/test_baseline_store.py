@@ -13,23 +13,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from builders import H200
-from builders import an_entry
-from builders import holding
+from builders import H200, an_entry, holding
 from filelock import FileLock
 
-from pytest_gpuperf.baselines import store
-from pytest_gpuperf.baselines import store as atomic
+from pytest_gpuperf.baselines import store, store as atomic
 from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.store import path_of
-from pytest_gpuperf.baselines.store import pending_path
-from pytest_gpuperf.baselines.store import read
-from pytest_gpuperf.baselines.store import update
-from pytest_gpuperf.baselines.store import write
-from pytest_gpuperf.baselines.store import write_pending
+from pytest_gpuperf.baselines.store import (
+    path_of,
+    pending_path,
+    read,
+    update,
+    write,
+    write_pending,
+)
 from pytest_gpuperf.errors import BaselineError
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
 
 
 INTACT = "what was stored before is intact, run again once that is solved"

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp
-from math import log
-from math import log10
+from math import exp, log, log10
 from statistics import stdev
 
 import pytest
-from builders import a_run
-from builders import an_entry
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import a_run, an_entry
+from hypothesis import given, strategies as st
 
-from pytest_gpuperf.baselines.drift import Leeway
-from pytest_gpuperf.baselines.drift import anchored
-from pytest_gpuperf.baselines.drift import drifts
-from pytest_gpuperf.baselines.drift import kept
+from pytest_gpuperf.baselines.drift import Leeway, anchored, drifts, kept
 from pytest_gpuperf.baselines.refresh import typical_values
 from pytest_gpuperf.judge.statistics import Spread
-from pytest_gpuperf.model.baseline import Drift
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import Kept
+from pytest_gpuperf.model.baseline import Drift, Entry, Kept
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Distribution

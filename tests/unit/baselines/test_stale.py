@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from pytest_gpuperf.baselines.refresh import Seen
-from pytest_gpuperf.baselines.refresh import leftovers
+from pytest_gpuperf.baselines.refresh import Seen, leftovers
 from pytest_gpuperf.model.baseline import Leftovers
 from pytest_gpuperf.report.screen.acceptance import leftover_lines
 

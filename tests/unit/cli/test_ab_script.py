@@ -12,14 +12,10 @@ import pytest
 from pytest_gpuperf.cli import ab_script
 from pytest_gpuperf.cli.ab_script import compare_program
 from pytest_gpuperf.cli.script import Program
-from pytest_gpuperf.cli.script_process import Asked
-from pytest_gpuperf.cli.script_process import ScriptAnswer
-from pytest_gpuperf.cli.script_process import ScriptRequest
+from pytest_gpuperf.cli.script_process import Asked, ScriptAnswer, ScriptRequest
 from pytest_gpuperf.compare_commits.sides import Side
-from pytest_gpuperf.devices.audit_record import StepAudit
-from pytest_gpuperf.devices.audit_record import Totals
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.devices.audit_record import StepAudit, Totals
+from pytest_gpuperf.errors import ErrorId, UsageError
 from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.forecast import Forecast
 from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED

@@ -13,9 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.cli import COMMANDS
-from pytest_gpuperf.cli import GROUPS
-from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli import COMMANDS, GROUPS, main
 
 
 @pytest.fixture(autouse=True)

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import H200
-from builders import PRETEND
-from builders import a_run
-from builders import an_entry
-from builders import baselines
-from builders import save
+from builders import H200, PRETEND, a_run, an_entry, baselines, save
 
-from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.format import loads
-from pytest_gpuperf.baselines.store import path_of
-from pytest_gpuperf.baselines.store import pending_path
+from pytest_gpuperf.baselines.format import dumps, loads
+from pytest_gpuperf.baselines.store import path_of, pending_path
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import Judged
+from pytest_gpuperf.model.baseline import Entry, Judged
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.verdict import Outcome
 
 

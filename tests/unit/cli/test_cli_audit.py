@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli import script_process
-from pytest_gpuperf.cli.script import Program
-from pytest_gpuperf.cli.script import _script_code
-from pytest_gpuperf.cli.script import load
+from pytest_gpuperf.cli import main, script_process
+from pytest_gpuperf.cli.script import Program, _script_code, load
 from pytest_gpuperf.cli.script_process import ScriptRequest
 from pytest_gpuperf.errors import UsageError
 

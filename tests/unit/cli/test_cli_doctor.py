@@ -8,21 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import H200
-from builders import an_entry
-from builders import save
+from builders import H200, an_entry, save
 
 from pytest_gpuperf.baselines.store import path_of
-from pytest_gpuperf.cli import doctor
-from pytest_gpuperf.cli import main
+from pytest_gpuperf.cli import doctor, main
 from pytest_gpuperf.devices.machine import examine
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.errors import ErrorId, RunError
 from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.codec import encode
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
 from pytest_gpuperf.model.results import ProjectSettings
 from pytest_gpuperf.runner.fork_server import Job
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli import memory
+from pytest_gpuperf.cli import main, memory
 from pytest_gpuperf.cli.script_process import ScriptRequest
 from pytest_gpuperf.model.forecast import Saving
 

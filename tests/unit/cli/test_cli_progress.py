@@ -8,18 +8,17 @@ from threading import Event
 
 import pytest
 
-from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli import progress
-from pytest_gpuperf.cli import script_process
-from pytest_gpuperf.cli.progress import FIRST_LOG_SECONDS
-from pytest_gpuperf.cli.progress import LOG_SECONDS
-from pytest_gpuperf.cli.progress import TERMINAL_SECONDS
-from pytest_gpuperf.cli.progress import ElapsedLine
-from pytest_gpuperf.cli.progress import elapsed_shown
-from pytest_gpuperf.cli.progress import standard_error
+from pytest_gpuperf.cli import main, progress, script_process
+from pytest_gpuperf.cli.progress import (
+    FIRST_LOG_SECONDS,
+    LOG_SECONDS,
+    TERMINAL_SECONDS,
+    ElapsedLine,
+    elapsed_shown,
+    standard_error,
+)
 from pytest_gpuperf.cli.script import Program
-from pytest_gpuperf.cli.script_process import Asked
-from pytest_gpuperf.cli.script_process import ScriptRequest
+from pytest_gpuperf.cli.script_process import Asked, ScriptRequest
 
 
 class _Due(Event):

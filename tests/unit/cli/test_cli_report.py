@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pytest
 from builders import baselines
-from pages import BAD
-from pages import GOOD
-from pages import HEAD
-from pages import ITEM
-from pages import contents
-from pages import entry
+from pages import BAD, GOOD, HEAD, ITEM, contents, entry
 
 from pytest_gpuperf.baselines.format import dumps as baselines_text
 from pytest_gpuperf.cli import main

@@ -8,10 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli.script import Program
-from pytest_gpuperf.cli.script import launched
-from pytest_gpuperf.cli.script import only_rank
-from pytest_gpuperf.cli.script import rank_variable
+from pytest_gpuperf.cli.script import Program, launched, only_rank, rank_variable
 from pytest_gpuperf.errors import UsageError
 
 

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
-from builders import a_measurement
-from builders import a_result
+from builders import a_measurement, a_result
 
-from pytest_gpuperf.compare_commits.pairs import Both
-from pytest_gpuperf.compare_commits.pairs import run_pairs
+from pytest_gpuperf.compare_commits.pairs import Both, run_pairs
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
 from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.run import Ending, TestResult
 from pytest_gpuperf.runner.screening import Group
 
 

@@ -8,14 +8,9 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpuperf.compare_commits.culprits import Culprits
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.ab import AbRun
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import Turn
-from pytest_gpuperf.model.training import Training
-from pytest_gpuperf.model.training import TrainingAnswer
+from pytest_gpuperf.errors import ErrorId, UsageError
+from pytest_gpuperf.model.ab import AbRun, Comparison, ExactChange, Turn
+from pytest_gpuperf.model.training import Training, TrainingAnswer
 
 
 OLD = dict.fromkeys("abcdefgh", "1")

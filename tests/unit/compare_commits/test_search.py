@@ -8,18 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.compare_commits.search import Changes
-from pytest_gpuperf.compare_commits.search import Mark
-from pytest_gpuperf.compare_commits.search import marked
-from pytest_gpuperf.compare_commits.search import smallest_bad
-from pytest_gpuperf.compare_commits.search import worse_of
-from pytest_gpuperf.model.ab import AbResult
-from pytest_gpuperf.model.ab import AbRun
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import Turn
-from pytest_gpuperf.model.training import Training
-from pytest_gpuperf.model.training import TrainingAnswer
+from pytest_gpuperf.compare_commits.search import (
+    Changes,
+    Mark,
+    marked,
+    smallest_bad,
+    worse_of,
+)
+from pytest_gpuperf.model.ab import AbResult, AbRun, Comparison, ExactChange, Turn
+from pytest_gpuperf.model.training import Training, TrainingAnswer
 
 
 NAMES = [f"{number}" for number in range(40)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -13,12 +12,14 @@ from typing import Any
 import pytest
 from scripted_device import ScriptedDevice
 
-from pytest_gpuperf.measure.failed_step import IDLE_NS
-from pytest_gpuperf.measure.failed_step import LEAST_SAMPLES
-from pytest_gpuperf.measure.failed_step import LineSampler
-from pytest_gpuperf.measure.failed_step import LineWaiter
-from pytest_gpuperf.measure.failed_step import findings_of
-from pytest_gpuperf.measure.failed_step import slowest_lines
+from pytest_gpuperf.measure.failed_step import (
+    IDLE_NS,
+    LEAST_SAMPLES,
+    LineSampler,
+    LineWaiter,
+    findings_of,
+    slowest_lines,
+)
 from pytest_gpuperf.measure.plan import Deadline
 from pytest_gpuperf.measure.step import subject_of
 from pytest_gpuperf.model.finding import Location

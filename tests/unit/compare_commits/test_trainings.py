@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_gpuperf.compare_commits.trainings import Train
-from pytest_gpuperf.compare_commits.trainings import Trainings
+from pytest_gpuperf.compare_commits.trainings import Train, Trainings
 from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.training import Recorded
-from pytest_gpuperf.model.training import Sketch
-from pytest_gpuperf.model.training import TrainedStep
-from pytest_gpuperf.model.training import TrainingAnswer
-from pytest_gpuperf.model.training import TrainingRecord
+from pytest_gpuperf.model.training import (
+    Recorded,
+    Sketch,
+    TrainedStep,
+    TrainingAnswer,
+    TrainingRecord,
+)
 from pytest_gpuperf.runner.screening import Group
 
 

@@ -11,16 +11,10 @@ from itertools import pairwise
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.compare_steps.interleave import MOST_REPEATS
-from pytest_gpuperf.compare_steps.interleave import compare_steps
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import PreflightError
-from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.step import MOST_PREPARED
-from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.model.ab import AbResult
-from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.compare_steps.interleave import MOST_REPEATS, compare_steps
+from pytest_gpuperf.errors import ErrorId, PreflightError, StepError, UsageError
+from pytest_gpuperf.measure.step import MOST_PREPARED, Subject
+from pytest_gpuperf.model.ab import AbResult, Answer
 
 
 pytest.importorskip("torch")

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_gpuperf.compare_steps import isolation as reach
-from pytest_gpuperf.compare_steps.isolation import addresses_of
-from pytest_gpuperf.compare_steps.isolation import tensors_of
+from pytest_gpuperf.compare_steps.isolation import addresses_of, tensors_of
 
 
 torch = pytest.importorskip("torch")

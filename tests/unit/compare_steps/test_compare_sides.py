@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +10,8 @@ import pytest
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.compare_steps.isolation import Pair
-from pytest_gpuperf.compare_steps.measure import Question
-from pytest_gpuperf.compare_steps.measure import compare_sides
-from pytest_gpuperf.devices.base import AllocatedBlock
-from pytest_gpuperf.devices.base import MemoryReading
-from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.compare_steps.measure import Question, compare_sides
+from pytest_gpuperf.devices.base import AllocatedBlock, MemoryReading, Step, TraceEvent
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.environment import DeviceKind

@@ -6,15 +6,16 @@ import random
 from itertools import product
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from plain_swaps import plain_swaps
 
-from pytest_gpuperf.judge.interleaved import Labels
-from pytest_gpuperf.judge.interleaved import Quad
-from pytest_gpuperf.judge.interleaved import SwapCounts
-from pytest_gpuperf.judge.interleaved import difference
-from pytest_gpuperf.judge.interleaved import quartiles
+from pytest_gpuperf.judge.interleaved import (
+    Labels,
+    Quad,
+    SwapCounts,
+    difference,
+    quartiles,
+)
 
 
 TIMES = st.floats(-3, 3)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from math import inf
-from math import nan
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -11,13 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.compare_steps.training_record import COLUMNS  # noqa: E402
-from pytest_gpuperf.compare_steps.training_record import ROWS  # noqa: E402
-from pytest_gpuperf.compare_steps.training_record import SUMS  # noqa: E402
-from pytest_gpuperf.compare_steps.training_record import of_numbers  # noqa: E402
-from pytest_gpuperf.compare_steps.training_record import sketch_of  # noqa: E402
-from pytest_gpuperf.judge.training import apart  # noqa: E402
-from pytest_gpuperf.model.training import Sketch  # noqa: E402
+from pytest_gpuperf.compare_steps.training_record import (
+    COLUMNS,
+    ROWS,
+    SUMS,
+    of_numbers,
+    sketch_of,
+)
+from pytest_gpuperf.judge.training import apart
+from pytest_gpuperf.model.training import Sketch
 
 
 SIZES = (1, SUMS, SUMS + 1, COLUMNS, COLUMNS + 1, ROWS * COLUMNS, ROWS * COLUMNS + 9)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,17 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.compare_steps.training_record import record_steps  # noqa: E402
-from pytest_gpuperf.compare_steps.training_record import recording_program  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.judge.training import judge_training  # noqa: E402
-from pytest_gpuperf.measure.step import Subject  # noqa: E402
-from pytest_gpuperf.measure.step import subject_of  # noqa: E402
-from pytest_gpuperf.model.codec import decode  # noqa: E402
-from pytest_gpuperf.model.codec import encode  # noqa: E402
-from pytest_gpuperf.model.training import TrainingAnswer  # noqa: E402
-from pytest_gpuperf.model.training import TrainingRecord  # noqa: E402
-from pytest_gpuperf.worker.training_pass import TrainingPass  # noqa: E402
+from pytest_gpuperf.compare_steps.training_record import record_steps, recording_program
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.judge.training import judge_training
+from pytest_gpuperf.measure.step import Subject, subject_of
+from pytest_gpuperf.model.codec import decode, encode
+from pytest_gpuperf.model.training import TrainingAnswer, TrainingRecord
+from pytest_gpuperf.worker.training_pass import TrainingPass
 
 
 def training(*, scaled: bool = False, autocast: bool = False) -> Callable[[], Any]:

@@ -12,21 +12,22 @@ from pathlib import Path
 import pytest
 from trace_events import event
 
-from pytest_gpuperf.devices.allow_sync import Allowance
-from pytest_gpuperf.devices.allow_sync import allow_sync
-from pytest_gpuperf.devices.allow_sync import allowance_in
-from pytest_gpuperf.devices.allow_sync import heard_by
-from pytest_gpuperf.devices.allow_sync import marker_allowing
-from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.syncs import MeasuredWait
-from pytest_gpuperf.measure.syncs import find_syncs
-from pytest_gpuperf.measure.syncs import reason_on_line
-from pytest_gpuperf.measure.syncs import with_allowances
+from pytest_gpuperf.devices.allow_sync import (
+    Allowance,
+    allow_sync,
+    allowance_in,
+    heard_by,
+    marker_allowing,
+)
+from pytest_gpuperf.errors import StepError, UsageError
+from pytest_gpuperf.measure.syncs import (
+    MeasuredWait,
+    find_syncs,
+    reason_on_line,
+    with_allowances,
+)
 from pytest_gpuperf.measure.trace import Span
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 
 
 CAUSE = Finding(kind=FindingKind.SYNC, op="aten::item")

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.allow_sync import innermost_in
-from pytest_gpuperf.devices.allow_sync import location_in
-from pytest_gpuperf.devices.allow_sync import marker_of
-from pytest_gpuperf.devices.source_lines import blamed
-from pytest_gpuperf.devices.source_lines import blamed_below
+from pytest_gpuperf.devices.allow_sync import innermost_in, location_in, marker_of
+from pytest_gpuperf.devices.source_lines import blamed, blamed_below
 from pytest_gpuperf.model.finding import Location
 
 

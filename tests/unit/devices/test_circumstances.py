@@ -12,8 +12,7 @@ import pytest
 
 from pytest_gpuperf.devices import machine as host
 from pytest_gpuperf.devices.cuda.nvml import Nvml
-from pytest_gpuperf.devices.machine import gpu_circumstances
-from pytest_gpuperf.devices.machine import no_gpu
+from pytest_gpuperf.devices.machine import gpu_circumstances, no_gpu
 from pytest_gpuperf.model.checkup import Circumstance
 
 

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections import defaultdict
+from collections import Counter, defaultdict
 from types import SimpleNamespace
 
 import pytest

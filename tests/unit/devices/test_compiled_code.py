@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.compile import DYNAMO
-from pytest_gpuperf.devices.compile import CompiledCode
-from pytest_gpuperf.devices.compile import compiled_code
-from pytest_gpuperf.devices.compile import remember_compilations
+from pytest_gpuperf.devices.compile import (
+    DYNAMO,
+    CompiledCode,
+    compiled_code,
+    remember_compilations,
+)
 from pytest_gpuperf.measure.compilation import counted
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
+from pytest_gpuperf.model.finding import Finding, FindingKind
 
 
 ROOT = str(Path(__file__).parent)

@@ -11,11 +11,9 @@ from scripted_steps import Clockwork
 from pytest_gpuperf.devices.cpu import contention
 from pytest_gpuperf.devices.cpu.contention import CorePace
 from pytest_gpuperf.devices.host_clock import HostClock
-from pytest_gpuperf.measure.phases import core_slowdown
-from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.phases import core_slowdown, measure
 from pytest_gpuperf.measure.plan import MeasurePlan
-from pytest_gpuperf.measure.step import Batches
-from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.step import Batches, Subject
 from pytest_gpuperf.measure.timing import Round
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from pytest_gpuperf.devices import cores
 from pytest_gpuperf.devices.cpu import device as cpu
-from pytest_gpuperf.devices.cpu.device import A_CLOCK
-from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.devices.cpu.device import A_CLOCK, CpuDevice
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import PreflightError
 from pytest_gpuperf.model.environment import DeviceKind

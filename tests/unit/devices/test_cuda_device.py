@@ -8,10 +8,8 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Callable
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from hashlib import sha256
 from itertools import repeat
@@ -21,23 +19,15 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices import open_device
-from pytest_gpuperf.devices import profiler
-from pytest_gpuperf.devices.base import AllocatedBlock
-from pytest_gpuperf.devices.base import MemoryReading
+from pytest_gpuperf.devices import open_device, profiler
+from pytest_gpuperf.devices.base import AllocatedBlock, MemoryReading
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.cuda.memory import IN_USE
-from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
-from pytest_gpuperf.devices.cuda.nvml import COUNTERS
-from pytest_gpuperf.devices.cuda.nvml import Nvml
-from pytest_gpuperf.devices.cuda.nvml import Utilisation
+from pytest_gpuperf.devices.cuda.memory import IN_USE, out_of_memory_summary
+from pytest_gpuperf.devices.cuda.nvml import COUNTERS, Nvml, Utilisation
 from pytest_gpuperf.devices.host_clock import HostClock
-from pytest_gpuperf.devices.memory_picture import Collecting
-from pytest_gpuperf.devices.memory_picture import StorageRole
-from pytest_gpuperf.errors import PreflightError
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.devices.memory_picture import Collecting, StorageRole
+from pytest_gpuperf.errors import PreflightError, UsageError
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
 
 
 torch = pytest.importorskip("torch")

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices import open_device
-from pytest_gpuperf.devices.base import Device
-from pytest_gpuperf.devices.base import EmulatingDevice
-from pytest_gpuperf.devices.base import MeasuringDevice
-from pytest_gpuperf.devices.base import with_clock
+from pytest_gpuperf.devices.base import (
+    Device,
+    EmulatingDevice,
+    MeasuringDevice,
+    with_clock,
+)
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.distributed.device import AgreedDevice
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.environment import Capability
-from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.errors import ErrorId, UsageError
+from pytest_gpuperf.model.environment import Capability, DeviceKind
 
 
 PROTOCOLS: Final = (Device, MeasuringDevice, EmulatingDevice)

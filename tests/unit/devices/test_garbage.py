@@ -5,8 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import weakref
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +14,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
+from torch import nn
 
-from pytest_gpuperf.devices.garbage import held_collector  # noqa: E402
-from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.measure.plan import Found  # noqa: E402
-from pytest_gpuperf.measure.prediction import predict_memory  # noqa: E402
-from pytest_gpuperf.measure.step import Subject  # noqa: E402
-from pytest_gpuperf.model.finding import Finding  # noqa: E402
-from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
-from pytest_gpuperf.report.remedies import GARBAGE_REMEDIES  # noqa: E402
-from pytest_gpuperf.report.remedies import remedy_of  # noqa: E402
+from pytest_gpuperf.devices.garbage import held_collector
+from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+from pytest_gpuperf.measure.plan import Found
+from pytest_gpuperf.measure.prediction import predict_memory
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.finding import Finding, FindingKind
+from pytest_gpuperf.report.remedies import GARBAGE_REMEDIES, remedy_of
 
 
 MIB = 2**20

@@ -13,11 +13,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.testing._internal.two_tensor import TwoTensor  # noqa: E402
+from torch.testing._internal.two_tensor import TwoTensor
 
-from pytest_gpuperf.devices.live_memory import LiveBytes  # noqa: E402, after the skip
-from pytest_gpuperf.devices.live_memory import watched_step  # noqa: E402
-from pytest_gpuperf.devices.memory_owners import HOST_DEVICE  # noqa: E402
+from pytest_gpuperf.devices.live_memory import LiveBytes, watched_step
+from pytest_gpuperf.devices.memory_owners import HOST_DEVICE
 
 
 def peak_bytes(step: Callable[..., object], *arguments: object) -> int:

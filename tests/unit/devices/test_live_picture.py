@@ -9,8 +9,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -20,20 +19,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.live_memory import PeakLookout  # noqa: E402, after the skip
-from pytest_gpuperf.devices.live_memory import Scope  # noqa: E402
-from pytest_gpuperf.devices.live_memory import picture_of_steps  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import MOST_MOMENTS  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import Change  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import StorageRole  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import course_of  # noqa: E402
-from pytest_gpuperf.devices.source_lines import Site  # noqa: E402
-from pytest_gpuperf.devices.source_lines import where_of  # noqa: E402
-from pytest_gpuperf.model.finding import Finding  # noqa: E402
-from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
-from pytest_gpuperf.model.finding import Location  # noqa: E402
-from pytest_gpuperf.model.finding import Phase  # noqa: E402
+from pytest_gpuperf.devices.live_memory import PeakLookout, Scope, picture_of_steps
+from pytest_gpuperf.devices.memory_picture import (
+    MOST_MOMENTS,
+    Change,
+    Picture,
+    StorageRole,
+    course_of,
+)
+from pytest_gpuperf.devices.source_lines import Site, where_of
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location, Phase
 
 
 HERE = Path(__file__)

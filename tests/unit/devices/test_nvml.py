@@ -1,17 +1,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from pytest_gpuperf.devices.cuda.nvml import Nvml
-from pytest_gpuperf.devices.cuda.nvml import Utilisation
-from pytest_gpuperf.devices.cuda.nvml import machine_gpus
-from pytest_gpuperf.devices.cuda.nvml import open_nvml
+from pytest_gpuperf.devices.cuda.nvml import Nvml, Utilisation, machine_gpus, open_nvml
 
 
 GPU = "GPU-11111111-2222-3333-4444-555555555555"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,14 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402 - only with torch
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from pytest_gpuperf.devices.operations import operations_of_step  # noqa: E402
-from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
-from pytest_gpuperf.judge.operations import fitted  # noqa: E402
-from pytest_gpuperf.model.finding import CALLED  # noqa: E402
-from pytest_gpuperf.model.operations import LineWork  # noqa: E402
+from pytest_gpuperf.devices.operations import operations_of_step
+from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.judge.operations import fitted
+from pytest_gpuperf.model.finding import CALLED
+from pytest_gpuperf.model.operations import LineWork
 
 
 ROOT = str(Path(__file__).parent)

@@ -11,9 +11,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.devices import own_code
-from pytest_gpuperf.devices.own_code import checkout_of
-from pytest_gpuperf.devices.own_code import is_own
-from pytest_gpuperf.devices.own_code import name_of
+from pytest_gpuperf.devices.own_code import checkout_of, is_own, name_of
 
 
 @pytest.fixture(autouse=True)

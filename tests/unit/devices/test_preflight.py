@@ -5,8 +5,7 @@ from contextlib import AbstractContextManager
 import pytest
 
 from pytest_gpuperf.devices.preflight import check_process
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import PreflightError
+from pytest_gpuperf.errors import ErrorId, PreflightError
 
 
 torch = pytest.importorskip("torch")

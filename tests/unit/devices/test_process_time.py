@@ -12,13 +12,15 @@ import pytest
 
 from pytest_gpuperf.devices import process_time
 from pytest_gpuperf.devices.host_clock import HostClock
-from pytest_gpuperf.devices.process_time import FRESH_SECONDS
-from pytest_gpuperf.devices.process_time import LEAST_LOOK_SECONDS
-from pytest_gpuperf.devices.process_time import FamilyTime
-from pytest_gpuperf.devices.process_time import OwnClock
-from pytest_gpuperf.devices.process_time import Patience
-from pytest_gpuperf.devices.process_time import UsedTime
-from pytest_gpuperf.devices.process_time import time_of_family
+from pytest_gpuperf.devices.process_time import (
+    FRESH_SECONDS,
+    LEAST_LOOK_SECONDS,
+    FamilyTime,
+    OwnClock,
+    Patience,
+    UsedTime,
+    time_of_family,
+)
 
 
 TICKS = os.sysconf("SC_CLK_TCK")

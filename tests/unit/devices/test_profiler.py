@@ -9,15 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import PreflightError
-from pytest_gpuperf.errors import StepError
+from pytest_gpuperf.errors import ErrorId, PreflightError, StepError
 
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices import profiler  # noqa: E402, after the skip
-from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
+from pytest_gpuperf.devices import profiler
+from pytest_gpuperf.devices.profiler import record_trace
 
 
 def names(trace: list[profiler.TraceEvent], category: str) -> list[str]:

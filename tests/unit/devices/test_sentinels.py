@@ -3,40 +3,34 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from math import inf
-from math import log
+from math import inf, log
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from builders import a_measurement
-from builders import a_run
+from builders import a_measurement, a_run
 from scripted_device import ScriptedDevice
 
-from pytest_gpuperf.devices import open_device
-from pytest_gpuperf.devices import sentinels
+from pytest_gpuperf.devices import open_device, sentinels
 from pytest_gpuperf.devices.base import Kernel
-from pytest_gpuperf.devices.sentinels import ON_CUDA
-from pytest_gpuperf.devices.sentinels import Sizes
-from pytest_gpuperf.devices.sentinels import torch_sentinels
-from pytest_gpuperf.judge.context import SENTINEL_NOISE
-from pytest_gpuperf.judge.context import Discount
-from pytest_gpuperf.judge.context import Sentinels
-from pytest_gpuperf.judge.context import SuiteContext
-from pytest_gpuperf.judge.context import discounts
+from pytest_gpuperf.devices.sentinels import ON_CUDA, Sizes, torch_sentinels
+from pytest_gpuperf.judge.context import (
+    SENTINEL_NOISE,
+    Discount,
+    Sentinels,
+    SuiteContext,
+    discounts,
+)
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.timing import REPEATS
-from pytest_gpuperf.measure.timing import time_sentinels
+from pytest_gpuperf.measure.timing import REPEATS, time_sentinels
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Distribution, Measurement
 from pytest_gpuperf.model.metrics import SENTINELS
 
 

@@ -9,13 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_gpuperf.devices.cuda.device import fingerprint_of
-from pytest_gpuperf.devices.slots import cuda_slots
-from pytest_gpuperf.devices.slots import obeyed
-from pytest_gpuperf.devices.slots import seeing
-from pytest_gpuperf.devices.slots import slots_of
-from pytest_gpuperf.devices.slots import visible_gpu_count
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import DeviceSlot
+from pytest_gpuperf.devices.slots import (
+    cuda_slots,
+    obeyed,
+    seeing,
+    slots_of,
+    visible_gpu_count,
+)
+from pytest_gpuperf.model.environment import DeviceKind, DeviceSlot
 
 
 class Cuda:

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from types import FunctionType
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,16 +16,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402, after the skip
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from pytest_gpuperf.devices.allow_sync import location_in  # noqa: E402
-from pytest_gpuperf.devices.base import TraceEvent  # noqa: E402
-from pytest_gpuperf.devices.cuda import sync_markers  # noqa: E402
-from pytest_gpuperf.devices.cuda import sync_markers as sync_warnings  # noqa: E402
-from pytest_gpuperf.devices.cuda.sync_markers import lines_marked  # noqa: E402
-from pytest_gpuperf.devices.profiler import record_trace  # noqa: E402
-from pytest_gpuperf.measure.syncs import find_syncs  # noqa: E402
-from pytest_gpuperf.model.finding import Location  # noqa: E402
+from pytest_gpuperf.devices.allow_sync import location_in
+from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.devices.cuda import sync_markers, sync_markers as sync_warnings
+from pytest_gpuperf.devices.cuda.sync_markers import lines_marked
+from pytest_gpuperf.devices.profiler import record_trace
+from pytest_gpuperf.measure.syncs import find_syncs
+from pytest_gpuperf.model.finding import Location
 
 
 WARNING = "called a synchronizing CUDA operation (Triggered internally at x.h:87.)"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 from math import inf
 
 import pytest
-from rank_threads import ThreadPeers
-from rank_threads import together
+from rank_threads import ThreadPeers, together
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.devices.base import Kernel
-from pytest_gpuperf.devices.base import MemoryReading
+from pytest_gpuperf.devices.base import Kernel, MemoryReading
 from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.measure.phases import measure

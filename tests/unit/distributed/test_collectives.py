@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,12 +13,11 @@ from pytest_gpuperf.model.ranks import Collective
 
 torch = pytest.importorskip("torch")
 
-from torch import distributed  # noqa: E402
-from torch import nn  # noqa: E402
+from torch import distributed, nn
 
-from pytest_gpuperf.distributed.collectives import count_collectives  # noqa: E402
-from pytest_gpuperf.distributed.device import TorchPeers  # noqa: E402
-from pytest_gpuperf.distributed.group import alone  # noqa: E402
+from pytest_gpuperf.distributed.collectives import count_collectives
+from pytest_gpuperf.distributed.device import TorchPeers
+from pytest_gpuperf.distributed.group import alone
 
 
 WEIGHTS = 64 * 32 + 32 + 32 * 8 + 8

@@ -5,16 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import a_finding
-from builders import a_measurement
+from builders import a_finding, a_measurement
 
-from pytest_gpuperf.distributed.joined import RankShare
-from pytest_gpuperf.distributed.joined import joined
+from pytest_gpuperf.distributed.joined import RankShare, joined
 from pytest_gpuperf.measure.gpu_activity import Communication
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.ranks import ByRank
-from pytest_gpuperf.model.ranks import Collective
+from pytest_gpuperf.model.ranks import ByRank, Collective
 
 
 MEASURED = a_measurement(

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.distributed import torchrun
-from pytest_gpuperf.distributed.group import LOCAL_HOST
-from pytest_gpuperf.distributed.group import serve_rendezvous
+from pytest_gpuperf.distributed.group import LOCAL_HOST, serve_rendezvous
 from pytest_gpuperf.distributed.processes import RankEnd
-from pytest_gpuperf.distributed.torchrun import LaunchStore
-from pytest_gpuperf.distributed.torchrun import RankWatchers
-from pytest_gpuperf.distributed.torchrun import order_name
+from pytest_gpuperf.distributed.torchrun import LaunchStore, RankWatchers, order_name
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.ranks import Launch
 

@@ -10,10 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.environments import installers
-from pytest_gpuperf.environments.installers import Pip
-from pytest_gpuperf.environments.installers import Uv
-from pytest_gpuperf.environments.installers import installer
-from pytest_gpuperf.environments.installers import last_words
+from pytest_gpuperf.environments.installers import Pip, Uv, installer, last_words
 from pytest_gpuperf.errors import UsageError
 
 

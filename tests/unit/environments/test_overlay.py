@@ -10,12 +10,9 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.environments import overlay as module
-from pytest_gpuperf.environments.overlay import PackageChange
-from pytest_gpuperf.environments.overlay import Packages
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.environment import AS_INSTALLED
-from pytest_gpuperf.model.environment import Overlay
+from pytest_gpuperf.environments.overlay import PackageChange, Packages
+from pytest_gpuperf.errors import ErrorId, UsageError
+from pytest_gpuperf.model.environment import AS_INSTALLED, Overlay
 
 
 class Shelf:

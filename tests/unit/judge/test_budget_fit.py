@@ -6,11 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.judge.budget import CONTEXT_BYTES
-from pytest_gpuperf.judge.budget import fit_of
-from pytest_gpuperf.judge.budget import grown_at
-from pytest_gpuperf.model.forecast import Fit
-from pytest_gpuperf.model.forecast import Forecast
+from pytest_gpuperf.judge.budget import CONTEXT_BYTES, fit_of, grown_at
+from pytest_gpuperf.model.forecast import Fit, Forecast
 
 
 GIB = 2**30

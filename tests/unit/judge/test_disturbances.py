@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.readings import Reading
-from pytest_gpuperf.judge.readings import dirt
+from pytest_gpuperf.judge.readings import Reading, dirt
 
 
 WAITED = "the process waited for a core over 5% of the time"

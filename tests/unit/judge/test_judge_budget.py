@@ -5,27 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import CPU
-from builders import H200
-from builders import SCRIPTED
-from builders import a_measurement
+from builders import CPU, H200, SCRIPTED, a_measurement
 
-from pytest_gpuperf.judge.budget import ResolvedBudget
-from pytest_gpuperf.judge.budget import ceiling
-from pytest_gpuperf.judge.budget import judge_exact_budget
-from pytest_gpuperf.judge.budget import resolve
-from pytest_gpuperf.judge.wording import against
-from pytest_gpuperf.judge.wording import figure
+from pytest_gpuperf.judge.budget import (
+    ResolvedBudget,
+    ceiling,
+    judge_exact_budget,
+    resolve,
+)
+from pytest_gpuperf.judge.wording import against, figure
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.metric import MIB
-from pytest_gpuperf.model.metrics import GROWTH
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
-from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED
-from pytest_gpuperf.model.metrics import RANK_SKEW
-from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.metrics import (
+    GROWTH,
+    PEAK_ALLOCATED,
+    PREDICTED_ALLOCATED,
+    RANK_SKEW,
+    STEP_MS,
+    SYNCS,
+)
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 
 def test_the_first_layer_that_names_a_keyword_wins() -> None:

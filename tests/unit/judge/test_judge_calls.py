@@ -5,23 +5,21 @@ from __future__ import annotations
 from math import log
 
 import pytest
-from builders import a_measurement
-from builders import an_entry
+from builders import a_measurement, an_entry
 
-from pytest_gpuperf.judge.calls import judge_calls
-from pytest_gpuperf.judge.calls import prior_of
-from pytest_gpuperf.judge.calls import settle_together
-from pytest_gpuperf.judge.calls import suite_context_of
-from pytest_gpuperf.judge.calls import suite_of
+from pytest_gpuperf.judge.calls import (
+    judge_calls,
+    prior_of,
+    settle_together,
+    suite_context_of,
+    suite_of,
+)
 from pytest_gpuperf.judge.context import SuiteContext
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import typical_time
+from pytest_gpuperf.model.baseline import Entry, typical_time
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import ShiftCause
-from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Outcome, ShiftCause, TestVerdict
 
 
 BESIDE = [9.98, 9.99, 9.99, 10.0, 10.0, 10.01, 10.01, 10.02]

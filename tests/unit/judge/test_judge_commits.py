@@ -5,18 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import MIB
-from builders import a_measurement
+from builders import MIB, a_measurement
 
 from pytest_gpuperf.judge.process_pairs import judge_call
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import Turn
+from pytest_gpuperf.model.ab import Answer, Comparison, ExactChange, Turn
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Distribution, Measurement
 
 
 WHOLE = Tolerance()

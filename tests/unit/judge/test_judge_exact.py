@@ -6,18 +6,13 @@ from typing import Any
 
 import pytest
 from builders import a_measurement
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pytest_gpuperf.judge.exact import BY_CHANCE
-from pytest_gpuperf.judge.exact import judge_exact
+from pytest_gpuperf.judge.exact import BY_CHANCE, judge_exact
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import MIB
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
-from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.metric import MIB, Metric
+from pytest_gpuperf.model.metrics import PEAK_ALLOCATED, SYNCS
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 
 PASS, IMPROVED = Outcome.PASS, Outcome.IMPROVED

@@ -5,23 +5,16 @@ from __future__ import annotations
 from math import nan
 
 import pytest
-from builders import CPU
-from builders import H200
-from builders import PRETEND
-from builders import a_measurement
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import CPU, H200, PRETEND, a_measurement
+from hypothesis import given, strategies as st
 
-from pytest_gpuperf.judge.budget import ResolvedBudget
-from pytest_gpuperf.judge.budget import resolve
+from pytest_gpuperf.judge.budget import ResolvedBudget, resolve
 from pytest_gpuperf.judge.time_budget import judge_floor
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.model.budget import Budget
-from pytest_gpuperf.model.budget import Tolerance
+from pytest_gpuperf.model.budget import Budget, Tolerance
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import BUSY
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 
 PASS, INCONCLUSIVE, OVER = Outcome.PASS, Outcome.INCONCLUSIVE, Outcome.OVER_BUDGET

@@ -6,15 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import PRETEND
-from builders import a_measurement
-from builders import an_entry
-from builders import baselines
+from builders import PRETEND, a_measurement, an_entry, baselines
 
-from pytest_gpuperf.baselines.drift import Leeway
-from pytest_gpuperf.baselines.drift import kept
-from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.format import loads
+from pytest_gpuperf.baselines.drift import Leeway, kept
+from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.baselines.refresh import new_entry
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.calls import varies_by_run
@@ -24,8 +19,7 @@ from pytest_gpuperf.model.ab import Turn
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import FurtherSteps
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import FurtherSteps, Measurement
 from pytest_gpuperf.model.run import StepCall
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.headline import headline_of

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime
-from datetime import timezone
+from datetime import datetime, timezone
 from math import log
 from random import Random
 
 import pytest
-from builders import a_measurement
-from builders import a_run
+from builders import a_measurement, a_run
 
-from pytest_gpuperf.judge.context import FAR_SLOWER
-from pytest_gpuperf.judge.context import Sentinels
-from pytest_gpuperf.judge.context import SuiteContext
+from pytest_gpuperf.judge.context import FAR_SLOWER, Sentinels, SuiteContext
 from pytest_gpuperf.judge.stored_times import judge_stored
-from pytest_gpuperf.judge.verdict import clock_ratio
-from pytest_gpuperf.judge.verdict import guarded
+from pytest_gpuperf.judge.verdict import clock_ratio, guarded
 from pytest_gpuperf.model.baseline import occasion_id
-from pytest_gpuperf.model.measurement import Board
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Board, Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 
 ELSEWHERE = (

@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
-from math import log1p
-from math import sqrt
+from math import inf, log1p, sqrt
 
 import numpy as np
 import pytest
-from builders import a_measurement
-from builders import a_run
-from builders import an_entry
+from builders import a_measurement, a_run, an_entry
 from scipy import stats
 
-from pytest_gpuperf.judge.calls import occasions_prior_of
-from pytest_gpuperf.judge.calls import suite_context_of
+from pytest_gpuperf.judge.calls import occasions_prior_of, suite_context_of
 from pytest_gpuperf.judge.context import SuiteContext
-from pytest_gpuperf.judge.statistics import ASSUMED_SHIFT
-from pytest_gpuperf.judge.statistics import MOST_POOLED_NU
-from pytest_gpuperf.judge.statistics import MOST_SHIFT
-from pytest_gpuperf.judge.statistics import SHIFT_RISK
-from pytest_gpuperf.judge.statistics import OccasionShift
-from pytest_gpuperf.judge.statistics import Spread
-from pytest_gpuperf.judge.statistics import pooled_shift
+from pytest_gpuperf.judge.statistics import (
+    ASSUMED_SHIFT,
+    MOST_POOLED_NU,
+    MOST_SHIFT,
+    SHIFT_RISK,
+    OccasionShift,
+    Spread,
+    pooled_shift,
+)
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import DecidedBy, Outcome, Verdict
 
 
 CUDA = DeviceKind.CUDA

@@ -8,14 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.judge.operations import LEFT_OUT
-from pytest_gpuperf.judge.operations import blamed
-from pytest_gpuperf.judge.operations import fitted
+from pytest_gpuperf.judge.operations import LEFT_OUT, blamed, fitted
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.finding import CALLED
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.operations import LineChange
-from pytest_gpuperf.model.operations import LineWork
+from pytest_gpuperf.model.finding import CALLED, Location
+from pytest_gpuperf.model.operations import LineChange, LineWork
 
 
 def line(

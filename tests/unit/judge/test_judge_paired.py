@@ -6,32 +6,26 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from importlib.util import find_spec
-from math import exp
-from math import inf
-from math import log
-from math import nan
+from math import exp, inf, log, nan
 from statistics import median
 
 import pytest
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from plain_swaps import plain_swaps
 from synthetic_quads import boost_quads
 
 from pytest_gpuperf.compare_steps.interleave import torch_swaps
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.errors import ErrorId, StepError, UsageError
 from pytest_gpuperf.judge.ab import Schedule
-from pytest_gpuperf.judge.interleaved import QUAD_LOOKS
-from pytest_gpuperf.judge.interleaved import Quad
-from pytest_gpuperf.judge.interleaved import Swaps
-from pytest_gpuperf.judge.interleaved import decide_quads
-from pytest_gpuperf.judge.interleaved import judge_quads
-from pytest_gpuperf.judge.interleaved import quad_schedule
-from pytest_gpuperf.model.ab import AbResult
-from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.judge.interleaved import (
+    QUAD_LOOKS,
+    Quad,
+    Swaps,
+    decide_quads,
+    judge_quads,
+    quad_schedule,
+)
+from pytest_gpuperf.model.ab import AbResult, Answer
 
 
 pytestmark = pytest.mark.slow
@@ -334,8 +328,7 @@ def test_the_interval_holds_what_the_test_does_not_reject() -> None:
 
 def rejected(quads: list[Quad], slowdown: float) -> bool:
     """Whether either one-sided test at 2.5 % rejects *slowdown*."""
-    from pytest_gpuperf.judge.interleaved import DRAWS
-    from pytest_gpuperf.judge.interleaved import Labels
+    from pytest_gpuperf.judge.interleaved import DRAWS, Labels
 
     labels = Labels.drawn(len(quads), DRAWS, seed=5)
     counts = QUICK(quads, slowdown, labels)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from math import inf
-from math import log
-from math import log1p
-from math import nan
+from math import inf, log, log1p, nan
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.judge.process_pairs import PAIR_LOOKS
-from pytest_gpuperf.judge.process_pairs import judge_pairs
-from pytest_gpuperf.judge.process_pairs import pair_schedule
+from pytest_gpuperf.errors import ErrorId, RunError, UsageError
+from pytest_gpuperf.judge.process_pairs import PAIR_LOOKS, judge_pairs, pair_schedule
 from pytest_gpuperf.model.ab import Answer
 
 

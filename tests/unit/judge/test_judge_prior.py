@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from math import exp
-from math import inf
-from math import nan
+from math import exp, inf, nan
 
 import numpy as np
 import pytest
-from scipy import optimize
-from scipy import special
+from scipy import optimize, special
 
-from pytest_gpuperf.judge.statistics import MOST_NU
-from pytest_gpuperf.judge.statistics import digamma
-from pytest_gpuperf.judge.statistics import fit_prior
-from pytest_gpuperf.judge.statistics import inverse_trigamma
-from pytest_gpuperf.judge.statistics import trigamma
+from pytest_gpuperf.judge.statistics import (
+    MOST_NU,
+    digamma,
+    fit_prior,
+    inverse_trigamma,
+    trigamma,
+)
 
 
 POINTS = [1e-3, 0.1, 0.5, 1, 2, 3.5, 9.99, 14.99, 15, 25, 1e4, 1e8]

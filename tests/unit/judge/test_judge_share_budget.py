@@ -6,26 +6,17 @@ from dataclasses import replace
 from math import nan
 
 import pytest
-from builders import a_distribution
-from builders import a_measurement
-from builders import an_entry
+from builders import a_distribution, a_measurement, an_entry
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.judge.budget import ResolvedBudget
-from pytest_gpuperf.judge.time_budget import judge_time_budget
-from pytest_gpuperf.judge.time_budget import log_excess
-from pytest_gpuperf.judge.time_budget import value_at
+from pytest_gpuperf.judge.time_budget import judge_time_budget, log_excess, value_at
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.budget import parse_budget
-from pytest_gpuperf.model.budget import parse_tolerance
+from pytest_gpuperf.model.budget import Tolerance, parse_budget, parse_tolerance
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.measurement import location
-from pytest_gpuperf.model.metrics import LOADER_WAIT
-from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.measurement import Distribution, Measurement, location
+from pytest_gpuperf.model.metrics import LOADER_WAIT, STEP_MS
 from pytest_gpuperf.model.verdict import Outcome
 
 

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.judge.speedup import judge_speedup
-from pytest_gpuperf.model.ab import AbResult
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.ab import AbResult, Answer, Comparison
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 
 def sides(

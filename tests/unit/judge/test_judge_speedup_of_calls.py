@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import pytest
-from builders import a_comparison
-from builders import a_measurement
+from builders import a_comparison, a_measurement
 
 from pytest_gpuperf.judge.calls import judge_calls
-from pytest_gpuperf.judge.speedup import demands_speedup
-from pytest_gpuperf.judge.speedup import judge_comparison
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Comparison
+from pytest_gpuperf.judge.speedup import demands_speedup, judge_comparison
+from pytest_gpuperf.model.ab import Answer, Comparison
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.run import ComparedCall
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.run import ComparedCall, StepCall
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 
 
 TIME = a_comparison(Answer.FASTER, 1 / 1.4, why="measured", low=1 / 1.45, high=1 / 1.35)

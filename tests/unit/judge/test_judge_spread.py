@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from math import fsum
-from math import sqrt
+from math import fsum, sqrt
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from pytest_gpuperf.judge.statistics import SHARED
-from pytest_gpuperf.judge.statistics import Spread
+from pytest_gpuperf.judge.statistics import SHARED, Spread
 
 
 pytestmark = pytest.mark.slow

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from math import exp
-from math import log
+from math import exp, log
 
 import numpy as np
 import pytest
-from builders import a_measurement
-from builders import an_entry
+from builders import a_measurement, an_entry
 
-from pytest_gpuperf.judge.calls import judge_calls
-from pytest_gpuperf.judge.calls import settle_together
-from pytest_gpuperf.judge.calls import suite_context_of
-from pytest_gpuperf.judge.context import ADDED
-from pytest_gpuperf.judge.context import burst
+from pytest_gpuperf.judge.calls import judge_calls, settle_together, suite_context_of
+from pytest_gpuperf.judge.context import ADDED, burst
 from pytest_gpuperf.judge.statistics import Spread
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 
 SIGMA = 0.014

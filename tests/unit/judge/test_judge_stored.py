@@ -7,38 +7,28 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import inf
-from math import log
-from math import nan
+from math import inf, log, nan
 
 import numpy as np
 import pytest
-from builders import a_measurement
-from builders import a_run
-from hypothesis import assume
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import a_measurement, a_run
+from hypothesis import assume, given, strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.context import FAR_SLOWER
-from pytest_gpuperf.judge.context import Discount
-from pytest_gpuperf.judge.context import Sentinels
-from pytest_gpuperf.judge.context import SuiteContext
-from pytest_gpuperf.judge.context import discounts
+from pytest_gpuperf.judge.context import (
+    FAR_SLOWER,
+    Discount,
+    Sentinels,
+    SuiteContext,
+    discounts,
+)
 from pytest_gpuperf.judge.statistics import Spread
-from pytest_gpuperf.judge.stored_times import judge_stored
-from pytest_gpuperf.judge.stored_times import log_shift
-from pytest_gpuperf.judge.stored_times import log_variance
-from pytest_gpuperf.model.codec import decode
-from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.judge.stored_times import judge_stored, log_shift, log_variance
+from pytest_gpuperf.model.codec import decode, encode
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Distribution, Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Evidence
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import DecidedBy, Evidence, Outcome, Verdict
 
 
 pytestmark = pytest.mark.slow

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
-from math import log
-from math import nan
+from math import log, nan
 
 import pytest
-from builders import a_test
-from builders import a_verdict
-from builders import some_evidence
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import a_test, a_verdict, some_evidence
+from hypothesis import given, strategies as st
 
-from pytest_gpuperf.judge.suite import holm
-from pytest_gpuperf.judge.suite import settle_suite
-from pytest_gpuperf.judge.suite import suite_shift
-from pytest_gpuperf.judge.suite import suite_verdict
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import ShiftCause
-from pytest_gpuperf.model.verdict import SuiteVerdict
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.judge.suite import holm, settle_suite, suite_shift, suite_verdict
+from pytest_gpuperf.model.verdict import (
+    DecidedBy,
+    Outcome,
+    ShiftCause,
+    SuiteVerdict,
+    TestVerdict,
+    Verdict,
+)
 
 
 pytestmark = pytest.mark.slow

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from math import inf
-from math import nan
-from math import pi
+from math import inf, nan, pi
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.tails import f_sf
-from pytest_gpuperf.judge.tails import t_isf
-from pytest_gpuperf.judge.tails import t_sf
+from pytest_gpuperf.judge.tails import f_sf, t_isf, t_sf
 
 
 NUS = [0.3, 1, 1.5, 2, 3.5, 4, 7, 10, 31.7, 57, 99.9, 100.1, 1e3, 3333.3, 1e4]

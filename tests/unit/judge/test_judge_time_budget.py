@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import inf
-from math import nan
+from math import inf, nan
 
 import numpy as np
 import pytest
-from builders import a_measurement
-from builders import a_run
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import a_measurement, a_run
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from pytest_gpuperf.judge.statistics import Spread
@@ -19,10 +16,7 @@ from pytest_gpuperf.judge.time_budget import judge_time_budget
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Evidence
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import DecidedBy, Evidence, Outcome, Verdict
 
 
 STEADY = [9.96, 9.98, 9.99, 10.0, 10.0, 10.01, 10.02, 10.04]

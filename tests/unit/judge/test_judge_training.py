@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpuperf.judge.training import judge_training
-from pytest_gpuperf.model.training import Sketch
-from pytest_gpuperf.model.training import TrainedStep
-from pytest_gpuperf.model.training import TrainedTensor
-from pytest_gpuperf.model.training import TrainingAnswer
-from pytest_gpuperf.model.training import TrainingRecord
+from pytest_gpuperf.model.training import (
+    Sketch,
+    TrainedStep,
+    TrainedTensor,
+    TrainingAnswer,
+    TrainingRecord,
+)
 
 
 NAN = Sketch(shape=(), finite=False)

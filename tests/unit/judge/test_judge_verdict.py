@@ -8,11 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
-from builders import a_finding
-from builders import a_measurement
-from builders import an_entry
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import a_finding, a_measurement, an_entry
+from hypothesis import given, strategies as st
 
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.context import SuiteContext
@@ -21,14 +18,9 @@ from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import MIB
-from pytest_gpuperf.model.metric import MetricKind
-from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
-from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.metrics import limited_by
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.metric import MIB, MetricKind
+from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS, METRICS, limited_by
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
 
 
 NOTHING = ResolvedBudget()

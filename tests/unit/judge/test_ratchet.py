@@ -7,18 +7,17 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.judge.ratchet import Counts
-from pytest_gpuperf.judge.ratchet import better_lines
-from pytest_gpuperf.judge.ratchet import stored_counts
-from pytest_gpuperf.judge.ratchet import updated
-from pytest_gpuperf.judge.ratchet import with_edits
-from pytest_gpuperf.judge.ratchet import worse_than
+from pytest_gpuperf.judge.ratchet import (
+    Counts,
+    better_lines,
+    stored_counts,
+    updated,
+    with_edits,
+    worse_than,
+)
 from pytest_gpuperf.judge.watch import WatchedTest
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
-from pytest_gpuperf.model.metrics import SYNCS
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
+from pytest_gpuperf.model.metrics import PAGEABLE_COPIES, SYNCS
 
 
 NOW = {"net.py": ["def step(x):", "a = loss.item()", "b = norm.item()"]}

@@ -2,38 +2,29 @@
 
 from __future__ import annotations
 
-from math import exp
-from math import expm1
-from math import log1p
-from math import sqrt
+from math import exp, expm1, log1p, sqrt
 
 import numpy as np
 import pytest
-from builders import a_measurement
-from builders import a_run
-from hypothesis import assume
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import a_measurement, a_run
+from hypothesis import assume, given, strategies as st
 
-from pytest_gpuperf.judge.comparison import ROUND_TOLERANCES
-from pytest_gpuperf.judge.comparison import _ranked
-from pytest_gpuperf.judge.comparison import acuity
-from pytest_gpuperf.judge.comparison import passes_calm
-from pytest_gpuperf.judge.comparison import smallest_blamed
-from pytest_gpuperf.judge.comparison import suite_acuity
+from pytest_gpuperf.judge.comparison import (
+    ROUND_TOLERANCES,
+    _ranked,
+    acuity,
+    passes_calm,
+    smallest_blamed,
+    suite_acuity,
+)
 from pytest_gpuperf.judge.context import SuiteContext
-from pytest_gpuperf.judge.readings import Limits
-from pytest_gpuperf.judge.readings import StoredTimes
+from pytest_gpuperf.judge.readings import Limits, StoredTimes
 from pytest_gpuperf.judge.statistics import Spread
-from pytest_gpuperf.judge.stored_times import judge_stored
-from pytest_gpuperf.judge.stored_times import reference_of
+from pytest_gpuperf.judge.stored_times import judge_stored, reference_of
 from pytest_gpuperf.judge.tails import t_isf
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.verdict import DetectableChange
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import SuiteAcuity
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import DetectableChange, Outcome, SuiteAcuity, Verdict
 
 
 SCRIPTED = DeviceKind.SCRIPTED

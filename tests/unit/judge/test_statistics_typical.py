@@ -7,8 +7,7 @@ from math import sqrt
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_gpuperf.judge.statistics import TYPICAL_COST
 from pytest_gpuperf.model.baseline import typical_time

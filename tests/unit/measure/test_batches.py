@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from typing import Any
 
@@ -14,22 +12,20 @@ import pytest
 from builders import a_measurement
 from scripted_device import ScriptedDevice
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.measure.dataloader import SINGLE
-from pytest_gpuperf.measure.dataloader import LoaderWait
-from pytest_gpuperf.measure.dataloader import _on_openings
-from pytest_gpuperf.measure.dataloader import loader_wait
-from pytest_gpuperf.measure.dataloader import loop_over
-from pytest_gpuperf.measure.dataloader import with_loader_wait
+from pytest_gpuperf.errors import ErrorId, StepError
+from pytest_gpuperf.measure.dataloader import (
+    SINGLE,
+    LoaderWait,
+    _on_openings,
+    loader_wait,
+    loop_over,
+    with_loader_wait,
+)
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
-from pytest_gpuperf.measure.step import MOST_TOGETHER
-from pytest_gpuperf.measure.step import Batches
-from pytest_gpuperf.measure.step import Fetched
+from pytest_gpuperf.measure.step import MOST_TOGETHER, Batches, Fetched
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Distribution, Measurement
 
 
 MS = 10**6

@@ -7,13 +7,9 @@ from collections.abc import Callable
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.measure.phases import ClockReading
-from pytest_gpuperf.measure.phases import doubts
-from pytest_gpuperf.measure.phases import measure
-from pytest_gpuperf.measure.phases import others_share
+from pytest_gpuperf.measure.phases import ClockReading, doubts, measure, others_share
 from pytest_gpuperf.measure.plan import MeasurePlan
-from pytest_gpuperf.measure.step import Batches
-from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.measure.step import Batches, Subject
 
 
 DOUBT = "the process waited for a core over 5% of the time"

@@ -5,17 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trace_events import call
-from trace_events import copied
-from trace_events import function
-from trace_events import marker
-from trace_events import op
-from trace_events import step
+from trace_events import call, copied, function, marker, op, step
 
 from pytest_gpuperf.measure.copies import find_traffic
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 
 
 FROM_PAGEABLE = "Memcpy HtoD (Pageable -> Device)"

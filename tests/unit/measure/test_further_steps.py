@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,15 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.allow_sync import allow_sync  # noqa: E402
-from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
-from pytest_gpuperf.measure.emulated import audit  # noqa: E402
-from pytest_gpuperf.measure.plan import MeasurePlan  # noqa: E402
-from pytest_gpuperf.measure.step import Subject  # noqa: E402
-from pytest_gpuperf.model.finding import Finding  # noqa: E402
-from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
-from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
-from pytest_gpuperf.model.metrics import SYNCS  # noqa: E402
+from pytest_gpuperf.devices.allow_sync import allow_sync
+from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.measure.emulated import audit
+from pytest_gpuperf.measure.plan import MeasurePlan
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.finding import Finding, FindingKind
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metrics import SYNCS
 
 
 Step = Callable[[], object]

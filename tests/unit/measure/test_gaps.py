@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 from builders import a_measurement
 from gpu_on_paper import SimulatedGpu
-from trace_events import call
-from trace_events import event
-from trace_events import function
-from trace_events import step
+from trace_events import call, event, function, step
 
-from pytest_gpuperf.measure.gpu_activity import find_busy
-from pytest_gpuperf.measure.gpu_activity import find_gaps
-from pytest_gpuperf.measure.gpu_activity import with_busy
+from pytest_gpuperf.measure.gpu_activity import find_busy, find_gaps, with_busy
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Distribution, Measurement
 
 
 Schedule = list[list[Any]]

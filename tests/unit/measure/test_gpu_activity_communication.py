@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pytest_gpuperf.measure.gpu_activity import Communication
-from pytest_gpuperf.measure.gpu_activity import find_communication
-from pytest_gpuperf.measure.gpu_activity import joined
-from pytest_gpuperf.measure.gpu_activity import uncovered
+from pytest_gpuperf.measure.gpu_activity import (
+    Communication,
+    find_communication,
+    joined,
+    uncovered,
+)
 
 
 def event(

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from scripted_steps import Clockwork
-from scripted_steps import deadline
-from scripted_steps import subject
+from scripted_steps import Clockwork, deadline, subject
 
-from pytest_gpuperf.devices.base import MemoryReading
-from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.measure.memory import MOST_MEMORY_STEPS
-from pytest_gpuperf.measure.memory import graphs_left
-from pytest_gpuperf.measure.memory import measure_memory
-from pytest_gpuperf.measure.memory import remarks_on
+from pytest_gpuperf.devices.base import MemoryReading, Step
+from pytest_gpuperf.measure.memory import (
+    MOST_MEMORY_STEPS,
+    graphs_left,
+    measure_memory,
+    remarks_on,
+)
 from pytest_gpuperf.measure.plan import MEMORY_STEPS
 
 

@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import MIB
-from builders import a_finding
-from builders import a_measurement
+from builders import MIB, a_finding, a_measurement
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.memory_picture import Picture
-from pytest_gpuperf.devices.memory_picture import StorageRole
-from pytest_gpuperf.devices.memory_picture import held_by_place
+from pytest_gpuperf.devices.memory_picture import Picture, StorageRole, held_by_place
 from pytest_gpuperf.devices.source_lines import Site
 from pytest_gpuperf.measure import memory as recorded
-from pytest_gpuperf.measure.memory import EXPLAINED_PEAKS
-from pytest_gpuperf.measure.memory import explained
-from pytest_gpuperf.measure.memory import read_snapshot
+from pytest_gpuperf.measure.memory import EXPLAINED_PEAKS, explained, read_snapshot
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location, Phase
 
 
 LINE = Location(file="/p/train.py", line=7, function="step")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,24 +10,15 @@ import pytest
 from scripted_device import ScriptedDevice
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.devices.base import MeasuringDevice
-from pytest_gpuperf.devices.base import MemoryReading
-from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.devices.base import MeasuringDevice, MemoryReading, Step, TraceEvent
 from pytest_gpuperf.devices.compile import CompiledCode
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import StepError
+from pytest_gpuperf.errors import ErrorId, StepError
 from pytest_gpuperf.measure.compilation import find_compilation
 from pytest_gpuperf.measure.phases import measure
-from pytest_gpuperf.measure.plan import Deadline
-from pytest_gpuperf.measure.plan import MeasuredStep
-from pytest_gpuperf.measure.plan import MeasurePlan
-from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.step import subject_of
+from pytest_gpuperf.measure.plan import Deadline, MeasuredStep, MeasurePlan
+from pytest_gpuperf.measure.step import Subject, subject_of
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 from pytest_gpuperf.model.measurement import Distribution
 from pytest_gpuperf.model.metrics import METRICS
 

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from rank_threads import ThreadPeers
-from rank_threads import together
+from rank_threads import ThreadPeers, together
 from scripted_steps import Clockwork
-from trace_events import call
-from trace_events import copied
-from trace_events import event
-from trace_events import function
-from trace_events import marker
-from trace_events import op
-from trace_events import step
+from trace_events import call, copied, event, function, marker, op, step
 
-from pytest_gpuperf.devices.base import Step
-from pytest_gpuperf.devices.base import TraceEvent
+from pytest_gpuperf.devices.base import Step, TraceEvent
 from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.phases import measure

@@ -9,19 +9,18 @@ from queueing_gpu import QueueingGpu
 
 from pytest_gpuperf.compare_steps.interleave import compare_steps
 from pytest_gpuperf.measure.phases import measure
-from pytest_gpuperf.measure.plan import LEAST_ROUNDS
-from pytest_gpuperf.measure.plan import MeasurePlan
+from pytest_gpuperf.measure.plan import LEAST_ROUNDS, MeasurePlan
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.timing import LEAST_QUEUED_STEPS
-from pytest_gpuperf.measure.timing import QUEUED_ROUND_MS
-from pytest_gpuperf.measure.timing import QUEUED_ROUNDS
-from pytest_gpuperf.measure.timing import Timing
-from pytest_gpuperf.measure.timing import time_rounds
-from pytest_gpuperf.model.ab import AbResult
-from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.measure.timing import (
+    LEAST_QUEUED_STEPS,
+    QUEUED_ROUND_MS,
+    QUEUED_ROUNDS,
+    Timing,
+    time_rounds,
+)
+from pytest_gpuperf.model.ab import AbResult, Answer
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metrics import LATENCY_MS
-from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.metrics import LATENCY_MS, STEP_MS
 
 
 def timed(

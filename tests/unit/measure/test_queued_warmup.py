@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import cycle
 
 import pytest
 from queueing_gpu import QueueingGpu
-from rank_threads import ThreadPeers
-from rank_threads import together
-from scripted_steps import Clockwork
-from scripted_steps import deadline
-from scripted_steps import subject
+from rank_threads import ThreadPeers, together
+from scripted_steps import Clockwork, deadline, subject
 
 from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.warmup import HEATING_MS
-from pytest_gpuperf.measure.warmup import WINDOW
-from pytest_gpuperf.measure.warmup import clock_under_load
-from pytest_gpuperf.measure.warmup import warm_up
+from pytest_gpuperf.measure.warmup import HEATING_MS, WINDOW, clock_under_load, warm_up
 from pytest_gpuperf.model.measurement import Measurement
 
 

@@ -13,11 +13,9 @@ from pytest_gpuperf.model.forecast import Saving
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.live_memory import LiveBytes  # noqa: E402, after the skip
-from pytest_gpuperf.devices.live_memory import watched_step  # noqa: E402
-from pytest_gpuperf.devices.memory_owners import HOST_DEVICE  # noqa: E402
-from pytest_gpuperf.measure.forecast import RepeatedBlocks  # noqa: E402
-from pytest_gpuperf.measure.forecast import applied  # noqa: E402
+from pytest_gpuperf.devices.live_memory import LiveBytes, watched_step
+from pytest_gpuperf.devices.memory_owners import HOST_DEVICE
+from pytest_gpuperf.measure.forecast import RepeatedBlocks, applied
 
 
 class Block(torch.nn.Module):  # type: ignore[misc, name-defined]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import nullcontext
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext, suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -18,15 +16,13 @@ from pytest_gpuperf.model.forecast import Saving
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
-from torch.nn import functional  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_program  # noqa: E402
-from pytest_gpuperf.measure.forecast import applied  # noqa: E402
-from pytest_gpuperf.measure.forecast import forecast_of_program  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps, watching_program
+from pytest_gpuperf.measure.forecast import applied, forecast_of_program
 
 
 HERE = str(Path(__file__).parent)

@@ -13,13 +13,8 @@ import pytest
 
 from pytest_gpuperf.devices.cuda.memory import record_allocations
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.memory import EXPLAINED_PEAKS
-from pytest_gpuperf.measure.memory import held_at_peak
-from pytest_gpuperf.measure.memory import read_snapshot
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.measure.memory import EXPLAINED_PEAKS, held_at_peak, read_snapshot
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location, Phase
 
 
 TORCH = "/venv/lib/python3.11/site-packages/torch/nn/functional.py"

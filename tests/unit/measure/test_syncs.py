@@ -4,20 +4,11 @@ from typing import Any
 
 import pytest
 from builders import a_finding
-from trace_events import call
-from trace_events import copied
-from trace_events import event
-from trace_events import function
-from trace_events import marker
-from trace_events import op
-from trace_events import step
+from trace_events import call, copied, event, function, marker, op, step
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.measure.syncs import Syncs
-from pytest_gpuperf.measure.syncs import find_syncs
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.errors import ErrorId, RunError
+from pytest_gpuperf.measure.syncs import Syncs, find_syncs
+from pytest_gpuperf.model.finding import Finding, Location
 
 
 TO_PAGEABLE = "Memcpy DtoH (Device -> Pageable)"

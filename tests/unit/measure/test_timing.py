@@ -5,17 +5,17 @@ from __future__ import annotations
 import gc
 
 import pytest
-from scripted_steps import Clockwork
-from scripted_steps import deadline
-from scripted_steps import subject
+from scripted_steps import Clockwork, deadline, subject
 
 from pytest_gpuperf.measure.plan import LEAST_ROUNDS
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.timing import MOST_REPEATS
-from pytest_gpuperf.measure.timing import ROUNDS
-from pytest_gpuperf.measure.timing import drift_of
-from pytest_gpuperf.measure.timing import time_round
-from pytest_gpuperf.measure.timing import time_rounds
+from pytest_gpuperf.measure.timing import (
+    MOST_REPEATS,
+    ROUNDS,
+    drift_of,
+    time_round,
+    time_rounds,
+)
 
 
 def test_a_round_lasts_ten_milliseconds_and_synchronises_only_around() -> None:

@@ -3,20 +3,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from trace_events import call
-from trace_events import copied
-from trace_events import event
-from trace_events import function
-from trace_events import marker
-from trace_events import op
-from trace_events import step
+from trace_events import call, copied, event, function, marker, op, step
 
-from pytest_gpuperf.measure.trace import Copy
-from pytest_gpuperf.measure.trace import Span
-from pytest_gpuperf.measure.trace import Trace
-from pytest_gpuperf.measure.trace import blamed
-from pytest_gpuperf.measure.trace import enclosing
-from pytest_gpuperf.measure.trace import parse
+from pytest_gpuperf.measure.trace import Copy, Span, Trace, blamed, enclosing, parse
 
 
 MAIN = ("1", "7")

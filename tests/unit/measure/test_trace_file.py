@@ -12,8 +12,7 @@ import pytest
 
 from pytest_gpuperf.devices.base import TraceEvent
 from pytest_gpuperf.measure import profile as trace_file
-from pytest_gpuperf.measure.profile import portable_from
-from pytest_gpuperf.measure.profile import write_trace
+from pytest_gpuperf.measure.profile import portable_from, write_trace
 
 
 NAMED: TraceEvent = {"ph": "M", "name": "process_name", "args": {"name": "python"}}

@@ -5,14 +5,9 @@ from __future__ import annotations
 import random
 
 import pytest
-from scripted_steps import Clockwork
-from scripted_steps import deadline
-from scripted_steps import subject
+from scripted_steps import Clockwork, deadline, subject
 
-from pytest_gpuperf.measure.warmup import MOST_WARMUP_STEPS
-from pytest_gpuperf.measure.warmup import WINDOW
-from pytest_gpuperf.measure.warmup import Warmth
-from pytest_gpuperf.measure.warmup import warm_up
+from pytest_gpuperf.measure.warmup import MOST_WARMUP_STEPS, WINDOW, Warmth, warm_up
 
 
 def test_a_flat_step_needs_two_blocks() -> None:

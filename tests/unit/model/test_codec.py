@@ -9,33 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.budget import Budget
-from pytest_gpuperf.model.budget import Tolerance
-from pytest_gpuperf.model.codec import decode
-from pytest_gpuperf.model.codec import encode
-from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Environment
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.runner.request import Project
-from pytest_gpuperf.runner.request import RunRequest
+from pytest_gpuperf.model.baseline import Baselines, Entry, RunSummary
+from pytest_gpuperf.model.budget import Budget, Tolerance
+from pytest_gpuperf.model.codec import decode, encode, encode_briefly
+from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
+from pytest_gpuperf.model.measurement import Distribution, Measurement
+from pytest_gpuperf.model.run import Ending, StepCall, TestResult
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
+from pytest_gpuperf.runner.request import Project, RunRequest
 from pytest_gpuperf.settings import Settings
 
 

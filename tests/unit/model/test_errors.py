@@ -6,12 +6,14 @@ import pickle
 
 import pytest
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import GpuperfError
-from pytest_gpuperf.errors import QuotedError
-from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.errors import (
+    ErrorId,
+    GpuperfError,
+    QuotedError,
+    RunError,
+    StepError,
+    UsageError,
+)
 
 
 KINDS = (UsageError, QuotedError, StepError, RunError)

@@ -8,37 +8,31 @@ from itertools import pairwise
 from random import Random
 
 import pytest
-from builders import a_measurement
-from builders import a_test
-from builders import a_verdict
-from builders import an_entry
-from hypothesis import given
-from hypothesis import strategies as st
+from builders import a_measurement, a_test, a_verdict, an_entry
+from hypothesis import given, strategies as st
 
 from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.environment import CAPABILITIES
-from pytest_gpuperf.model.environment import Capability
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.environment import (
+    CAPABILITIES,
+    Capability,
+    DeviceKind,
+    Hardware,
+)
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.measurement import MOST_SAMPLES
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import thinned
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metric import MetricKind
-from pytest_gpuperf.model.metric import Unit
-from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS
-from pytest_gpuperf.model.metrics import LATENCY_MS
-from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.metrics import OCCASIONAL_SYNCS
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
-from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED
-from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.model.metrics import limited_by
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.measurement import MOST_SAMPLES, Distribution, thinned
+from pytest_gpuperf.model.metric import Metric, MetricKind, Unit
+from pytest_gpuperf.model.metrics import (
+    BUDGET_KEYWORDS,
+    LATENCY_MS,
+    METRICS,
+    OCCASIONAL_SYNCS,
+    PEAK_ALLOCATED,
+    PREDICTED_ALLOCATED,
+    STEP_MS,
+    SYNCS,
+    limited_by,
+)
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
 
 
 CPU = Hardware(kind=DeviceKind.CPU, name="Core i7")

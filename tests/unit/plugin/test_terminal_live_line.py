@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.plugin.terminal import LiveLine
-from pytest_gpuperf.plugin.terminal import LogLines
+from pytest_gpuperf.plugin.terminal import LiveLine, LogLines
 
 
 class Terminal:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.nn.functional as F  # noqa: E402, N812, after the skip
+import torch.nn.functional as F  # noqa: N812, after the skip
 
-from pytest_gpuperf.devices.pretend import autocast  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.errors import NeedsGpuError  # noqa: E402
+from pytest_gpuperf.devices.pretend import autocast, pretend_gpu
+from pytest_gpuperf.devices.pretend.errors import NeedsGpuError
 
 
 HALF, BRAIN, FULL = torch.float16, torch.bfloat16, torch.float32

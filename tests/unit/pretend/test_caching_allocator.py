@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.devices.pretend.allocator import CachingAllocator
-from pytest_gpuperf.devices.pretend.allocator import rounded
-from pytest_gpuperf.devices.pretend.allocator import segment_bytes
-from pytest_gpuperf.devices.pretend.allocator import settings_against_allocated
-from pytest_gpuperf.devices.pretend.allocator import settings_against_reserved
+from pytest_gpuperf.devices.pretend.allocator import (
+    CachingAllocator,
+    rounded,
+    segment_bytes,
+    settings_against_allocated,
+    settings_against_reserved,
+)
 
 
 MIB = 2**20

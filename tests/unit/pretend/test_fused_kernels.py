@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,12 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
-from torch.nn.attention import SDPBackend  # noqa: E402
-from torch.nn.attention import sdpa_kernel  # noqa: E402
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 
 F = nn.functional

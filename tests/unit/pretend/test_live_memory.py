@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
+from torch import nn
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.kept_memory import alive_at  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import StepMemory  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.kept_memory import alive_at
+from pytest_gpuperf.devices.pretend.memory import StepMemory
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 
 KIB = 2**10

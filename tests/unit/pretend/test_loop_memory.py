@@ -15,11 +15,9 @@ from pytest_gpuperf.model.forecast import Forecast
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend import memory_watch  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_program  # noqa: E402
-from pytest_gpuperf.measure.forecast import forecast_of_program  # noqa: E402
+from pytest_gpuperf.devices.pretend import memory_watch, pretend_gpu
+from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps, watching_program
+from pytest_gpuperf.measure.forecast import forecast_of_program
 
 
 KIB, MIB = 2**10, 2**20

@@ -7,26 +7,24 @@ KiB, and what is still alive at the end of the step.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from collections.abc import Iterator
-from typing import Any
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import pytest
 
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
-from torch.utils import dlpack  # noqa: E402
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch import nn
+from torch.utils import dlpack
+from torch.utils.checkpoint import checkpoint
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.errors import NeedsGpuError  # noqa: E402
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
-from pytest_gpuperf.errors import ErrorId  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.errors import NeedsGpuError
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+from pytest_gpuperf.devices.pretend.tensor_values import BACKING
+from pytest_gpuperf.errors import ErrorId
 
 
 KIB = 2**10

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,11 +10,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import StepMemory  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.devices.pretend.memory import StepMemory
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
+from torch import nn
 
-from pytest_gpuperf.devices.memory_picture import Picture  # noqa: E402
-from pytest_gpuperf.devices.memory_picture import StorageRole  # noqa: E402
-from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
-from pytest_gpuperf.measure.emulated import audit  # noqa: E402
-from pytest_gpuperf.measure.plan import MeasurePlan  # noqa: E402
-from pytest_gpuperf.measure.step import Subject  # noqa: E402
-from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
-from pytest_gpuperf.model.finding import Phase  # noqa: E402
-from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
+from pytest_gpuperf.devices.memory_picture import Picture, StorageRole
+from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+from pytest_gpuperf.devices.pretend.tensor_values import BACKING
+from pytest_gpuperf.measure.emulated import audit
+from pytest_gpuperf.measure.plan import MeasurePlan
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.finding import FindingKind, Phase
+from pytest_gpuperf.model.measurement import Measurement
 
 
 KIB, MIB = 2**10, 2**20

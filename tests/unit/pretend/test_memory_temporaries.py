@@ -7,8 +7,7 @@ its own record of allocations.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.nn.functional as F  # noqa: E402, N812, after the skip
-from torch import nn  # noqa: E402
+import torch.nn.functional as F  # noqa: N812, after the skip
+from torch import nn
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.temporaries import reduction_buffers  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+from pytest_gpuperf.devices.pretend.temporaries import reduction_buffers
 
 
 REDUCTIONS = {

@@ -8,10 +8,12 @@ from types import ModuleType
 
 import pytest
 
-from pytest_gpuperf.devices.pretend.patches import NOT_PATCHED
-from pytest_gpuperf.devices.pretend.patches import Patch
-from pytest_gpuperf.devices.pretend.patches import patched
-from pytest_gpuperf.devices.pretend.patches import when_loaded
+from pytest_gpuperf.devices.pretend.patches import (
+    NOT_PATCHED,
+    Patch,
+    patched,
+    when_loaded,
+)
 
 
 @pytest.fixture

@@ -13,16 +13,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from published_gpt import MINI  # noqa: E402, after the skip
-from published_gpt import Savings  # noqa: E402
-from published_gpt import Shape  # noqa: E402
-from published_gpt import Training  # noqa: E402
+from published_gpt import MINI, Savings, Shape, Training
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import MemoryEvent  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import StepMemory  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import step_memories  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.memory import MemoryEvent, StepMemory, step_memories
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 
 KIB, MIB = 2**10, 2**20

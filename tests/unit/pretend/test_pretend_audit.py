@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,17 +11,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.allow_sync import allow_sync  # noqa: E402
-from pytest_gpuperf.devices.pretend.device import PretendDevice  # noqa: E402
-from pytest_gpuperf.measure.emulated import audit  # noqa: E402
-from pytest_gpuperf.measure.plan import MeasurePlan  # noqa: E402
-from pytest_gpuperf.measure.step import Subject  # noqa: E402
-from pytest_gpuperf.model.finding import Finding  # noqa: E402
-from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
-from pytest_gpuperf.model.finding import Phase  # noqa: E402
-from pytest_gpuperf.model.measurement import Measurement  # noqa: E402
-from pytest_gpuperf.model.metrics import KEPT_GRAPHS  # noqa: E402
-from pytest_gpuperf.model.metrics import PREDICTED  # noqa: E402
+from pytest_gpuperf.devices.allow_sync import allow_sync
+from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.measure.emulated import audit
+from pytest_gpuperf.measure.plan import MeasurePlan
+from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.finding import Finding, FindingKind, Phase
+from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.metrics import KEPT_GRAPHS, PREDICTED
 
 
 ITEM = "aten::_local_scalar_dense"

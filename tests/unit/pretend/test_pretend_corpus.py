@@ -14,10 +14,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
+from pytest_gpuperf.devices.audit_record import StepAudit
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+from pytest_gpuperf.devices.pretend.sync_rules import release_of
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")

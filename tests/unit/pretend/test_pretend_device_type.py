@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import singledispatch
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
 
 
 OWN = torch.device

@@ -5,8 +5,7 @@ The bytes are counted by hand from what FSDP2 and DTensor hold at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -17,25 +16,24 @@ distributed = pytest.importorskip("torch.distributed")
 if not distributed.is_available():
     pytest.skip("torch without process groups", allow_module_level=True)
 
-from torch import nn  # noqa: E402, after the skip
-from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
-from torch.distributed.fsdp import fully_shard  # noqa: E402
-from torch.distributed.tensor import Shard  # noqa: E402
-from torch.distributed.tensor import distribute_tensor  # noqa: E402
-from torch.distributed.tensor.parallel import ColwiseParallel  # noqa: E402
-from torch.distributed.tensor.parallel import RowwiseParallel  # noqa: E402
-from torch.distributed.tensor.parallel import parallelize_module  # noqa: E402
-from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.errors import NeedsGpuError  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import MemoryAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
-from pytest_gpuperf.errors import ErrorId  # noqa: E402
-from pytest_gpuperf.measure.prediction import SEVERAL_STREAMS  # noqa: E402
-from pytest_gpuperf.measure.prediction import predict_memory  # noqa: E402
-from pytest_gpuperf.measure.step import Subject  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.errors import NeedsGpuError
+from pytest_gpuperf.devices.pretend.memory_watch import MemoryAudit, watching_memory
+from pytest_gpuperf.devices.pretend.tensor_values import BACKING
+from pytest_gpuperf.errors import ErrorId
+from pytest_gpuperf.measure.prediction import SEVERAL_STREAMS, predict_memory
+from pytest_gpuperf.measure.step import Subject
 
 
 KIB, MIB = 2**10, 2**20

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -13,19 +12,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.audit_record import CopyDirection  # noqa: E402
-from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
-from pytest_gpuperf.devices.audit_record import copy_fields  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.layout_rules import LAYOUT_RULES  # noqa: E402
-from pytest_gpuperf.devices.pretend.layout_rules import SPARSE_RULES  # noqa: E402
-from pytest_gpuperf.devices.pretend.operation import OpCall  # noqa: E402
-from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend.sync_rules import SYNC_RULES  # noqa: E402
-from pytest_gpuperf.devices.pretend.sync_rules import rules_by_op  # noqa: E402
-from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
-from pytest_gpuperf.model.finding import Phase  # noqa: E402
+from pytest_gpuperf.devices.audit_record import CopyDirection, StepAudit, copy_fields
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+from pytest_gpuperf.devices.pretend.layout_rules import LAYOUT_RULES, SPARSE_RULES
+from pytest_gpuperf.devices.pretend.operation import OpCall
+from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit
+from pytest_gpuperf.devices.pretend.sync_rules import SYNC_RULES, rules_by_op
+from pytest_gpuperf.model.finding import FindingKind, Phase
 
 
 @pytest.fixture(scope="module")

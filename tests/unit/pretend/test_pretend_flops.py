@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -12,15 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.nn.functional as F  # noqa: E402, N812, after the skip
-from torch import nn  # noqa: E402
-from torch.nn.attention import SDPBackend  # noqa: E402
-from torch.nn.attention import sdpa_kernel  # noqa: E402
-from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+import torch.nn.functional as F  # noqa: N812, after the skip
+from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
 
-from pytest_gpuperf.devices.pretend import op_plan as flops  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend import op_plan as flops, pretend_gpu
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
 
 
 @pytest.fixture(scope="module")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import numpy as np  # noqa: E402, after the skip
-from torch import nn  # noqa: E402
-from torch.autograd.profiler import emit_nvtx  # noqa: E402
-from torch.profiler import ProfilerActivity  # noqa: E402
-from torch.profiler import profile  # noqa: E402
+import numpy as np
+from torch import nn
+from torch.autograd.profiler import emit_nvtx
+from torch.profiler import ProfilerActivity, profile
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -6,8 +6,7 @@ import copy
 import gc
 import io
 import pickle
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,12 +14,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.nn.functional as F  # noqa: E402, N812, after the skip
-from torch import nn  # noqa: E402
+import torch.nn.functional as F  # noqa: N812, after the skip
+from torch import nn
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")

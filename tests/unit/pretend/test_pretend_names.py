@@ -7,15 +7,14 @@ import inspect
 from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
+from pytest_gpuperf.devices.pretend import pretend_gpu
 
 
 MODULES: Final = (

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from collections.abc import Iterator
-from typing import Any
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Any, Final
 
 import pytest
 
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.model.finding import Phase  # noqa: E402
+from pytest_gpuperf.devices.audit_record import StepAudit
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+from pytest_gpuperf.model.finding import Phase
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import pickle
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -15,10 +14,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
-from torch.utils.checkpoint import checkpoint  # noqa: E402
+from torch import nn
+from torch.utils.checkpoint import checkpoint
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
 
 
 F = nn.functional

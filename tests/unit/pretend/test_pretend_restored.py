@@ -10,8 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,14 +18,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend import dispatch  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.errors import own_failure  # noqa: E402
-from pytest_gpuperf.devices.pretend.op_plan import Flops  # noqa: E402
-from pytest_gpuperf.devices.pretend.op_plan import plan_of  # noqa: E402
-from pytest_gpuperf.devices.pretend.op_plan import schema_of  # noqa: E402
-from pytest_gpuperf.errors import ErrorId  # noqa: E402
-from pytest_gpuperf.errors import StepError  # noqa: E402
+from pytest_gpuperf.devices.pretend import dispatch, pretend_gpu
+from pytest_gpuperf.devices.pretend.errors import own_failure
+from pytest_gpuperf.devices.pretend.op_plan import Flops, plan_of, schema_of
+from pytest_gpuperf.errors import ErrorId, StepError
 
 
 def owners() -> Iterator[tuple[str, Any]]:

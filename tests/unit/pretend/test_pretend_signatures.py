@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from inspect import Parameter
-from inspect import Signature
-from inspect import signature
+from inspect import Parameter, Signature, signature
 from typing import Any
 
 import pytest
@@ -13,11 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.cuda_api import answers  # noqa: E402
-from pytest_gpuperf.devices.pretend.streams import CUDAGraph  # noqa: E402
-from pytest_gpuperf.devices.pretend.streams import Event  # noqa: E402
-from pytest_gpuperf.devices.pretend.streams import Stream  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.cuda_api import answers
+from pytest_gpuperf.devices.pretend.streams import CUDAGraph, Event, Stream
 
 
 NAMED = {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}

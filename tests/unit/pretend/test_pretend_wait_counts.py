@@ -11,9 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+from pytest_gpuperf.devices.pretend.sync_rules import release_of
 
 
 BEFORE_2_14 = release_of(torch.__version__) < (2, 14)

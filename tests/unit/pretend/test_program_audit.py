@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FunctionType
 
@@ -13,14 +12,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch.utils.data import DataLoader  # noqa: E402
+from torch.utils.data import DataLoader
 
-from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
-from pytest_gpuperf.devices.audit_record import StepMark  # noqa: E402
-from pytest_gpuperf.devices.garbage import held_collector  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
-from pytest_gpuperf.model.finding import Finding  # noqa: E402
+from pytest_gpuperf.devices.audit_record import StepAudit, StepMark
+from pytest_gpuperf.devices.garbage import held_collector
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit
+from pytest_gpuperf.model.finding import Finding
 
 
 Run = Callable[[Callable[[], object]], StepAudit]

@@ -10,11 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import LiveMemory  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_program  # noqa: E402
-from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.memory import LiveMemory
+from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps, watching_program
+from pytest_gpuperf.devices.pretend.program_audit import ProgramAudit
 
 
 HERE = str(Path(__file__).parent)

@@ -18,13 +18,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from torch import nn  # noqa: E402, after the skip
-from torch.nn.utils import rnn  # noqa: E402
+from torch import nn
+from torch.nn.utils import rnn
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import LiveMemory  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory import StepMemory  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.memory import LiveMemory, StepMemory
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
 
 
 INPUT, HIDDEN, STEPS, ROWS = 24, 40, 7, 3

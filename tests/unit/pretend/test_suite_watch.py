@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +13,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.pretend.suite_watch import keeper_of  # noqa: E402
-from pytest_gpuperf.devices.pretend.suite_watch import watching_suite  # noqa: E402
+from pytest_gpuperf.devices.pretend.suite_watch import keeper_of, watching_suite
 
 
 class Kept:

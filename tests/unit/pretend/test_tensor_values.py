@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from math import isinf
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import torch.nn.functional as F  # noqa: E402, N812, after the skip
-from torch import nn  # noqa: E402
-from torch.nn.utils import rnn  # noqa: E402
+import torch.nn.functional as F  # noqa: N812, after the skip
+from torch import nn
+from torch.nn.utils import rnn
 
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.gpu import PretendGpu  # noqa: E402
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import BACKING  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import Backing  # noqa: E402
-from pytest_gpuperf.devices.pretend.tensor_values import available_bytes  # noqa: E402
-from pytest_gpuperf.errors import ErrorId  # noqa: E402
-from pytest_gpuperf.errors import StepError  # noqa: E402
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+from pytest_gpuperf.devices.pretend.tensor_values import (
+    BACKING,
+    Backing,
+    available_bytes,
+)
+from pytest_gpuperf.errors import ErrorId, StepError
 
 
 MIB = 2**20

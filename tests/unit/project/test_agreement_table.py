@@ -6,27 +6,27 @@ import importlib
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from trace_events import call
-from trace_events import step
+from trace_events import call, step
 
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from agreement_table import Row
-from agreement_table import Seen
-from agreement_table import Standing
-from agreement_table import as_markdown
-from agreement_table import differences
-from agreement_table import rows_of
-from agreement_table import unexplained
+from agreement_table import (
+    Row,
+    Seen,
+    Standing,
+    as_markdown,
+    differences,
+    rows_of,
+    unexplained,
+)
 
 
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "agreement.py"

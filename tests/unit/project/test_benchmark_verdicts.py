@@ -9,15 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from builders import a_distribution
-from builders import an_entry
+from builders import a_distribution, an_entry
 
 from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.measurement import Measurement
+from pytest_gpuperf.model.measurement import Distribution, Measurement
 from pytest_gpuperf.model.verdict import Outcome
 
 

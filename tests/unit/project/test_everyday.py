@@ -6,11 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from everyday import PAGE
-from everyday import QUICK
-from everyday import everyday
-from everyday import first_cases
-from everyday import first_of_rows
+from everyday import PAGE, QUICK, everyday, first_cases, first_of_rows
 
 
 ROWS = sorted(first_of_rows(PAGE.read_text(encoding="utf-8")))

@@ -16,8 +16,7 @@ from pytest_gpuperf.cli import main
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
+from pytest_gpuperf.model.baseline import Baselines, Entry
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.metric import MetricKind

@@ -20,13 +20,8 @@ sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
 import gpu_page
 import gpu_run
-from gpu_page import ASSUMPTIONS
-from gpu_page import QUESTIONS
-from gpu_page import Answer
-from gpu_page import Results
-from gpu_page import rows_of_the_table
-from gpu_run import Part
-from gpu_run import Place
+from gpu_page import ASSUMPTIONS, QUESTIONS, Answer, Results, rows_of_the_table
+from gpu_run import Part, Place
 
 
 def part(name: str, code: str, limit_s: float = 60, beside: str = "") -> Part:

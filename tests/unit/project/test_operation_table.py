@@ -15,14 +15,8 @@ pytest.importorskip("torch")
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from agreement_operations import Answer
-from agreement_operations import Row
-from agreement_operations import Standing
-from agreement_operations import as_markdown
-from agreement_operations import news
-from forks import Ended
-from forks import Task
-from forks import each_in_a_fork
+from agreement_operations import Answer, Row, Standing, as_markdown, news
+from forks import Ended, Task, each_in_a_fork
 
 
 def answer(waits: int = 0, *, maybe: int = 0, silent: str = "") -> Answer:

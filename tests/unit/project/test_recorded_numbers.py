@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 ROOT: Final = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "benchmarks"))
 
-from linters import looped  # noqa: E402, found there
+from linters import looped
 
 
 EVIDENCE: Final = ROOT / "benchmarks" / "evidence"

@@ -17,21 +17,12 @@ import pytest
 RIG = Path(__file__).parents[2] / "stub_cuda"
 sys.path.insert(0, str(RIG))
 
-import check  # noqa: E402, found there
-import cuda_examples  # noqa: E402
-import torches  # noqa: E402
-from build import HEADERS  # noqa: E402
-from build import OWN  # noqa: E402
-from build import SOURCES  # noqa: E402
-from build import CannotBuildError  # noqa: E402
-from build import Torch  # noqa: E402
-from build import having  # noqa: E402
-from imports import TRITON_NAMES  # noqa: E402
-from imports import home_of  # noqa: E402
-from imports import looked_up  # noqa: E402
-from stubs import stub  # noqa: E402
-from stubs import stub_file  # noqa: E402
-from stubs import written  # noqa: E402
+import check
+import cuda_examples
+import torches
+from build import HEADERS, OWN, SOURCES, CannotBuildError, Torch, having
+from imports import TRITON_NAMES, home_of, looked_up
+from stubs import stub, stub_file, written
 
 
 KNOWN = {"libcudart.so.13", "libcuda.so.1", "libnccl.so.2", "libcusparseLt.so.0"}

@@ -15,17 +15,19 @@ ROOT: Final = Path(__file__).parents[3]
 sys.path.append(str(ROOT / "benchmarks"))
 sys.path.append(str(ROOT / "tests" / "stub_cuda"))
 
-from agreement_table import KNOWN  # noqa: E402
-from torches import NEWEST_TORCHES  # noqa: E402
-from waits import PATTERNS  # noqa: E402
-from waits import Answer  # noqa: E402
-from waits import Does  # noqa: E402
-from waits import Operation  # noqa: E402
-from waits import catalogue  # noqa: E402
-from waits import compared  # noqa: E402
-from waits import page  # noqa: E402
-from waits import read  # noqa: E402
-from waits import written  # noqa: E402
+from agreement_table import KNOWN
+from torches import NEWEST_TORCHES
+from waits import (
+    PATTERNS,
+    Answer,
+    Does,
+    Operation,
+    catalogue,
+    compared,
+    page,
+    read,
+    written,
+)
 
 
 EVIDENCE: Final = ROOT / "benchmarks" / "evidence"

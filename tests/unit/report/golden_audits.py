@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from builders import GIB
-from builders import MIB
-from builders import a_finding
-from builders import a_location
-from builders import text_of
+from builders import GIB, MIB, a_finding, a_location, text_of
 
-from pytest_gpuperf.devices.audit_record import CopyDirection
-from pytest_gpuperf.devices.audit_record import StepAudit
-from pytest_gpuperf.devices.audit_record import StepMark
-from pytest_gpuperf.devices.audit_record import Totals
-from pytest_gpuperf.devices.audit_record import copy_fields
+from pytest_gpuperf.devices.audit_record import (
+    CopyDirection,
+    StepAudit,
+    StepMark,
+    Totals,
+    copy_fields,
+)
 from pytest_gpuperf.devices.memory_picture import Garbage
-from pytest_gpuperf.devices.source_lines import Site
-from pytest_gpuperf.devices.source_lines import where_of
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Phase
-from pytest_gpuperf.model.forecast import Fit
-from pytest_gpuperf.model.forecast import Forecast
-from pytest_gpuperf.model.forecast import Saving
-from pytest_gpuperf.report.command import audit_command
-from pytest_gpuperf.report.command import memory_command
-from pytest_gpuperf.report.json.audit import audit_document
-from pytest_gpuperf.report.json.audit import memory_document
+from pytest_gpuperf.devices.source_lines import Site, where_of
+from pytest_gpuperf.model.finding import Finding, FindingKind, Phase
+from pytest_gpuperf.model.forecast import Fit, Forecast, Saving
+from pytest_gpuperf.report.command import audit_command, memory_command
+from pytest_gpuperf.report.json.audit import audit_document, memory_document
 from pytest_gpuperf.report.screen.audit import audit_lines
-from pytest_gpuperf.report.screen.memory import MemoryView
-from pytest_gpuperf.report.screen.memory import memory_lines
+from pytest_gpuperf.report.screen.memory import MemoryView, memory_lines
 
 
 HERE: Final = Path("/home/me/project")

@@ -4,44 +4,35 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
-from collections.abc import Mapping
-from contextlib import redirect_stderr
-from contextlib import redirect_stdout
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from builders import H200
-from builders import MIB
-from builders import USUAL
-from builders import a_comparison
-from builders import a_finding
-from builders import an_entry
-from builders import line_change
-from builders import text_of
+from builders import (
+    H200,
+    MIB,
+    USUAL,
+    a_comparison,
+    a_finding,
+    an_entry,
+    line_change,
+    text_of,
+)
 from golden_suite import SIDES
 
 from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.baselines.store import path_of
-from pytest_gpuperf.baselines.store import pending_path
+from pytest_gpuperf.baselines.store import path_of, pending_path
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.model.ab import AbRun
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.ab import ExactChange
-from pytest_gpuperf.model.ab import Turn
-from pytest_gpuperf.model.baseline import Baselines
-from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.baseline import Judged
-from pytest_gpuperf.model.baseline import Origin
+from pytest_gpuperf.model.ab import AbRun, Answer, Comparison, ExactChange, Turn
+from pytest_gpuperf.model.baseline import Baselines, Entry, Judged, Origin
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import CALLED
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.json.ab import ab_document
-from pytest_gpuperf.report.screen.commits import comparison_lines
-from pytest_gpuperf.report.screen.commits import markdown_lines
+from pytest_gpuperf.report.screen.commits import comparison_lines, markdown_lines
 from pytest_gpuperf.report.screen.comparison import comparison_lines as sides_lines
 
 

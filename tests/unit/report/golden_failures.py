@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from builders import KIB
-from builders import MIB
-from builders import TEST
-from builders import a_finding
-from builders import a_location
-from builders import a_missed_budget
-from builders import a_regression
-from builders import a_test
-from builders import a_verdict
-from builders import line_change
-from builders import some_evidence
-from builders import text_of
+from builders import (
+    KIB,
+    MIB,
+    TEST,
+    a_finding,
+    a_location,
+    a_missed_budget,
+    a_regression,
+    a_test,
+    a_verdict,
+    line_change,
+    some_evidence,
+    text_of,
+)
 
 from pytest_gpuperf.model.baseline import Drift
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.model.finding import FindingKind, Phase
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.command import Invocation
-from pytest_gpuperf.report.headline import fitting_headline
-from pytest_gpuperf.report.headline import open_headline
+from pytest_gpuperf.report.headline import fitting_headline, open_headline
 from pytest_gpuperf.report.screen.drift import drift_text
 from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.wrapping import coloured

@@ -5,61 +5,49 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64decode
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime
-from datetime import timezone
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 from zlib import decompress
 
-from builders import MIB
-from builders import USUAL
-from builders import a_finding
-from builders import a_location
-from builders import a_missed_budget
-from builders import a_record
-from builders import a_regression
-from builders import a_test
-from builders import a_verdict
-from builders import an_entry
-from builders import some_results
-from builders import text_of
-from golden_suite import SIDES
-from golden_suite import VERDICTS
-from pages import BAD
-from pages import COURSE
-from pages import GOOD
-from pages import ITEM
-from pages import PEAK
-from pages import contents
+from builders import (
+    MIB,
+    USUAL,
+    a_finding,
+    a_location,
+    a_missed_budget,
+    a_record,
+    a_regression,
+    a_test,
+    a_verdict,
+    an_entry,
+    some_results,
+    text_of,
+)
+from golden_suite import SIDES, VERDICTS
+from pages import BAD, COURSE, GOOD, ITEM, PEAK, contents
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.baseline import Origin
-from pytest_gpuperf.model.baseline import StepSummary
+from pytest_gpuperf.model.baseline import Origin, StepSummary
 from pytest_gpuperf.model.measurement import Samples
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.report import pytest_benchmark
-from pytest_gpuperf.report.ci.github import commands
-from pytest_gpuperf.report.ci.github import line_address
-from pytest_gpuperf.report.ci.github import outputs
+from pytest_gpuperf.report.ci.github import commands, line_address, outputs
 from pytest_gpuperf.report.ci.job_summary import run_markdown
-from pytest_gpuperf.report.ci.worst_findings import Sources
-from pytest_gpuperf.report.ci.worst_findings import remarks
+from pytest_gpuperf.report.ci.worst_findings import Sources, remarks
 from pytest_gpuperf.report.command import at_root
 from pytest_gpuperf.report.html.page import page_text
 from pytest_gpuperf.report.json import results as results_json
-from pytest_gpuperf.report.measured_calls import MeasuredCall
-from pytest_gpuperf.report.measured_calls import measured_calls
-from pytest_gpuperf.report.measured_calls import properties_of
-from pytest_gpuperf.report.secrets import secrets_of
-from pytest_gpuperf.report.secrets import shown_headline
-from pytest_gpuperf.report.secrets import shown_verdict
+from pytest_gpuperf.report.measured_calls import (
+    MeasuredCall,
+    measured_calls,
+    properties_of,
+)
+from pytest_gpuperf.report.secrets import secrets_of, shown_headline, shown_verdict
 
 
 PENDING: Final = ".gpuperf/pending-cuda-nvidia-h200.json"

@@ -3,43 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
-from typing import Final
+from typing import Any, Final
 from unittest.mock import patch
 
-from builders import H200
-from builders import MIB
-from builders import a_test
-from builders import a_verdict
-from builders import some_evidence
-from builders import text_of
-from golden_suite import NOISY
-from golden_suite import SHIFT
-from golden_suite import VERDICTS
+from builders import H200, MIB, a_test, a_verdict, some_evidence, text_of
+from golden_suite import NOISY, SHIFT, VERDICTS
 
-from pytest_gpuperf.model.baseline import BaselineChange
-from pytest_gpuperf.model.baseline import Drift
-from pytest_gpuperf.model.baseline import Kept
-from pytest_gpuperf.model.baseline import Leftovers
-from pytest_gpuperf.model.baseline import Origin
+from pytest_gpuperf.model.baseline import BaselineChange, Drift, Kept, Leftovers, Origin
 from pytest_gpuperf.model.results import Unseen
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import Report
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.plugin.terminal import write_nothing
-from pytest_gpuperf.plugin.terminal import write_summary
-from pytest_gpuperf.report.screen.acceptance import misplaced_lines
-from pytest_gpuperf.report.screen.acceptance import other_device_lines
-from pytest_gpuperf.report.screen.progress import Interrupted
-from pytest_gpuperf.report.screen.progress import interruption_lines
+from pytest_gpuperf.model.run import Ending, Report
+from pytest_gpuperf.model.verdict import DecidedBy, Outcome, TestVerdict
+from pytest_gpuperf.plugin.terminal import write_nothing, write_summary
+from pytest_gpuperf.report.screen.acceptance import misplaced_lines, other_device_lines
+from pytest_gpuperf.report.screen.progress import Interrupted, interruption_lines
 from pytest_gpuperf.runner.evaluation import RunResult
 from pytest_gpuperf.runner.progress import Progress
 

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 from typing import Final
 
-from builders import MIB
-from builders import a_comparison
-from builders import a_finding
-from builders import a_missed_budget
-from builders import a_regression
-from builders import a_test
-from builders import a_verdict
-from builders import some_evidence
+from builders import (
+    MIB,
+    a_comparison,
+    a_finding,
+    a_missed_budget,
+    a_regression,
+    a_test,
+    a_verdict,
+    some_evidence,
+)
 from pages import PEAK
 
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Comparison
+from pytest_gpuperf.model.ab import Answer, Comparison
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.training import Training
-from pytest_gpuperf.model.training import TrainingAnswer
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import DetectableChange
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import ShiftCause
-from pytest_gpuperf.model.verdict import SuiteAcuity
-from pytest_gpuperf.model.verdict import SuiteVerdict
-from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.model.verdict import (
+    DecidedBy,
+    DetectableChange,
+    Outcome,
+    ShiftCause,
+    SuiteAcuity,
+    SuiteVerdict,
+    TestVerdict,
+)
 
 
 ON_CUDA: Final = "latency_ms=15 binds on cuda only; name another device with on="

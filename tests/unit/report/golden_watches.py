@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any
-from typing import Final
+from typing import Any, Final
 
-from builders import H200
-from builders import MIB
-from builders import PRETEND
-from builders import an_environment
-from builders import text_of
+from builders import H200, MIB, PRETEND, an_environment, text_of
 from golden_suite import NOISY
 
-from pytest_gpuperf.devices.audit_record import CopyDirection
-from pytest_gpuperf.devices.audit_record import copy_fields
-from pytest_gpuperf.judge.watch import WatchedTest
-from pytest_gpuperf.judge.watch import objections
-from pytest_gpuperf.model.checkup import Circumstance
-from pytest_gpuperf.model.checkup import Examination
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.report.screen.checkup import examined_lines
-from pytest_gpuperf.report.screen.checkup import last_lines
-from pytest_gpuperf.report.screen.checkup import stored_lines
+from pytest_gpuperf.devices.audit_record import CopyDirection, copy_fields
+from pytest_gpuperf.judge.watch import WatchedTest, objections
+from pytest_gpuperf.model.checkup import Circumstance, Examination
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
+from pytest_gpuperf.report.screen.checkup import (
+    examined_lines,
+    last_lines,
+    stored_lines,
+)
 from pytest_gpuperf.report.screen.watch import watch_lines
 
 

@@ -7,8 +7,7 @@ from io import StringIO
 import pytest
 
 from pytest_gpuperf.report.wrapping import coloured
-from pytest_gpuperf.visible import VisibleStream
-from pytest_gpuperf.visible import shows_colours
+from pytest_gpuperf.visible import VisibleStream, shows_colours
 
 
 TEXT = """\

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
-from datetime import timezone
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 from builders import a_head
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.measurement import Samples
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import pytest_benchmark as pytest_benchmark_json
-from pytest_gpuperf.report.measured_calls import MeasuredCall
-from pytest_gpuperf.report.measured_calls import measured_calls
+from pytest_gpuperf.report.measured_calls import MeasuredCall, measured_calls
 from pytest_gpuperf.report.pytest_benchmark import statistics_of
 
 

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from builders import a_test
-from builders import a_verdict
+from builders import a_test, a_verdict
 
-from pytest_gpuperf.model.verdict import DecidedBy
-from pytest_gpuperf.model.verdict import Evidence
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import DecidedBy, Evidence, Outcome, Verdict
 from pytest_gpuperf.report.screen.explanation import explanation_lines
-from pytest_gpuperf.report.screen.summary import Line
-from pytest_gpuperf.report.screen.summary import LineRole
+from pytest_gpuperf.report.screen.summary import Line, LineRole
 
 
 EVIDENCE = Evidence(

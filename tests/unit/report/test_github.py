@@ -6,20 +6,13 @@ from dataclasses import replace
 
 import pytest
 from builders import a_verdict
-from remarkable_runs import SOURCES
-from remarkable_runs import SYNC
-from remarkable_runs import SYNCS
-from remarkable_runs import record
-from remarkable_runs import regressed
-from remarkable_runs import results
+from remarkable_runs import SOURCES, SYNC, SYNCS, record, regressed, results
 
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.finding import FindingKind, Location
 from pytest_gpuperf.model.results import Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.ci.github import commands
-from pytest_gpuperf.report.ci.github import line_address
+from pytest_gpuperf.report.ci.github import commands, line_address
 from pytest_gpuperf.report.ci.worst_findings import remarks
 from pytest_gpuperf.report.command import Invocation
 

@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from pytest_gpuperf.report.html import markup
-from pytest_gpuperf.report.html.markup import VISIBLE_CHARS
-from pytest_gpuperf.report.html.markup import Markup
-from pytest_gpuperf.report.html.markup import escaped
-from pytest_gpuperf.report.html.markup import without_layout
+from pytest_gpuperf.report.html.markup import (
+    VISIBLE_CHARS,
+    Markup,
+    escaped,
+    without_layout,
+)
 
 
 class Read(HTMLParser):

@@ -4,48 +4,45 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import b64decode
-from base64 import b64encode
+from base64 import b64decode, b64encode
 from dataclasses import replace
 from hashlib import sha256
 from html.parser import HTMLParser
 from zlib import decompress
 
 import pytest
-from builders import a_test
-from builders import a_verdict
-from builders import line_change
-from pages import BAD
-from pages import COURSE
-from pages import GOOD
-from pages import HEAD
-from pages import HOSTILE
-from pages import ITEM
-from pages import LEAN
-from pages import MIB
-from pages import PEAK
-from pages import SLOWER
-from pages import UNKNOWN
-from pages import WAITS
-from pages import contents
-from pages import entry
-from pages import hostile_page
-from pages import record
-from pages import told
+from builders import a_test, a_verdict, line_change
+from pages import (
+    BAD,
+    COURSE,
+    GOOD,
+    HEAD,
+    HOSTILE,
+    ITEM,
+    LEAN,
+    MIB,
+    PEAK,
+    SLOWER,
+    UNKNOWN,
+    WAITS,
+    contents,
+    entry,
+    hostile_page,
+    record,
+    told,
+)
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.html.contents import WORST_FIRST_ENDINGS
-from pytest_gpuperf.report.html.contents import locations_of
-from pytest_gpuperf.report.html.contents import sections_of
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
+from pytest_gpuperf.report.html.contents import (
+    WORST_FIRST_ENDINGS,
+    locations_of,
+    sections_of,
+)
 from pytest_gpuperf.report.html.page import page_text
 
 

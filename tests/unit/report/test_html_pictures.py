@@ -7,31 +7,28 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from pages import EVIDENCE
-from pages import ITEM
-from pages import MIB
-from pages import PEAK
-from pages import SLOWER
-from pages import entry
+from hypothesis import given, strategies as st
+from pages import EVIDENCE, ITEM, MIB, PEAK, SLOWER, entry
 
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import MemoryCourse
-from pytest_gpuperf.model.metrics import SPEEDUP
-from pytest_gpuperf.model.metrics import STEP_MS
+from pytest_gpuperf.model.metrics import SPEEDUP, STEP_MS
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.html.memory import memory_figures
-from pytest_gpuperf.report.html.pictures import Ink
-from pytest_gpuperf.report.html.pictures import Scale
-from pytest_gpuperf.report.html.pictures import line_in_words
-from pytest_gpuperf.report.html.pictures import lines_of
-from pytest_gpuperf.report.html.pictures import ticks_of
-from pytest_gpuperf.report.html.samples import Runs
-from pytest_gpuperf.report.html.samples import Strip
-from pytest_gpuperf.report.html.samples import interval_of
-from pytest_gpuperf.report.html.samples import samples_figure
-from pytest_gpuperf.report.html.samples import strips_of
+from pytest_gpuperf.report.html.pictures import (
+    Ink,
+    Scale,
+    line_in_words,
+    lines_of,
+    ticks_of,
+)
+from pytest_gpuperf.report.html.samples import (
+    Runs,
+    Strip,
+    interval_of,
+    samples_figure,
+    strips_of,
+)
 
 
 CUDA = DeviceKind.CUDA

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from builders import a_test
-from builders import a_verdict
+from builders import a_test, a_verdict
 
 from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.json.results import to_json
 from pytest_gpuperf.report.measured_calls import properties_of
 

@@ -5,37 +5,33 @@ from __future__ import annotations
 import linecache
 from collections.abc import Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from builders import a_finding
 from framework_programs import FRAMEWORK_PROGRAMS
-from remedy_programs import COSTS
-from remedy_programs import PROGRAMS
-from remedy_programs import SETTING
-from remedy_programs import Program
+from remedy_programs import COSTS, PROGRAMS, SETTING, Program
 
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.audit_record import StepAudit  # noqa: E402
-from pytest_gpuperf.devices.pretend import pretend_gpu  # noqa: E402, after the skip
-from pytest_gpuperf.devices.pretend.sync_rules import release_of  # noqa: E402
-from pytest_gpuperf.model.finding import FindingKind  # noqa: E402
-from pytest_gpuperf.model.finding import Location  # noqa: E402
-from pytest_gpuperf.report.line_context import with_context  # noqa: E402
-from pytest_gpuperf.report.remedies import KIND_REMEDIES  # noqa: E402
-from pytest_gpuperf.report.remedies import METRIC_REMEDIES  # noqa: E402
-from pytest_gpuperf.report.remedies import NONE_KNOWN  # noqa: E402
-from pytest_gpuperf.report.remedies import SLICE_REMEDY  # noqa: E402
-from pytest_gpuperf.report.remedies import WAIT_REMEDIES  # noqa: E402
-from pytest_gpuperf.report.remedies import Remedy  # noqa: E402
-from pytest_gpuperf.report.remedies import remedy_of  # noqa: E402
-from pytest_gpuperf.report.screen.audit import AuditView  # noqa: E402
-from pytest_gpuperf.report.screen.audit import remedy_of_wait  # noqa: E402
+from pytest_gpuperf.devices.audit_record import StepAudit
+from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.pretend.sync_rules import release_of
+from pytest_gpuperf.model.finding import FindingKind, Location
+from pytest_gpuperf.report.line_context import with_context
+from pytest_gpuperf.report.remedies import (
+    KIND_REMEDIES,
+    METRIC_REMEDIES,
+    NONE_KNOWN,
+    SLICE_REMEDY,
+    WAIT_REMEDIES,
+    Remedy,
+    remedy_of,
+)
+from pytest_gpuperf.report.screen.audit import AuditView, remedy_of_wait
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -9,16 +9,14 @@ import pytest
 from builders import a_finding
 from golden_audits import waits_of_steps
 
-from pytest_gpuperf.devices.audit_record import CopyDirection
-from pytest_gpuperf.devices.audit_record import StepAudit
-from pytest_gpuperf.devices.audit_record import Totals
-from pytest_gpuperf.devices.audit_record import copy_fields
-from pytest_gpuperf.devices.source_lines import Site
-from pytest_gpuperf.devices.source_lines import where_of
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.finding import Phase
+from pytest_gpuperf.devices.audit_record import (
+    CopyDirection,
+    StepAudit,
+    Totals,
+    copy_fields,
+)
+from pytest_gpuperf.devices.source_lines import Site, where_of
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location, Phase
 from pytest_gpuperf.report.json.audit import audit_document
 from pytest_gpuperf.report.screen.audit import audit_lines
 from pytest_gpuperf.report.screen.findings import source_lines

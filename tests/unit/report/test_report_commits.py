@@ -8,13 +8,9 @@ import pytest
 from builders import a_comparison
 from golden_commands import COMPARED
 
-from pytest_gpuperf.model.ab import AbRun
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.training import Training
-from pytest_gpuperf.model.training import TrainingAnswer
-from pytest_gpuperf.report.screen.commits import comparison_lines
-from pytest_gpuperf.report.screen.commits import markdown_lines
+from pytest_gpuperf.model.ab import AbRun, Answer, Comparison
+from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.report.screen.commits import comparison_lines, markdown_lines
 
 
 def test_what_agreed_is_said_once_if_it_is_the_same_of_all() -> None:

@@ -5,23 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from builders import a_comparison
-from builders import a_verdict
+from builders import a_comparison, a_verdict
 
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.training import Training
-from pytest_gpuperf.model.training import TrainingAnswer
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.screen.comparison import compared_lines
-from pytest_gpuperf.report.screen.comparison import comparison_lines
+from pytest_gpuperf.model.ab import Answer, Comparison
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
+from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
+from pytest_gpuperf.report.screen.comparison import compared_lines, comparison_lines
 from pytest_gpuperf.report.screen.counts import counts_line
-from pytest_gpuperf.report.screen.summary import LineRole
-from pytest_gpuperf.report.screen.summary import summary_lines
+from pytest_gpuperf.report.screen.summary import LineRole, summary_lines
 from pytest_gpuperf.worker.call_result import Compared
 
 

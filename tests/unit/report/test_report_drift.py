@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pytest_gpuperf.report.command import Invocation
-from pytest_gpuperf.report.screen.drift import drift_lines
-from pytest_gpuperf.report.screen.drift import drifted_line
-from pytest_gpuperf.report.screen.drift import kept_lines
-from pytest_gpuperf.report.screen.summary import Line
-from pytest_gpuperf.report.screen.summary import LineRole
+from pytest_gpuperf.report.screen.drift import drift_lines, drifted_line, kept_lines
+from pytest_gpuperf.report.screen.summary import Line, LineRole
 
 
 def test_the_command_of_a_run_names_every_refused_test_as_a_shell_reads_it() -> None:

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from builders import a_finding
-from builders import a_location
-from builders import a_test
-from builders import a_verdict
+from builders import a_finding, a_location, a_test, a_verdict
 
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.command import DEFAULT_INVOCATION
-from pytest_gpuperf.report.command import Invocation
+from pytest_gpuperf.model.finding import Finding, Location
+from pytest_gpuperf.model.verdict import Outcome, Verdict
+from pytest_gpuperf.report.command import DEFAULT_INVOCATION, Invocation
 from pytest_gpuperf.report.screen.failure import failure_text
 
 

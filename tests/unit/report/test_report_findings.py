@@ -8,16 +8,14 @@ from dataclasses import replace
 import pytest
 from builders import a_finding
 
-from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.finding import Phase
-from pytest_gpuperf.report.remedies import SYNC_REMEDIES
-from pytest_gpuperf.report.remedies import remedy_of
-from pytest_gpuperf.report.screen.findings import causes_of
-from pytest_gpuperf.report.screen.findings import finding_lines
-from pytest_gpuperf.report.screen.findings import maybe_remark
-from pytest_gpuperf.report.screen.findings import peak_lines
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location, Phase
+from pytest_gpuperf.report.remedies import SYNC_REMEDIES, remedy_of
+from pytest_gpuperf.report.screen.findings import (
+    causes_of,
+    finding_lines,
+    maybe_remark,
+    peak_lines,
+)
 
 
 LINE = Location(file="train.py", line=12, function="step")

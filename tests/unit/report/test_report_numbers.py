@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
-from pytest_gpuperf.model.metrics import STEP_MS
-from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.report.numbers import format_apart
-from pytest_gpuperf.report.numbers import format_change
-from pytest_gpuperf.report.numbers import format_value
-from pytest_gpuperf.report.numbers import join_fitting
-from pytest_gpuperf.report.numbers import rounded
+from pytest_gpuperf.model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS
+from pytest_gpuperf.report.numbers import (
+    format_apart,
+    format_change,
+    format_value,
+    join_fitting,
+    rounded,
+)
 
 
 @pytest.mark.parametrize(

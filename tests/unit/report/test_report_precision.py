@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.verdict import DetectableChange
-from pytest_gpuperf.model.verdict import SuiteAcuity
-from pytest_gpuperf.report.screen.precision import acuity_lines
-from pytest_gpuperf.report.screen.precision import percent
+from pytest_gpuperf.model.verdict import DetectableChange, SuiteAcuity
+from pytest_gpuperf.report.screen.precision import acuity_lines, percent
 
 
 def one(name: str, scatter: float, *, tolerance: float = 0.01) -> DetectableChange:

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import pytest
-from builders import CPU
-from builders import a_test
-from builders import a_verdict
+from builders import CPU, a_test, a_verdict
 
 from pytest_gpuperf.model.baseline import BaselineChange
-from pytest_gpuperf.model.metric import Direction
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metric import MetricKind
-from pytest_gpuperf.model.metric import Unit
+from pytest_gpuperf.model.metric import Direction, Metric, MetricKind, Unit
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
 from pytest_gpuperf.report.command import DEFAULT_INVOCATION
-from pytest_gpuperf.report.screen.counts import counts_line
-from pytest_gpuperf.report.screen.counts import undecided_lines
-from pytest_gpuperf.report.screen.summary import Line
-from pytest_gpuperf.report.screen.summary import LineRole
-from pytest_gpuperf.report.screen.summary import refresh_lines
-from pytest_gpuperf.report.screen.summary import summary_lines
+from pytest_gpuperf.report.screen.counts import counts_line, undecided_lines
+from pytest_gpuperf.report.screen.summary import (
+    Line,
+    LineRole,
+    refresh_lines,
+    summary_lines,
+)
 
 
 ON = "on CPU AMD EPYC 2 cores"

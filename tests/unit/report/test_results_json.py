@@ -8,28 +8,17 @@ from typing import Any
 
 import jsonschema
 import pytest
-from builders import a_finding
-from builders import a_head
-from builders import a_location
-from builders import a_test
-from builders import a_verdict
+from builders import a_finding, a_head, a_location, a_test, a_verdict
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.codec import decode
-from pytest_gpuperf.model.codec import encode_briefly
+from pytest_gpuperf.errors import ErrorId, UsageError
+from pytest_gpuperf.model.codec import decode, encode_briefly
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 from pytest_gpuperf.report.json import results as results_json
-from pytest_gpuperf.report.json.results import dumps
-from pytest_gpuperf.report.json.results import loads
-from pytest_gpuperf.report.secrets import secrets_of
-from pytest_gpuperf.report.secrets import shown_headline
-from pytest_gpuperf.report.secrets import shown_verdict
+from pytest_gpuperf.report.json.results import dumps, loads
+from pytest_gpuperf.report.secrets import secrets_of, shown_headline, shown_verdict
 
 
 SCHEMA = json.loads(

@@ -7,32 +7,16 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from builders import MIB
-from builders import PRETEND
-from builders import a_verdict
-from hypothesis import given
-from hypothesis import strategies as st
-from remarkable_runs import SOURCES
-from remarkable_runs import SYNC
-from remarkable_runs import record
-from remarkable_runs import regressed
-from remarkable_runs import results
-from remarkable_runs import time
+from builders import MIB, PRETEND, a_verdict
+from hypothesis import given, strategies as st
+from remarkable_runs import SOURCES, SYNC, record, regressed, results, time
 
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import Hardware
-from pytest_gpuperf.model.results import Record
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
+from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.ci.job_summary import code
-from pytest_gpuperf.report.ci.job_summary import preformatted
-from pytest_gpuperf.report.ci.job_summary import run_markdown
-from pytest_gpuperf.report.ci.job_summary import title
-from pytest_gpuperf.report.ci.worst_findings import Sources
-from pytest_gpuperf.report.ci.worst_findings import remarks
-from pytest_gpuperf.report.ci.worst_findings import sentence
+from pytest_gpuperf.model.verdict import Outcome, Verdict
+from pytest_gpuperf.report.ci.job_summary import code, preformatted, run_markdown, title
+from pytest_gpuperf.report.ci.worst_findings import Sources, remarks, sentence
 
 
 def markdown(found: Results, room: int = 64_000, pending: str = "") -> str:

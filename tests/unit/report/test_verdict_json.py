@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from builders import a_comparison
-from builders import a_finding
-from builders import a_test
-from builders import a_verdict
+from builders import a_comparison, a_finding, a_test, a_verdict
 
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.model.ab import Answer
-from pytest_gpuperf.model.ab import Comparison
+from pytest_gpuperf.model.ab import Answer, Comparison
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.training import Training
-from pytest_gpuperf.model.training import TrainingAnswer
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.report.json.results import from_json
-from pytest_gpuperf.report.json.results import to_json
+from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
+from pytest_gpuperf.report.json.results import from_json, to_json
 
 
 VERDICT = a_test(

@@ -5,11 +5,9 @@ from __future__ import annotations
 from math import exp
 
 import pytest
-from builders import a_measurement
-from builders import an_entry
+from builders import a_measurement, an_entry
 
-from pytest_gpuperf.judge.calls import judge_calls
-from pytest_gpuperf.judge.calls import suite_context_of
+from pytest_gpuperf.judge.calls import judge_calls, suite_context_of
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind

@@ -7,8 +7,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,14 +18,15 @@ from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner import fork_server
-from pytest_gpuperf.runner.fork_server import EarlyServer
-from pytest_gpuperf.runner.fork_server import Ended
-from pytest_gpuperf.runner.fork_server import ForkServer
-from pytest_gpuperf.runner.fork_server import Job
-from pytest_gpuperf.runner.fork_server import ProgressPipe
-from pytest_gpuperf.runner.fork_server import inherited
-from pytest_gpuperf.sharing.processes import EXIT_LAST_LINES
-from pytest_gpuperf.sharing.processes import FATAL_LINES
+from pytest_gpuperf.runner.fork_server import (
+    EarlyServer,
+    Ended,
+    ForkServer,
+    Job,
+    ProgressPipe,
+    inherited,
+)
+from pytest_gpuperf.sharing.processes import EXIT_LAST_LINES, FATAL_LINES
 
 
 pytestmark = pytest.mark.slow

@@ -14,8 +14,7 @@ from rank_jobs import PORT
 from witness import Witness
 
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.runner.fork_server import ForkServer
-from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.runner.fork_server import ForkServer, Job
 
 
 ENOUGH_SECONDS = 60.0

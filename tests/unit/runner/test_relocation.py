@@ -14,9 +14,7 @@ from types import ModuleType
 import pytest
 
 from pytest_gpuperf.runner import relocation as relocation_module
-from pytest_gpuperf.runner.relocation import Relocation
-from pytest_gpuperf.runner.relocation import relocate
-from pytest_gpuperf.runner.relocation import stranger
+from pytest_gpuperf.runner.relocation import Relocation, relocate, stranger
 
 
 @pytest.fixture

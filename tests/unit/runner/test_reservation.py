@@ -8,8 +8,7 @@ import pytest
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.runner.reservation import Reservation
-from pytest_gpuperf.sharing.device_lock import DeviceLock
-from pytest_gpuperf.sharing.device_lock import lock_folder
+from pytest_gpuperf.sharing.device_lock import DeviceLock, lock_folder
 
 
 class Told:

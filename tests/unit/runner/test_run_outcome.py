@@ -6,22 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import a_finding
-from builders import a_location
-from builders import a_result
-from builders import a_test
-from builders import a_verdict
+from builders import a_finding, a_location, a_result, a_test, a_verdict
 
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.json.results import from_json
 from pytest_gpuperf.runner.outcome import report_of
 from pytest_gpuperf.runner.screening import Case
-from pytest_gpuperf.settings import Isolation
-from pytest_gpuperf.settings import MissingBaseline
-from pytest_gpuperf.settings import Settings
+from pytest_gpuperf.settings import Isolation, MissingBaseline, Settings
 
 
 SETTINGS = Settings(

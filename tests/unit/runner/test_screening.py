@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
-from builders import a_finding
-from builders import a_measurement
-from builders import a_result
-from builders import a_test
-from builders import a_verdict
+from builders import a_finding, a_measurement, a_result, a_test, a_verdict
 
 from pytest_gpuperf.judge.verdict import waits_for_times
 from pytest_gpuperf.model.baseline import full_runs
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.runner.screening import MOST_FRESH_RUNS
-from pytest_gpuperf.runner.screening import Case
-from pytest_gpuperf.runner.screening import complete
-from pytest_gpuperf.runner.screening import confirm
-from pytest_gpuperf.runner.screening import screen
-from pytest_gpuperf.runner.screening import settled
-from pytest_gpuperf.runner.screening import with_counts_of
+from pytest_gpuperf.model.run import Ending, StepCall, TestResult
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
+from pytest_gpuperf.runner.screening import (
+    MOST_FRESH_RUNS,
+    Case,
+    complete,
+    confirm,
+    screen,
+    settled,
+    with_counts_of,
+)
 
 
 class Runs:

@@ -7,15 +7,10 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.errors import ErrorId, RunError, UsageError
 from pytest_gpuperf.model.environment import DeviceSlot
-from pytest_gpuperf.runner.fork_server import Ended
-from pytest_gpuperf.runner.fork_server import Job
-from pytest_gpuperf.runner.side_by_side import SideBySide
-from pytest_gpuperf.runner.side_by_side import SlotJob
-from pytest_gpuperf.runner.side_by_side import assigned
+from pytest_gpuperf.runner.fork_server import Ended, Job
+from pytest_gpuperf.runner.side_by_side import SideBySide, SlotJob, assigned
 
 
 SEATS = (DeviceSlot(visible="0", board="a"), DeviceSlot(visible="1", board="b"))

@@ -5,24 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from builders import a_measurement
-from builders import a_result
-from builders import a_test
-from builders import a_verdict
+from builders import a_measurement, a_result, a_test, a_verdict
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import UsageError
+from pytest_gpuperf.errors import ErrorId, UsageError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.ranks import Ranks
-from pytest_gpuperf.model.run import RunMode
-from pytest_gpuperf.model.run import TestResult
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.runner.evidence import Verdicts
-from pytest_gpuperf.runner.evidence import with_traces
+from pytest_gpuperf.model.run import RunMode, TestResult
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
+from pytest_gpuperf.runner.evidence import Verdicts, with_traces
 from pytest_gpuperf.runner.request import Planned
-from pytest_gpuperf.runner.screening import Case
-from pytest_gpuperf.runner.screening import Group
+from pytest_gpuperf.runner.screening import Case, Group
 
 
 HERE = Path("artefacts")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.devices.slots import slots_of
-from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.environment import DeviceSlot
-from pytest_gpuperf.runner.reservation import Unlocked
-from pytest_gpuperf.runner.reservation import turns_at
+from pytest_gpuperf.model.environment import DeviceKind, DeviceSlot
+from pytest_gpuperf.runner.reservation import Unlocked, turns_at
 
 
 def test_what_is_counted_on_the_simulated_gpu_waits_for_nobody() -> None:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.sharing.device_lock import DeviceLock
-from pytest_gpuperf.sharing.device_lock import holders_of
+from pytest_gpuperf.sharing.device_lock import DeviceLock, holders_of
 
 
 pytestmark = pytest.mark.slow

@@ -6,8 +6,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from pathlib import Path
 
@@ -15,14 +14,10 @@ import pytest
 
 from pytest_gpuperf.devices.base import STEP_RANGE
 from pytest_gpuperf.devices.cpu.contention import run_queue_wait_ns
-from pytest_gpuperf.devices.step_thread import PROC_SELF
-from pytest_gpuperf.devices.step_thread import STEPS
-from pytest_gpuperf.devices.step_thread import THREAD_SELF
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import StepError
+from pytest_gpuperf.devices.step_thread import PROC_SELF, STEPS, THREAD_SELF
+from pytest_gpuperf.errors import ErrorId, StepError
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.trainers.handover import LoopMeasured
-from pytest_gpuperf.trainers.handover import Steps
+from pytest_gpuperf.trainers.handover import LoopMeasured, Steps
 
 
 def plainly(act: Callable[[], object]) -> object:

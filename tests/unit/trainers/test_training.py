@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
-from types import ModuleType
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.step import Fetched
-from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.trainers.frameworks import TimedFetches
-from pytest_gpuperf.trainers.frameworks import writes
+from pytest_gpuperf.errors import ErrorId, StepError, UsageError
+from pytest_gpuperf.measure.step import Fetched, Subject
+from pytest_gpuperf.trainers.frameworks import TimedFetches, writes
 from pytest_gpuperf.trainers.known import loop_of
-from pytest_gpuperf.trainers.training import EndStep
-from pytest_gpuperf.trainers.training import StepBatches
-from pytest_gpuperf.trainers.training import changed
-from pytest_gpuperf.trainers.training import measure_training
+from pytest_gpuperf.trainers.training import (
+    EndStep,
+    StepBatches,
+    changed,
+    measure_training,
+)
 
 
 def three_steps(subject: Subject) -> None:

@@ -7,8 +7,7 @@ import re
 import pytest
 
 from pytest_gpuperf.errors import StepError
-from pytest_gpuperf.worker.measurer import call_key
-from pytest_gpuperf.worker.measurer import comparison_key
+from pytest_gpuperf.worker.measurer import call_key, comparison_key
 
 
 CALLS, COMPARISONS = ["t", "t#x"], {"t#compare", "t#y"}

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.worker.pytest_start import Installed
-from pytest_gpuperf.worker.pytest_start import KnownPackages
+from pytest_gpuperf.worker.pytest_start import Installed, KnownPackages
 
 
 def package(place: Path, name: str) -> Path:

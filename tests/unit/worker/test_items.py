@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from enum import Enum
-from enum import IntEnum
+from enum import Enum, IntEnum
 from pathlib import Path
 
 import pytest

@@ -7,33 +7,26 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.distributed.group import LOOPBACK
-from pytest_gpuperf.distributed.group import RankPlace
-from pytest_gpuperf.distributed.group import launched_variables
-from pytest_gpuperf.distributed.group import serve_rendezvous
-from pytest_gpuperf.distributed.group import variables_of
-from pytest_gpuperf.distributed.group import visible_gpus
-from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.errors import RunError
+from pytest_gpuperf.distributed.group import (
+    LOOPBACK,
+    RankPlace,
+    launched_variables,
+    serve_rendezvous,
+    variables_of,
+    visible_gpus,
+)
+from pytest_gpuperf.errors import ErrorId, RunError
 from pytest_gpuperf.judge.calls import judge_calls
-from pytest_gpuperf.model.codec import decode
-from pytest_gpuperf.model.codec import encode
+from pytest_gpuperf.model.codec import decode, encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.ranks import Launch
-from pytest_gpuperf.model.ranks import Ranks
-from pytest_gpuperf.model.run import Ending
-from pytest_gpuperf.model.run import TestResult
+from pytest_gpuperf.model.ranks import Launch, Ranks
+from pytest_gpuperf.model.run import Ending, TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.runner.pool import with_timeout
-from pytest_gpuperf.runner.request import Planned
-from pytest_gpuperf.runner.request import RunRequest
-from pytest_gpuperf.runner.request import groups_of
-from pytest_gpuperf.settings import Isolation
-from pytest_gpuperf.settings import Settings
-from pytest_gpuperf.worker.ranks_child import measure
-from pytest_gpuperf.worker.ranks_child import why_no_gpu
-from pytest_gpuperf.worker.ranks_child import why_not
+from pytest_gpuperf.runner.request import Planned, RunRequest, groups_of
+from pytest_gpuperf.settings import Isolation, Settings
+from pytest_gpuperf.worker.ranks_child import measure, why_no_gpu, why_not
 
 
 torch = pytest.importorskip("torch")
