@@ -1,9 +1,9 @@
-"""Run the same code on the pretend GPU and on the real one, and print what differs.
+"""Run the same code on the simulated GPU and on the real one, and print what differs.
 
     python benchmarks/agreement.py [--out FOLDER] [--answers FOLDER]
     python benchmarks/agreement.py --join --answers FOLDER --out FOLDER
 
-Asks about the snippets of the four corpora ``tests/unit/pretend_corpus*.py``: how
+Asks about the snippets of the four corpora ``tests/unit/simulated_corpus*.py``: how
 often the host waits, on which lines, and what is copied from or to pageable memory. About torch's own operations, ``agreement_operations.py``
 asks. Each side has a process of its own, because one of them patches torch, and that one
 forks, so that a crash ends one snippet. Answers are written to the folder of ``--answers`` as
@@ -45,7 +45,7 @@ from forks import Task, each_in_a_fork
 
 from pytest_gpuperf.devices.base import Step, TraceEvent
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
@@ -56,14 +56,14 @@ from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit"))
 
-import pretend_corpus
-import pretend_corpus_idioms
-import pretend_corpus_more
-import pretend_corpus_rare
+import simulated_corpus
+import simulated_corpus_idioms
+import simulated_corpus_more
+import simulated_corpus_rare
 
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.devices.pretend.gpu import PretendGpu
+    from pytest_gpuperf.devices.simulated.gpu import SimulatedGpu
 
 
 # How each GPU is asked.
@@ -84,10 +84,10 @@ class Case:
 
 
 CORPORA: Final[Mapping[str, ModuleType]] = {
-    "main": pretend_corpus,
-    "more": pretend_corpus_more,
-    "idioms": pretend_corpus_idioms,
-    "rare": pretend_corpus_rare,
+    "main": simulated_corpus,
+    "more": simulated_corpus_more,
+    "idioms": simulated_corpus_idioms,
+    "rare": simulated_corpus_rare,
 }
 
 
@@ -109,14 +109,14 @@ def in_setting(setting: str, snippet: str) -> tuple[Step, Batches]:
     return lambda: exec(code, names), [()]  # noqa: S102
 
 
-def seen_on_pretend(cases: Iterable[Case]) -> Iterator[tuple[str, Seen]]:
-    """Ask the pretend GPU."""
-    with pretend_gpu(ROOT) as gpu:
+def seen_on_simulated(cases: Iterable[Case]) -> Iterator[tuple[str, Seen]]:
+    """Ask the simulated GPU."""
+    with simulated_gpu(ROOT) as gpu:
         for case in cases:
             yield case.name, _answered(partial(_audited, gpu), case)
 
 
-def _audited(gpu: PretendGpu, case: Case) -> Seen:
+def _audited(gpu: SimulatedGpu, case: Case) -> Seen:
     step, batches = case.prepare()
     failures = Failures()
     waits: list[int | None] = []
@@ -230,7 +230,7 @@ def on_cuda(cases: Sequence[Case]) -> Answers:
     return seen_on_cuda(cases, device.profile)
 
 
-SIDES: Final = {"pretend": seen_on_pretend, "cuda": on_cuda}
+SIDES: Final = {"simulated": seen_on_simulated, "cuda": on_cuda}
 
 
 def answers_of(side: str, cases: Sequence[Case]) -> list[tuple[str, Seen]]:
@@ -302,9 +302,9 @@ def read_answers(side: str, answers: Path) -> dict[str, Seen]:
 
 def join(answers: Path, out: Path | None = None) -> list[Row]:
     """Pair what both sides have said; write ``agreement-corpus.md``."""
-    pretend, cuda = (read_answers(side, answers) for side in SIDES)
-    both = [name for name in pretend if name in cuda]
-    rows = rows_of({n: pretend[n] for n in both}, {n: cuda[n] for n in both})
+    simulated, cuda = (read_answers(side, answers) for side in SIDES)
+    both = [name for name in simulated if name in cuda]
+    rows = rows_of({n: simulated[n] for n in both}, {n: cuda[n] for n in both})
     if out is not None:
         machine = json.loads((answers / MACHINE).read_text(encoding="utf-8"))
         title = "Agreement on waits and copies: corpus"

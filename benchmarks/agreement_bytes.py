@@ -1,9 +1,9 @@
-"""Compare the memory that the pretend GPU predicts with what torch's own allocator says.
+"""Compare the memory that the simulated GPU predicts with what torch's own allocator says.
 
     python benchmarks/agreement_bytes.py [--only TEXT] [--out FOLDER] [--jobs N]
                                          [--answers FOLDER [--join]]
 
-Each program of ``byte_programs.py`` makes three steps, once on the pretend GPU and once on
+Each program of ``byte_programs.py`` makes three steps, once on the simulated GPU and once on
 the real one, each in a process of its own with a time-out, N at a time on each side. The
 peaks of the third step are compared: bytes allocated, reserved and requested. ``--answers``
 keeps each answer as it comes; ``--join`` compares those that are there, on any machine. Exit status: 0 where all
@@ -35,20 +35,20 @@ import torch
 from byte_programs import PROGRAMS
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.prediction import COMPILED_PEAK
 
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.devices.pretend.memory import LiveMemory
+    from pytest_gpuperf.devices.simulated.memory import LiveMemory
 
 
 STEPS: Final = 3
 SECONDS: Final = 240
 """The time-out of one program on one side."""
 
-SLOW_IMPORTS: Final = ("pytest_gpuperf.devices.pretend.gpu", "torch._dynamo")
+SLOW_IMPORTS: Final = ("pytest_gpuperf.devices.simulated.gpu", "torch._dynamo")
 """What every program would import anew; none of it starts CUDA."""
 
 MIB: Final = 2**20
@@ -129,10 +129,10 @@ class ByteRow:
         return abs(allocated) <= allowed and abs(reserved) <= floor
 
 
-def on_pretend(prepare: Callable[[], Callable[[], None]]) -> Peaks:
-    from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+def on_simulated(prepare: Callable[[], Callable[[], None]]) -> Peaks:
+    from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
 
-    with pretend_gpu(values=False), watching_memory(from_now=True) as audit:
+    with simulated_gpu(values=False), watching_memory(from_now=True) as audit:
         step = prepare()
         for _ in range(STEPS):
             audit.step(step)
@@ -188,7 +188,7 @@ def history() -> Iterator[list[tuple[int, str]]]:
         taken.append((event["size"], " < ".join(places[:3])))
 
 
-SIDES: Final = {"pretend": on_pretend, "cuda": on_cuda}
+SIDES: Final = {"simulated": on_simulated, "cuda": on_cuda}
 
 
 def answered(side: str, program: str, answer: Path) -> None:
@@ -259,7 +259,7 @@ def join(folder: Path, only: str = "", out: Path | None = None) -> list[ByteRow]
     rows = [
         ByteRow(
             program=program,
-            predicted=read_answer(folder, "pretend", program),
+            predicted=read_answer(folder, "simulated", program),
             measured=read_answer(folder, "cuda", program),
         )
         for program in chosen(only)

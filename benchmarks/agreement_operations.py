@@ -33,7 +33,7 @@ from torch.utils import _pytree
 
 from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
 from pytest_gpuperf.measure.trace import parse
@@ -72,14 +72,14 @@ class Row:
     """An operation, and the answers about its samples; ``silent`` if there are none."""
 
     name: str
-    pretend: Sequence[Answer] = ()
+    simulated: Sequence[Answer] = ()
     cuda: Sequence[Answer] = ()
     silent: str = ""
 
     @property
     def pairs(self) -> list[tuple[Answer, Answer]]:
         """The samples that both sides judged."""
-        both = zip(self.pretend, self.cuda, strict=False)
+        both = zip(self.simulated, self.cuda, strict=False)
         return [(p, c) for p, c in both if not p.silent and not c.silent]
 
     @property
@@ -93,7 +93,7 @@ class Row:
     def why_unjudged(self) -> str:
         reasons = Counter(
             f"{side}: {answer.silent}"
-            for side, answers in (("pretend", self.pretend), ("cuda", self.cuda))
+            for side, answers in (("simulated", self.simulated), ("cuda", self.cuda))
             for answer in answers
             if answer.silent
         )
@@ -122,10 +122,10 @@ def _differ(pair: Pair) -> bool:
 
 
 def _named(pair: Pair) -> Iterator[str]:
-    pretend, cuda = pair
-    for name in {**pretend.counts, **cuda.counts, **pretend.maybe}:
-        ours, real = pretend.counts.get(name, 0), cuda.counts.get(name, 0)
-        more = pretend.maybe.get(name, 0)
+    simulated, cuda = pair
+    for name in {**simulated.counts, **cuda.counts, **simulated.maybe}:
+        ours, real = simulated.counts.get(name, 0), cuda.counts.get(name, 0)
+        more = simulated.maybe.get(name, 0)
         if more:
             yield f"{name}: {ours} to {ours + more}, in fact {real}"
         elif ours != real:
@@ -355,11 +355,11 @@ class Failure:
             self.last = ""
 
 
-def on_pretend(operation: Operation) -> Iterator[Answer]:
+def on_simulated(operation: Operation) -> Iterator[Answer]:
     """Ask the simulated GPU."""
     failure = Failure()
     samples = samples_of(operation)
-    with pretend_gpu() as gpu:
+    with simulated_gpu() as gpu:
         for sample in samples:
             call = on_device(operation, sample)
             gpu.begin_step()
@@ -417,7 +417,7 @@ def on_cuda(operation: Operation) -> Iterator[Answer]:
 
 
 SIDES: Final[Mapping[str, Callable[[Operation], Iterator[Answer]]]] = {
-    "pretend": on_pretend,
+    "simulated": on_simulated,
     "cuda": on_cuda,
 }
 
@@ -431,7 +431,7 @@ MOST_SECONDS: Final = 300
 PRELOADED: Final = (
     "torch._dynamo",
     "torch.profiler",
-    "pytest_gpuperf.devices.pretend.gpu",
+    "pytest_gpuperf.devices.simulated.gpu",
     "pytest_gpuperf.devices.cuda.sync_markers",
 )
 """Modules that each side imports, and that do not begin to use CUDA."""

@@ -1,4 +1,4 @@
-"""What the pretend GPU and a real one say of the same code, side by side."""
+"""What the simulated GPU and a real one say of the same code, side by side."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Standing(Enum):
     OTHER_PLACE = "other place"
     """Both wait equally often, and not on the same lines, or copy otherwise."""
     OPEN = "open"
-    """The pretend GPU says that only a real one can tell, and it has told."""
+    """The simulated GPU says that only a real one can tell, and it has told."""
     UNJUDGED = "not judged"
     DIFFER = "differ"
 
@@ -74,31 +74,33 @@ class Row:
     """One case and both answers."""
 
     case: str
-    pretend: Seen
+    simulated: Seen
     cuda: Seen
 
     @property
     def standing(self) -> Standing:
         """Whether the samples that both judged wait on both, and equally often."""
         pairs = [
-            (pretend, cuda)
-            for pretend, cuda in zip(self.pretend.waits, self.cuda.waits, strict=False)
-            if pretend is not None and cuda is not None
+            (simulated, cuda)
+            for simulated, cuda in zip(
+                self.simulated.waits, self.cuda.waits, strict=False
+            )
+            if simulated is not None and cuda is not None
         ]
         if not pairs:
             return Standing.UNJUDGED
-        if all(pretend == cuda for pretend, cuda in pairs):
+        if all(simulated == cuda for simulated, cuda in pairs):
             return Standing.AGREE if self._is_alike() else Standing.OTHER_PLACE
-        if all(bool(pretend) == bool(cuda) for pretend, cuda in pairs):
+        if all(bool(simulated) == bool(cuda) for simulated, cuda in pairs):
             return Standing.OTHER_COUNT
-        return Standing.OPEN if self.pretend.maybe else Standing.DIFFER
+        return Standing.OPEN if self.simulated.maybe else Standing.DIFFER
 
     def _is_alike(self) -> bool:
         """Whether lines and copies are the same, too; what one side could not run is not asked."""
-        if self.pretend.silent or self.cuda.silent:
+        if self.simulated.silent or self.cuda.silent:
             return True
-        return is_same(self.pretend.lines, self.cuda.lines) and is_same(
-            self.pretend.pageable, self.cuda.pageable
+        return is_same(self.simulated.lines, self.cuda.lines) and is_same(
+            self.simulated.pageable, self.cuda.pageable
         )
 
 
@@ -113,12 +115,16 @@ def is_same(said: Mapping[str, int], true: Mapping[str, int]) -> bool:
     return unknown == said.get(UNKNOWN, 0)
 
 
-def rows_of(pretend: Mapping[str, Seen], cuda: Mapping[str, Seen]) -> list[Row]:
-    """Pair the answers by case, in the order of the pretend GPU's."""
+def rows_of(simulated: Mapping[str, Seen], cuda: Mapping[str, Seen]) -> list[Row]:
+    """Pair the answers by case, in the order of the simulated GPU's."""
     absent = Seen(silent="it was not asked")
-    cases = dict.fromkeys((*pretend, *cuda))
+    cases = dict.fromkeys((*simulated, *cuda))
     return [
-        Row(case=case, pretend=pretend.get(case, absent), cuda=cuda.get(case, absent))
+        Row(
+            case=case,
+            simulated=simulated.get(case, absent),
+            cuda=cuda.get(case, absent),
+        )
         for case in cases
     ]
 
@@ -130,12 +136,12 @@ def differences(rows: Iterable[Row]) -> Iterator[str]:
         if row.standing is not Standing.AGREE:
             yield (
                 f"{row.standing.value}: {row.case}: "
-                f"pretend {row.pretend}; cuda {row.cuda}"
+                f"simulated {row.simulated}; cuda {row.cuda}"
             )
 
 
 def unexplained(rows: Iterable[Row], causes: Mapping[str, str]) -> list[Row]:
-    """Those that do not agree and have no cause, except for what the pretend GPU leaves open."""
+    """Those that do not agree and have no cause, except for what the simulated GPU leaves open."""
     fine = {Standing.AGREE, Standing.OPEN}
     return [r for r in rows if r.standing not in fine and r.case not in causes]
 
@@ -165,7 +171,7 @@ def as_markdown(
             "|---|---|---|---|---|",
         ]
     for row in others:
-        seen = (row.standing.value, str(row.pretend), str(row.cuda))
+        seen = (row.standing.value, str(row.simulated), str(row.cuda))
         cells = (f"`{row.case}`", *seen, causes.get(row.case, "not known"))
         lines.append(f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |")
     return "\n".join(lines) + "\n"

@@ -1,6 +1,6 @@
 """Gates of unchanged code that draws its sizes: how often are they red?
 
-    python benchmarks/drawn_gates.py [--devices pretend cpu] [--rounds 10] [--planted 2]
+    python benchmarks/drawn_gates.py [--devices simulated cpu] [--rounds 10] [--planted 2]
         [--minutes 60]
 
 The ten suites of ``ab_null.py`` are stored on the simulated GPU and on the CPU, and gated
@@ -26,7 +26,7 @@ from typing import Final
 from ab_null import DRAWN
 
 
-DEVICES: Final = ("pretend", "cpu")
+DEVICES: Final = ("simulated", "cpu")
 
 STEP: Final = """
 def test_step(gpuperf):

@@ -195,7 +195,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "`devices/sentinels.py`, modes": tests(
         "sentinels_launch_the_same|workspace_of_a_captured"
     ),
-    "`devices/pretend`": waits_agree,
+    "`devices/simulated`": waits_agree,
     "allowances on CUDA": tests("a_block_and_a_comment_allow"),
     "runs on CUDA": tests("process_killed_in_any_phase"),
     "verdicts on CUDA times": unchanged_is_not_blamed,

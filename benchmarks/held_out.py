@@ -30,7 +30,7 @@ from agreement import Failures, line_of
 from agreement_table import UNKNOWN
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.syncs import find_syncs
@@ -97,8 +97,8 @@ def run(snippet: Snippet, failures: Failures) -> None:
         failures.run(snippet, ())
 
 
-def on_pretend(only: str) -> Iterator[tuple[str, Answer]]:
-    with pretend_gpu(str(SNIPPETS)) as gpu:
+def on_simulated(only: str) -> Iterator[tuple[str, Answer]]:
+    with simulated_gpu(str(SNIPPETS)) as gpu:
         for name, snippet in snippets(only):
             raised_by(snippet)
             gpu.begin_step()
@@ -144,7 +144,7 @@ def on_cuda(only: str) -> Iterator[tuple[str, Answer]]:
         )
 
 
-SIDES: Final = {"pretend": on_pretend, "cuda": on_cuda}
+SIDES: Final = {"simulated": on_simulated, "cuda": on_cuda}
 
 
 def asked(side: str, only: str) -> dict[str, Answer]:
@@ -216,10 +216,10 @@ def why_not_judged(name: str, said: Answer, true: Answer) -> str:
 
 def report(only: str) -> tuple[str, bool]:
     """Ask both sides; return what to print, and whether the bar is met."""
-    pretend, cuda = (asked(side, only) for side in SIDES)
+    simulated, cuda = (asked(side, only) for side in SIDES)
     waits, copies = Score(), Score()
     unjudged, differing = [], []
-    for name, said in pretend.items():
+    for name, said in simulated.items():
         if why := why_not_judged(name, said, cuda[name]):
             unjudged.append(f"not judged: {name}: {why}")
             continue
@@ -227,7 +227,7 @@ def report(only: str) -> tuple[str, bool]:
             pair = getattr(said, what), getattr(cuda[name], what)
             differing += [f"{what}: {name} {d}" for d in compared(*pair, score)]
     lines = [
-        f"{len(pretend) - len(unjudged)} of {len(pretend)} functions judged",
+        f"{len(simulated) - len(unjudged)} of {len(simulated)} functions judged",
         f"waits: {waits}",
         f"pageable copies: {copies}",
         *differing,

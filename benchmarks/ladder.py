@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.memory import StepMemory
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+from pytest_gpuperf.devices.simulated import simulated_gpu
+from pytest_gpuperf.devices.simulated.memory import StepMemory
+from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
 
 
 sys.path.append(str(Path(__file__).parents[1] / "tests" / "unit"))
@@ -69,7 +69,7 @@ RUNGS: Final = (
 
 
 def predict(savings: Savings) -> StepMemory:
-    with pretend_gpu(values=False), watching_memory(from_now=True) as audit:
+    with simulated_gpu(values=False), watching_memory(from_now=True) as audit:
         training = Training(LARGE, savings, batch=BATCH)
         audit.step(training)
         audit.step(training)

@@ -185,7 +185,7 @@ def main() -> int:
     parser.add_argument("--torch-preflight", default=shutil.which("torch-preflight"))
     parser.add_argument("--write", type=Path, help="file of what is printed")
     options = parser.parse_args()
-    simulated = asked("pretend", "")
+    simulated = asked("simulated", "")
     truth = asked("cuda", "")
     not_judged = frozenset(
         name

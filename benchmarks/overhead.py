@@ -1,11 +1,11 @@
 """What the plugin itself costs, each figure against its own baseline in the same run.
 
-    python benchmarks/overhead.py [collect] [loop] [pretend] [watch] [--rounds 5] [--tests 40]
+    python benchmarks/overhead.py [collect] [loop] [simulated] [watch] [--rounds 5] [--tests 40]
 
 ``collect``  pytest --co with the plugin and with an empty one, in turn: pytest itself looks
              for every entry point where a plugin is named, and by default in each run
 ``loop``     the timed loop and a bare ``for`` loop that call the same empty step, in turn
-``pretend``  the simulated GPU: the same training step on the CPU and on it, and with its
+``simulated``  the simulated GPU: the same training step on the CPU and on it, and with its
              memory watched, in turns; a step of small operations, and one of large products
 ``watch``    ``pytest --gpuperf-watch`` on tests that each train a small model for 20 steps,
              on ``cuda`` if torch has one, else on the simulated GPU, beside the plain run
@@ -32,9 +32,9 @@ import torch
 from torch import nn
 
 from pytest_gpuperf.devices.cpu.device import CpuDevice
-from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.memory import PRETEND_MEMORY
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+from pytest_gpuperf.devices.simulated import simulated_gpu
+from pytest_gpuperf.devices.simulated.memory import SIMULATED_MEMORY
+from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.measure.timing import time_round
 
@@ -185,14 +185,14 @@ def spent_ms(step: Callable[[], None]) -> float:
 def spent_watched_ms(step: Callable[[], None]) -> tuple[float, float]:
     """Time of the step, and of the same with its memory watched."""
     with watching_memory():
-        live, PRETEND_MEMORY.live = PRETEND_MEMORY.live, None
+        live, SIMULATED_MEMORY.live = SIMULATED_MEMORY.live, None
         plain = spent_ms(step)
-        PRETEND_MEMORY.live = live
+        SIMULATED_MEMORY.live = live
         return plain, spent_ms(step)
 
 
 def compare(name: str, size: Size) -> None:
-    with pretend_gpu() as gpu:
+    with simulated_gpu() as gpu:
         host, device = training("cpu", size), training("cuda", size)
         for _ in range(WARM_UP):
             host()
@@ -205,7 +205,7 @@ def compare(name: str, size: Size) -> None:
     on_host, on_device = (median(times) for times in zip(*pairs, strict=True))
     unwatched, with_memory = (median(times) for times in zip(*watched, strict=True))
     print(
-        f"{name:<8} {on_host:8.1f} ms on the CPU {on_device:8.1f} ms pretending "
+        f"{name:<8} {on_host:8.1f} ms on the CPU {on_device:8.1f} ms simulating "
         f"x{on_device / on_host:.2f}   bar x{size.bar:g}   "
         f"{audit.totals.ops} ops, {audit.totals.syncs} syncs"
     )
@@ -215,7 +215,7 @@ def compare(name: str, size: Size) -> None:
     )
 
 
-def pretend(_: Path) -> None:
+def simulated(_: Path) -> None:
     """Ratios are of this process's CPU time with one thread, medians over pairs of steps."""
     torch.set_num_threads(1)
     for name, size in SIZES.items():
@@ -311,7 +311,7 @@ def watch(folder: Path, rounds: int, tests: int) -> None:
     )
 
 
-PARTS: Final = {"collect": collect, "loop": loop, "pretend": pretend}
+PARTS: Final = {"collect": collect, "loop": loop, "simulated": simulated}
 
 
 def main() -> int:

@@ -42,12 +42,12 @@ class Upgrade:
     before: str
     after: str
     metrics: Sequence[str] = ()
-    device: str = "pretend"
+    device: str = "simulated"
 
 
 MARK: Final = "# planted"
 
-DEVICES: Final = ("pretend", "cpu")
+DEVICES: Final = ("simulated", "cpu")
 
 UPGRADES: Final = tuple(
     Upgrade(**each)
@@ -273,7 +273,7 @@ def main() -> int:
             if arguments.out:
                 arguments.out.write_text(json.dumps(said, indent=1), encoding="utf-8")
         while pairs < arguments.unchanged:
-            same = place.compare("1.1", "pretend")
+            same = place.compare("1.1", "simulated")
             pairs += len(same)
             blamed += blamed_of(same)
     is_good = show(

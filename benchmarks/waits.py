@@ -35,7 +35,7 @@ from agreement_table import KNOWN
 from forks import Task, each_in_a_fork
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.copies import transfers_of
 from pytest_gpuperf.measure.syncs import device_waits
@@ -379,7 +379,7 @@ MOST_SECONDS: Final = 60
 IMPORTED_ONCE: Final = (
     "torch.utils.flop_counter",
     "torch._dynamo",
-    "pytest_gpuperf.devices.pretend.gpu",
+    "pytest_gpuperf.devices.simulated.gpu",
 )
 """Before the forks: each would import them anew, for longer than all else takes."""
 
@@ -399,7 +399,7 @@ def on_cuda(program: Program) -> Answer:
 
 
 def on_simulated(program: Program) -> Answer:
-    with pretend_gpu() as gpu:
+    with simulated_gpu() as gpu:
         names: dict[str, object] = {}
         exec(program.prepared, names)  # noqa: S102
         code = compile(program.code, "program.py", "exec")

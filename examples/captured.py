@@ -25,7 +25,7 @@ def breaks_of(function, *inputs):
 
 
 def where_it_compiles(gpuperf):
-    """Name the device; skip on the pretend one, which runs all code as it is written."""
-    if gpuperf.device == "cuda" and torch.cuda.get_device_name() == "pretend GPU":
-        pytest.skip("the pretend device compiles nothing: no graph is captured there")
+    """Name the device; skip on the simulated one, which runs all code as it is written."""
+    if gpuperf.device == "cuda" and torch.cuda.get_device_name() == "simulated GPU":
+        pytest.skip("the simulated device compiles nothing: no graph is captured there")
     return gpuperf.device

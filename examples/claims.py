@@ -84,7 +84,7 @@ class Tier(Enum):
     """Where a claim can be shown."""
 
     CPU = "cpu"
-    PRETEND = "pretend"
+    SIMULATED = "simulated"
     CUDA = "cuda"
 
 
@@ -120,7 +120,7 @@ class Claim:
 class Rung:
     """One rung of the ladder of memory, as it was published and as it was found here.
 
-    ``predicted_mib`` is for the published size, on the pretend GPU.
+    ``predicted_mib`` is for the published size, on the simulated GPU.
     """
 
     name: str

@@ -37,7 +37,7 @@ $ pytest examples/ladder --gpuperf                     # predict both ladders
 ```
 
 What they say of each claim on two cores without a GPU is in `benchmarks/evidence`
-([pretend](../benchmarks/evidence/examples-pretend.txt), [cpu](../benchmarks/evidence/examples-cpu.txt)).
+([simulated](../benchmarks/evidence/examples-simulated.txt), [cpu](../benchmarks/evidence/examples-cpu.txt)).
 Some need a package that is not there by default, or a C++ compiler, and say so where they
 are skipped: `tox -e examples` installs the packages, `pip install --group examples` as well.
 """

@@ -19,11 +19,11 @@ VERDICTS: Final = "gpuperf"
 itself, and what the plugin found, as JSON. The plugin's mark has the last one's name, too."""
 
 WIDTHS: Final = (22, 19, 19, 13)
-"""Of all columns but the last; 80 with "pretend" there."""
+"""Of all columns but the last."""
 
 PEAKS: Final = {
     "peak_allocated_bytes": "cuda",
-    "predicted_peak_allocated_bytes": "pretend",
+    "predicted_peak_allocated_bytes": "simulated",
 }
 """Which device is the one that has this metric."""
 
@@ -134,7 +134,7 @@ def row_of(claim: Claim, report: pytest.TestReport) -> Row:
     device = device_of(calls) if _is_measured(report) or report.skipped else "host"
     found = properties.get(SHOWN) or _counted(claim, calls)
     foretold = properties.get(PREDICTED, "")
-    if device == "pretend":
+    if device == "simulated":
         found, foretold = "", foretold or found
     return Row(
         claim=f"{claim.id} {claim.numbers}".rstrip(),
@@ -222,7 +222,7 @@ def _short(value: float) -> str:
 
 
 def lines_of(rows: Iterable[Row]) -> Iterator[str]:
-    """Lay out a heading and the rows, each once, in 80 columns."""
+    """Lay out a heading and the rows, each once."""
     for row in dict.fromkeys((HEADINGS, *rows)):
         *cells, last = (row.claim, row.measured, row.predicted, row.verdict, row.device)
         laid = (

@@ -78,7 +78,7 @@ pytest_runtest_makereport = remember_claims
 
 @pytest.fixture
 def gpu(gpuperf):
-    """Name the device of CUDA code, real or pretend; skip where host and device are one."""
+    """Name the device of CUDA code, real or simulated; skip where host and device are one."""
     if gpuperf.device != "cuda":
         pytest.skip("host and device are one here: nothing to copy, nobody to wait for")
     return gpuperf.device
@@ -86,8 +86,8 @@ def gpu(gpuperf):
 
 @pytest.fixture
 def real_gpu(gpu):
-    """Name the device where there is one: what is this large, nobody pretends to compute."""
-    if is_pretended(gpu):
+    """Name the device where there is one: what is this large, nobody simulates to compute."""
+    if is_simulated(gpu):
         pytest.skip("this size is computed on a GPU alone")
     return gpu
 
@@ -95,7 +95,7 @@ def real_gpu(gpu):
 @pytest.fixture
 def clock(gpuperf):
     """Name the device where times can be judged, the CPU too."""
-    if is_pretended(gpuperf.device):
+    if is_simulated(gpuperf.device):
         pytest.skip("the simulated GPU has no clock")
     return gpuperf.device
 
@@ -103,7 +103,7 @@ def clock(gpuperf):
 @pytest.fixture
 def counts_kernels(gpuperf):
     """Say whether launches are counted, as on a GPU, and not operations."""
-    return gpuperf.device == "cuda" and not is_pretended(gpuperf.device)
+    return gpuperf.device == "cuda" and not is_simulated(gpuperf.device)
 
 
 @pytest.fixture
@@ -115,8 +115,8 @@ def bfloat16(clock):
     return torch.bfloat16
 
 
-def is_pretended(device):
-    return device == "cuda" and torch.cuda.get_device_name() == "pretend GPU"
+def is_simulated(device):
+    return device == "cuda" and torch.cuda.get_device_name() == "simulated GPU"
 
 
 @pytest.fixture

@@ -159,7 +159,7 @@ MEANT = Fault(
     ),
 )
 
-GATED = "pytest --gpuperf --gpuperf-device=pretend"
+GATED = "pytest --gpuperf --gpuperf-device=simulated"
 STORE = Command(f"{GATED} --gpuperf-update=missing", ("5 passed",))
 GATE = Command(GATED, ("5 failed",), code=1)
 ACCEPT = Command(
@@ -167,7 +167,7 @@ ACCEPT = Command(
     ("gpuperf: 1 accepted",),
 )
 REVIEW = Command(
-    f"git diff --unified=0 baselines/pretend-cuda.json{CUT}", ('+        "ops": 17',)
+    f"git diff --unified=0 baselines/simulated-cuda.json{CUT}", ('+        "ops": 17',)
 )
 
 
@@ -247,7 +247,7 @@ def ladder_lines(rungs, found):
 
 # (d) A patch beside the code as it is.
 
-AB = f"gpuperf ab --device=pretend --patch={{}} -- test_steps.py::{MEANT.test}"
+AB = f"gpuperf ab --device=simulated --patch={{}} -- test_steps.py::{MEANT.test}"
 SAME = "same training: 1 of 1"
 REFACTORED = in_tests(
     "A refactoring, as refactored.patch:",

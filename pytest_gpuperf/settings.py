@@ -11,7 +11,7 @@ from typing import Final
 from .errors import ErrorId, UsageError
 from .model.baseline import Refresh
 from .model.budget import Tolerance
-from .model.environment import PRETEND_GIB, Capability, DeviceKind
+from .model.environment import SIMULATED_GIB, Capability, DeviceKind
 from .model.ranks import Launch
 
 
@@ -98,7 +98,7 @@ class Settings:
     tolerance: Tolerance = field(default_factory=Tolerance)
     seed: int = 0
     script: str | None = None
-    pretend_gib: float = PRETEND_GIB
+    simulated_gib: float = SIMULATED_GIB
     unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN
     launch: Launch | None = None
     repeated: tuple[str, ...] = ()

@@ -34,11 +34,11 @@ MIB: Final = 2**20
 GIB: Final = 2**30
 
 H200: Final = Hardware(kind=DeviceKind.CUDA, name="NVIDIA H200")
-PRETEND: Final = Hardware(kind=DeviceKind.PRETEND, name="CUDA")
+SIMULATED: Final = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
 CPU: Final = Hardware(kind=DeviceKind.CPU, name="AMD EPYC 2 cores")
 SCRIPTED: Final = Hardware(kind=DeviceKind.SCRIPTED, name="")
 
-ANY_OF: Final = {known.kind: known for known in (H200, PRETEND, CPU, SCRIPTED)}
+ANY_OF: Final = {known.kind: known for known in (H200, SIMULATED, CPU, SCRIPTED)}
 """Some hardware of each kind."""
 
 Machine = Hardware | DeviceKind

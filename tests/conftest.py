@@ -82,7 +82,7 @@ _import_what_runs_import()
 def small_heap() -> None:
     """Put aside what earlier modules left: each walk of the heap would visit all of it.
 
-    The pretend GPU collects garbage and looks for tensors several times a step, and the
+    The simulated GPU collects garbage and looks for tensors several times a step, and the
     heap of thousands of collected tests takes seconds to walk.
     """
     gc.collect()  # before, or what is frozen could never be freed

@@ -264,9 +264,9 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 
 # The simulated GPU is one thing for all others.
 
-SIMULATED: Final = "devices.pretend"
+SIMULATED: Final = "devices.simulated"
 
-FACE: Final = "pretend_gpu"
+FACE: Final = "simulated_gpu"
 """What its room defines itself, beside what it offers of its modules."""
 
 
@@ -332,11 +332,11 @@ def test_type_checkers_see_what_the_simulated_gpu_offers() -> None:
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("from ..devices.pretend.gpu import entered", ["gpu.entered"]),
-        ("from ..devices.pretend import gpu", ["gpu"]),
-        ("def f():\n    import pytest_gpuperf.devices.pretend.gpu", ["gpu"]),
-        ("from ..devices.pretend import pretend_gpu", []),
-        ("from ..devices.pretend import NeedsGpuError", []),
+        ("from ..devices.simulated.gpu import entered", ["gpu.entered"]),
+        ("from ..devices.simulated import gpu", ["gpu"]),
+        ("def f():\n    import pytest_gpuperf.devices.simulated.gpu", ["gpu"]),
+        ("from ..devices.simulated import simulated_gpu", []),
+        ("from ..devices.simulated import NeedsGpuError", []),
     ],
 )
 def test_a_planted_import_of_the_simulated_gpu_is_reported(
@@ -409,19 +409,19 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 
 MOST_CODE: Final = {
     "": 558,  # files that are opened and not read whole
-    "baselines": 1030,  # the folder that is written is locked; modes and links are kept
-    "cli": 1755,  # what takes seconds says at which step it is; a script in another encoding
+    "baselines": 1044,  # the folder that is written is locked; modes and links are kept
+    "cli": 1758,  # what takes seconds says at which step it is; a script in another encoding
     "compare_commits": 977,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 909,  # records of what steps train, for another process
     "devices": 2444,  # live memory, which was of the CPU
     "devices.cpu": 186,
     "devices.cuda": 626,
-    "devices.pretend": 7730,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.simulated": 7741,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1034,  # ranks are ended by their own time
     "environments": 212,  # the releases of a package; what names none
     "judge": 3603,  # same training of two steps as well: compare_steps pays for it
     "measure": 3273,  # what a step keeps has its line; which step raised
-    "model": 1847,  # what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1855,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2520,  # no server without measured tests
     "report": 1513,
     "report.ci": 546,  # a watch marks its lines on GitHub
@@ -604,13 +604,13 @@ def test_a_module_asks_for_a_capability_and_compares_no_kind_of_device(
 @pytest.mark.parametrize(
     ("line", "choices"),
     [
-        ("isinstance(device, PretendDevice)", ["asks for a PretendDevice"]),
+        ("isinstance(device, SimulatedDevice)", ["asks for a SimulatedDevice"]),
         ("isinstance(own, (int, base.Device))", ["asks for a Device"]),
         (
             "match device:\n    case CudaDevice(): ...",
             ["asks for a CudaDevice"],
         ),
-        ("def f(d: Device | PretendDevice): ...", ["Device | PretendDevice"]),
+        ("def f(d: Device | SimulatedDevice): ...", ["Device | SimulatedDevice"]),
         ("Any = CpuDevice | CudaDevice", ["CpuDevice | CudaDevice"]),
         ("isinstance(device, torch.device)", []),
         ("def f(d: Device | None): ...", []),
@@ -626,7 +626,7 @@ def test_a_planted_choice_of_device_is_reported(line: str, choices: list[str]) -
     [
         ("kind is DeviceKind.CUDA", ["CUDA"]),
         ("found.kind != environment.DeviceKind.CPU", ["CPU"]),
-        ("kind in {None, DeviceKind.PRETEND}", ["PRETEND"]),
+        ("kind in {None, DeviceKind.SIMULATED}", ["SIMULATED"]),
         ("named == DeviceKind.CUDA.value", ["CUDA"]),
         ("kind is DeviceKind.SCRIPTED", []),
         ("kind.has(Capability.CLOCK)", []),

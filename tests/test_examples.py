@@ -95,17 +95,19 @@ def test_a_run_can_end_with_what_became_of_each_claim(
         copied,
         *(f"examples/{name}" for name in chosen),
         "--gpuperf",
-        "--gpuperf-device=pretend",
+        "--gpuperf-device=simulated",
         "--gpuperf-claims",
         *workers,
     )
 
     assert result.returncode == 0, result.stdout
     lines = result.stdout.splitlines()
-    assert {line for line in lines if line.endswith(("pretend", "host", "device"))} == {
+    assert {
+        line for line in lines if line.endswith(("simulated", "host", "device"))
+    } == {
         "claim                 measured here      predicted          verdict      device",
         "D12                   1 -> 0 MiB         -                  passed       host",
-        "Y1 80 -> 57 ms        -                  1 -> 0 syncs       passed       pretend",
+        "Y1 80 -> 57 ms        -                  1 -> 0 syncs       passed       simulated",
     }
 
 

@@ -128,7 +128,7 @@ def keep_small() -> None:
 
 @pytest.mark.parametrize(
     ("chosen", "device"),
-    [(EVERYWHERE, "pretend"), (TOGETHER, "cpu")],
+    [(EVERYWHERE, "simulated"), (TOGETHER, "cpu")],
     ids=["alone", "ranks"],
 )
 def test_one_core_with_4_gib_and_no_network_is_enough(
@@ -205,7 +205,7 @@ def test_an_example_skips_and_names_the_package_that_it_has_not(checkout: Path) 
 
 @pytest.mark.parametrize(
     "measured",
-    [(), ("--gpuperf", "--gpuperf-device=pretend")],
+    [(), ("--gpuperf", "--gpuperf-device=simulated")],
     ids=["unmeasured", "measured"],
 )
 def test_a_checkout_that_cannot_be_written_to_is_named_and_the_examples_pass(

@@ -17,13 +17,13 @@ import pytest
 pytest.importorskip("torch")
 
 ROOT: Final = Path(__file__).parents[1]
-STORED: Final = "baselines/pretend-cuda.json"
+STORED: Final = "baselines/simulated-cuda.json"
 
 MOST_LINES: Final = 100
 """Of a diff that somebody reads."""
 
 SIMULATED: Final = (
-    "--gpuperf-device=pretend",
+    "--gpuperf-device=simulated",
     "--gpuperf-tolerance=mem_mb=0% and 0 MiB",
 )
 """As in ``[testenv:tests]`` of tox.ini."""
@@ -128,10 +128,10 @@ def test_a_refresh_changes_the_lines_that_a_reviewer_reads(checkout: Path) -> No
     plant(checkout, LARGER)
     before = (checkout / STORED).read_text(encoding="utf-8")
 
-    run_in(checkout, "pytest_gpuperf", "refresh", "--device=pretend", MNIST, status=1)
+    run_in(checkout, "pytest_gpuperf", "refresh", "--device=simulated", MNIST, status=1)
     assert (checkout / STORED).read_text(encoding="utf-8") == before
 
-    accept = ("--accept-drift", "--device=pretend")
+    accept = ("--accept-drift", "--device=simulated")
     run_in(checkout, "pytest_gpuperf", "refresh", *accept, MNIST)
 
     after = (checkout / STORED).read_text(encoding="utf-8")
@@ -149,5 +149,5 @@ def test_a_refresh_without_a_change_leaves_each_byte(checkout: Path) -> None:
     before = (checkout / STORED).read_bytes()
 
     for _ in range(2):
-        run_in(checkout, "pytest_gpuperf", "refresh", "--device=pretend", MNIST)
+        run_in(checkout, "pytest_gpuperf", "refresh", "--device=simulated", MNIST)
         assert (checkout / STORED).read_bytes() == before

@@ -15,7 +15,7 @@ import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf.cli import COMMANDS
 from pytest_gpuperf.devices.cpu.device import CpuDevice
-from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.judge.budget import is_time
 from pytest_gpuperf.marks import BUDGET_MARK, RANKS_MARK, TOLERANCE_MARK
@@ -263,11 +263,11 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
         assert row(*cells, "no") in page
 
 
-def test_the_readme_says_what_the_pretend_device_judges() -> None:
+def test_the_readme_says_what_the_simulated_device_judges() -> None:
     measurable = [
         keyword
         for keyword in BUDGET_KEYWORDS
-        if any(m.name not in PretendDevice.unmeasurable for m in limited_by(keyword))
+        if any(m.name not in SimulatedDevice.unmeasurable for m in limited_by(keyword))
     ]
 
     assert " ".join(measurable) == (

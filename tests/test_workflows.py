@@ -26,12 +26,12 @@ yaml = pytest.importorskip("yaml")
 
 FOLDER = ROOT / "docs" / "ci"
 ACTION = ROOT / "action.yml"
-GATES = ("gpu-runner.yml", "pretend.yml")
+GATES = ("gpu-runner.yml", "simulated.yml")
 MEASURING = (*GATES, "nightly.yml")
 COMPARING = ("dependencies.yml",)
 OTHERS = ("comment.yml", "chart.yml")
 WORKFLOWS = (*MEASURING, *COMPARING, *OTHERS)
-PIPELINES = ("gitlab-pretend.yml", "gitlab.yml")
+PIPELINES = ("gitlab-simulated.yml", "gitlab.yml")
 FILES = (*PIPELINES, *WORKFLOWS)
 OWN_WORKFLOWS = tuple(sorted((ROOT / ".github" / "workflows").iterdir()))
 JENKINS = "Jenkinsfile"
@@ -453,7 +453,7 @@ def test_actionlint_finds_nothing_to_say(tmp_path: Path) -> None:
 def test_actionlint_would_see_an_input_that_the_action_does_not_have(
     tmp_path: Path,
 ) -> None:
-    path = repository(tmp_path) / ".github" / "workflows" / "pretend.yml"
+    path = repository(tmp_path) / ".github" / "workflows" / "simulated.yml"
     text = path.read_text("utf-8")
     path.write_text(text.replace("arguments:", "argument:"), "utf-8")
 

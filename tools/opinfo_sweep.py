@@ -1,9 +1,9 @@
-"""Run torch's own samples of its operations on the pretend GPU, forward and backward.
+"""Run torch's own samples of its operations on the simulated GPU, forward and backward.
 
     python tools/opinfo_sweep.py [part of an operation's name]
 
 The samples are those of ``torch.testing``'s OpInfo database, the first few of each
-operation. An operation fails where it runs on the CPU and not on the pretend GPU, or
+operation. An operation fails where it runs on the CPU and not on the simulated GPU, or
 where the results differ; those that draw random numbers are only run. Exit status 1 if
 any failed. It takes some minutes.
 """
@@ -21,7 +21,7 @@ import torch
 from torch.testing._internal.common_methods_invocations import op_db
 from torch.utils import _pytree
 
-from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.simulated import simulated_gpu
 
 
 SAMPLES: Final = 6
@@ -153,7 +153,7 @@ def main(arguments: list[str]) -> int:
         and name_of(op) not in NOT_MOVED
     ]
     trained = [op for op in ops if op.supports_autograd and torch.float32 in op.dtypes]
-    with pretend_gpu():
+    with simulated_gpu():
         failed = sweep(ops, backward=False) + sweep(trained, backward=True)
     return int(failed > 0)
 

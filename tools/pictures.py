@@ -133,7 +133,7 @@ def failure(folder: Path) -> str:
     test = folder / "test_train.py"
     test.write_text(blocks["python"].text, encoding="utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
-    gate = ("pytest", "--gpuperf", "--gpuperf-device=pretend", "--color=yes")
+    gate = ("pytest", "--gpuperf", "--gpuperf-device=simulated", "--color=yes")
     run(folder, *gate, "--gpuperf-update=missing")
     changed = edited(blocks["python"].text, blocks["diff"].text)
     test.write_text(changed, encoding="utf-8")

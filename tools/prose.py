@@ -70,7 +70,7 @@ PATTERNS: Final = {
         'an adjective: "an intended change", "the stored time"'
     ),
     r"\bhosts?\b(?!ed)": '"CPU"',
-    r"\bpretend (?:device|GPU)\b": '"simulated GPU"',
+    r"\bsimulated (?:device|GPU)\b": '"simulated GPU"',
     r"\b(?:nobody|somebody)\b": '"no one", "someone", or name them',
     r"\b(?:lets?|letting) go\b": '"frees", "releases"',
     r"\bas ever\b|\ball the same\b|\bsay(?:s|ing)? so\b|\bbut for\b|\band the like\b": (
@@ -82,7 +82,7 @@ PATTERNS: Final = {
 """What to look for, spaces standing for any gap, and what to write in its place."""
 
 ALLOWED: Final = {
-    ("pytest_gpuperf/devices/pretend/tensor.py", "host"): "torch's own message"
+    ("pytest_gpuperf/devices/simulated/tensor.py", "host"): "torch's own message"
 }
 """Words that stay, by file and text, and why."""
 

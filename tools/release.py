@@ -177,11 +177,11 @@ def try_alone(wheel: Path, torch: str, version: str, folder: Path) -> Path:
     audit = typed("gpuperf", "audit", "waiting.py")
     assert "waiting.py:10" in audit, audit
     assert "print(loss.item())" in audit, audit
-    typed("gpuperf", "doctor", "--device=pretend")
+    typed("gpuperf", "doctor", "--device=simulated")
     tests = sorted(path.name for path in project.glob("test_*.py"))
     assert tests, "the README has no test"
     typed("pytest", *tests)
-    passed = typed("pytest", "--gpuperf", "--gpuperf-device=pretend", *tests)
+    passed = typed("pytest", "--gpuperf", "--gpuperf-device=simulated", *tests)
     assert re.search(r"^gpuperf: .*passed", passed, re.MULTILINE), passed
     return programs
 

@@ -154,7 +154,7 @@ def demangled(names: Sequence[str]) -> Mapping[str, str]:
 
 
 def table_operations() -> frozenset[str]:
-    from pytest_gpuperf.devices.pretend.sync_rules import rules_by_op
+    from pytest_gpuperf.devices.simulated.sync_rules import rules_by_op
 
     return frozenset(rules_by_op())
 

@@ -27,7 +27,7 @@ def test_the_doctor_shares_the_cores_out_among_the_gpus(shown):
         "-m",
         "pytest_gpuperf",
         "doctor",
-        "--device=pretend",
+        "--device=simulated",
     ]
     doctor = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603
 

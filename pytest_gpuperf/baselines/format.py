@@ -93,10 +93,11 @@ def _hardware(raw: Any, where: Place) -> Hardware:
 
 
 def _kind(raw: Any, where: Place) -> DeviceKind:
-    kinds = [kind.value for kind in DeviceKind]
-    if raw not in kinds:
-        _refuse(where, f"one of {', '.join(kinds)}", raw)
-    return DeviceKind(raw)
+    try:
+        return DeviceKind(raw)
+    except ValueError:
+        kinds = ", ".join(kind.value for kind in DeviceKind)
+        _refuse(where, f"one of {kinds}", raw)
 
 
 def _entry(raw: Any, where: Place) -> Entry:

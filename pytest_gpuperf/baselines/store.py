@@ -107,6 +107,9 @@ def read(folder: Path, hardware: Hardware) -> Baselines:
     path = path_of(folder, hardware)
     text = _text_of(path)
     if text is None:
+        path = folder / f"{hardware.old_key}.json"
+        text = _text_of(path)
+    if text is None:
         return Baselines(hardware=hardware)
     found = loads(text, str(path))
     if found.hardware.key != hardware.key:
@@ -168,11 +171,24 @@ def update(
         old = read(folder, hardware)
         kept = {t: entry for t, entry in old.entries.items() if t not in removed}
         new = Baselines(hardware=hardware, entries={**kept, **changes})
+        renamed = _rename_old(folder, hardware)
         # An unchanged file keeps its time stamp, and its diff stays empty.
-        if new.entries != old.entries:
+        if renamed or new.entries != old.entries:
             # What a link leads to has just been read, and is a baseline.
             write(Path(os.path.realpath(path)), dumps(new))
     return new
+
+
+def _rename_old(folder: Path, hardware: Hardware) -> bool:
+    """Rename files that have the key of 0.2.0; return whether there were any."""
+    path, old = path_of(folder, hardware), folder / f"{hardware.old_key}.json"
+    if path.exists() or not old.exists():
+        return False
+    old.rename(path)
+    operations = folder / "operations"
+    with suppress(FileNotFoundError):
+        (operations / hardware.old_key).rename(operations / hardware.key)
+    return True
 
 
 def _text_of(path: Path) -> str | None:

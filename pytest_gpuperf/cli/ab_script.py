@@ -46,7 +46,9 @@ from .script import Program, check_script
 from .script_process import Asked, ScriptAnswer, ScriptRequest, run_program, unfinished
 
 
-SIMULATED: Final = Environment(hardware=Hardware(kind=DeviceKind.PRETEND, name="CUDA"))
+SIMULATED: Final = Environment(
+    hardware=Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
+)
 
 PROGRAM_ENGINE: Final = (
     "the program, run on each side on the simulated GPU, which has no clock; counts and "

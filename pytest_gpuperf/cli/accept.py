@@ -189,7 +189,8 @@ def read_pending(path: Path) -> Baselines:
     """Read what a run measured; raises ``BaselineError`` if *path* is no such file."""
     pending = read_document(path, MEASURE_AGAIN)
     named, own = path.name, pending_path(path.parent, pending.hardware).name
-    if named.startswith(PENDING_PREFIX) and named != own:
+    old = f"{PENDING_PREFIX}{pending.hardware.old_key}.json"
+    if named.startswith(PENDING_PREFIX) and named not in {own, old}:
         msg = (
             f"{path}: measured on {pending.hardware.kind.value} {pending.hardware.name}, "
             f"but the name says {path.stem.removeprefix(PENDING_PREFIX)}; rename it to {own}"

@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="device",
         type=_kind,
         metavar="KIND",
-        help="device to look at: cuda, pretend or cpu (default: as pytest --gpuperf)",
+        help="device to look at: cuda, simulated or cpu (default: as pytest --gpuperf)",
     )
 
 
@@ -107,5 +107,5 @@ def _kind(text: str) -> DeviceKind:
     try:
         return DeviceKind(text)
     except ValueError:
-        msg = f"expected one of cuda, pretend, cpu, found {text!r}"
+        msg = f"expected one of cuda, simulated, cpu, found {text!r}"
         raise argparse.ArgumentTypeError(msg) from None

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import checkout_of
-from ..devices.pretend import pretend_gpu
+from ..devices.simulated import simulated_gpu
 from ..errors import ErrorId, UsageError
 from ..files import scratch_folder
 from ..model.codec import decode, encode
@@ -46,7 +46,7 @@ from .shared_options import STANDARD_ERROR
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend import PretendGpu, ProgramAudit, ProgramMemory
+    from ..devices.simulated import ProgramAudit, ProgramMemory, SimulatedGpu
 
 
 # The program that a command runs, as its command line names it.
@@ -121,7 +121,7 @@ def run_tidily(loaded: Loaded) -> None:
 
 
 def _tidy(error: BaseException) -> None:
-    from ..devices.pretend import without_own_frames
+    from ..devices.simulated import without_own_frames
 
     without_own_frames(error)
 
@@ -158,7 +158,7 @@ class ScriptRequest:
     """A program to run, the folder of the lines to name, and what is asked of it.
 
     A forecast of memory ends after ``steps``, or later if memory grows; it applies ``saving``
-    in the program's place. ``values`` is that of ``pretend_gpu``. As one side of a comparison
+    in the program's place. ``values`` is that of ``simulated_gpu``. As one side of a comparison
     it has another copy of the project, and other ``packages``. The file ``whereabouts`` has
     the numbers of ``doing``.
     """
@@ -264,7 +264,7 @@ def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
     hide(request.packages.hidden, request.packages.without)
     warnings.filterwarnings("ignore", NO_NUMPY, UserWarning)
     undo = ExitStack()
-    gpu = undo.enter_context(pretend_gpu(request.root, values=request.values))
+    gpu = undo.enter_context(simulated_gpu(request.root, values=request.values))
     found = WATCHES[request.asked](request, gpu, undo)
     try:
         loaded = load(request.program)
@@ -288,8 +288,8 @@ def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
 Found = Callable[[], ScriptAnswer]
 
 
-def _audited(request: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
-    from ..devices.pretend import ProgramAudit
+def _audited(request: ScriptRequest, gpu: SimulatedGpu, undo: ExitStack) -> Found:
+    from ..devices.simulated import ProgramAudit
 
     # What is there by now stays, and to look through it takes most of a collection.
     gc.freeze()
@@ -308,8 +308,8 @@ def _audited(request: ScriptRequest, gpu: PretendGpu, undo: ExitStack) -> Found:
     return found
 
 
-def _remembered(request: ScriptRequest, _: PretendGpu, undo: ExitStack) -> Found:
-    from ..devices.pretend import watching_program
+def _remembered(request: ScriptRequest, _: SimulatedGpu, undo: ExitStack) -> Found:
+    from ..devices.simulated import watching_program
 
     gc.freeze()
     memory = undo.enter_context(watching_program(request.root, request.steps))
@@ -337,9 +337,9 @@ def _watched_children(
     return children
 
 
-def _trained(_: ScriptRequest, __: PretendGpu, undo: ExitStack) -> Found:
+def _trained(_: ScriptRequest, __: SimulatedGpu, undo: ExitStack) -> Found:
     from ..compare_steps.training_record import recording_program
-    from ..devices.pretend import BACKING
+    from ..devices.simulated import BACKING
 
     draws.begin(0)
     draws.watch()

@@ -35,7 +35,7 @@ def add_device_argument(parser: argparse.ArgumentParser) -> None:
         "--gpuperf-device",
         dest="device",
         metavar="KIND",
-        help="device to measure on: cuda, pretend or cpu (default: as pytest --gpuperf)",
+        help="device to measure on: cuda, simulated or cpu (default: as pytest --gpuperf)",
     )
 
 

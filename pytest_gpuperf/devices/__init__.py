@@ -5,7 +5,7 @@ Begin with:
 - ``base.Device``: what all kinds share; what has a clock is a ``MeasuringDevice``
 - ``cuda.device.CudaDevice``: a GPU
 - ``cpu.device.CpuDevice``: the host
-- ``pretend.device.PretendDevice``: the simulated GPU
+- ``simulated.device.SimulatedDevice``: the simulated GPU
 - ``slots.slots_of``: the GPUs that tests can be measured on side by side
 """
 
@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ErrorId, UsageError
-from ..model.environment import PRETEND_GIB, DeviceKind
+from ..model.environment import SIMULATED_GIB, DeviceKind
 from .base import Device
 from .own_code import checkout_of
-from .pretend import PretendDevice
+from .simulated import SimulatedDevice
 
 
 def open_device(
@@ -28,13 +28,13 @@ def open_device(
     run: int = 0,
     root: str = "",
     *,
-    pretend_gib: float = PRETEND_GIB,
+    simulated_gib: float = SIMULATED_GIB,
 ) -> Device:
     """Open a device; torch is imported here and not before.
 
     *script* is the path of the scripted device's JSON, *run* the number of the run it
-    plays. Findings name lines of the checkout around *root*. The pretend GPU has
-    *pretend_gib* of memory. Raises ``UsageError`` if the machine has no such device.
+    plays. Findings name lines of the checkout around *root*. The simulated GPU has
+    *simulated_gib* of memory. Raises ``UsageError`` if the machine has no such device.
     """
     root = str(checkout_of(Path(root))) if root else root
     if kind is DeviceKind.CUDA:
@@ -43,8 +43,8 @@ def open_device(
         from .cuda.device import CudaDevice
 
         return CudaDevice.open(root=root)
-    if kind is DeviceKind.PRETEND:
-        return PretendDevice(root, pretend_gib)
+    if kind is DeviceKind.SIMULATED:
+        return SimulatedDevice(root, simulated_gib)
     if kind is DeviceKind.CPU:
         from .cpu.device import CpuDevice
 
@@ -68,16 +68,16 @@ def scripted_device() -> Any:
     except ModuleNotFoundError:
         msg = (
             f"--gpuperf-device=scripted needs {SCRIPTED_MODULE}.py of the plugin's own tests on "
-            "PYTHONPATH: choose cuda, pretend or cpu"
+            "PYTHONPATH: choose cuda, simulated or cpu"
         )
         raise UsageError(msg, ErrorId.GP403) from None
 
 
 def default_kind() -> DeviceKind:
-    """Return the default device: ``cuda``, or ``pretend`` on a machine without one."""
+    """Return the default device: ``cuda``, or ``simulated`` on a machine without one."""
     import torch
 
-    return DeviceKind.CUDA if torch.cuda.is_available() else DeviceKind.PRETEND
+    return DeviceKind.CUDA if torch.cuda.is_available() else DeviceKind.SIMULATED
 
 
 def kind_without_torch() -> DeviceKind | None:
@@ -87,7 +87,7 @@ def kind_without_torch() -> DeviceKind | None:
     """
     from .cuda.nvml import gpu_count
 
-    return None if gpu_count() else DeviceKind.PRETEND
+    return None if gpu_count() else DeviceKind.SIMULATED
 
 
 def torch_device_for_plain_runs() -> str:

@@ -26,7 +26,7 @@ from .memory_picture import Collecting, Garbage, Picture
 if TYPE_CHECKING:
     from ..model.finding import Finding
     from .audit_record import StepAudit, Totals
-    from .pretend import MemoryAudit
+    from .simulated import MemoryAudit
 
 
 # The time of fetching a batch, on the clock of this process.

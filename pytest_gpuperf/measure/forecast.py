@@ -24,7 +24,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils.checkpoint import checkpoint
 
-from ..devices.pretend import BACKING, ProgramMemory
+from ..devices.simulated import BACKING, ProgramMemory
 from ..model.finding import Location
 from ..model.forecast import Forecast, Saving
 from ..model.metrics import KEPT_GRAPHS, PREDICTED_GARBAGE

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from ..devices.pretend import settings_against_allocated, settings_against_reserved
+from ..devices.simulated import settings_against_allocated, settings_against_reserved
 from ..model.metrics import (
     KEPT_GRAPHS,
     PREDICTED,
@@ -32,7 +32,7 @@ from .step import Subject
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend import MemoryAudit
+    from ..devices.simulated import MemoryAudit
 
 
 PREDICTED_STEPS: Final = 2

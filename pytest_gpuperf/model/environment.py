@@ -26,8 +26,8 @@ class DeviceSlot:
     board: str | None = None
 
 
-PRETEND_GIB: Final = 80.0
-"""Memory of the pretend GPU by default."""
+SIMULATED_GIB: Final = 80.0
+"""Memory of the simulated GPU by default."""
 
 
 class Capability(Enum):
@@ -57,13 +57,22 @@ class Capability(Enum):
     """It predicts what a GPU would do, on a machine that needs none."""
 
 
+OLD_SIMULATED: Final = "pretend"
+"""What 0.2.0 called the simulated GPU, in options, files and their names."""
+
+
 class DeviceKind(Enum):
     """The kinds of device a step can be measured on."""
 
     CUDA = "cuda"
-    PRETEND = "pretend"
+    SIMULATED = "simulated"
     CPU = "cpu"
     SCRIPTED = "scripted"
+
+    @classmethod
+    def _missing_(cls, value: object) -> DeviceKind | None:
+        """Take the name that the simulated GPU had until 0.2.0."""
+        return cls.SIMULATED if value == OLD_SIMULATED else None
 
     def has(self, capability: Capability) -> bool:
         """Whether every device of this kind has *capability*."""
@@ -81,7 +90,7 @@ CAPABILITIES: Final[Mapping[DeviceKind, frozenset[Capability]]] = {
         Capability.QUEUES,
         Capability.ALLOCATOR,
     },
-    DeviceKind.PRETEND: frozenset({Capability.FORECAST}),
+    DeviceKind.SIMULATED: frozenset({Capability.FORECAST}),
     DeviceKind.CPU: _MEASURED | {Capability.HOST_WORK},
     # It plays the times and the memory of a GPU, and the trace of a host.
     DeviceKind.SCRIPTED: _MEASURED | {Capability.GPU_TIMES, Capability.ALLOCATOR},
@@ -91,7 +100,7 @@ CAPABILITIES: Final[Mapping[DeviceKind, frozenset[Capability]]] = {
 
 DEVICE_WORDS: Final[Mapping[DeviceKind, str]] = {
     DeviceKind.CUDA: "{name}",
-    DeviceKind.PRETEND: "simulated GPU",
+    DeviceKind.SIMULATED: "simulated GPU",
     DeviceKind.CPU: "CPU {name}",
     DeviceKind.SCRIPTED: "scripted {name}",
 }
@@ -111,6 +120,11 @@ class Hardware:
         # Part of a file name that is committed: no blanks, and no difference in case.
         slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")
         return f"{self.kind.value}-{slug}" if slug else self.kind.value
+
+    @property
+    def old_key(self) -> str:
+        """The key that 0.2.0 used."""
+        return self.key.replace(DeviceKind.SIMULATED.value, OLD_SIMULATED)
 
     @property
     def in_words(self) -> str:

@@ -33,7 +33,7 @@ LOADER_WAIT: Final = Metric(
 )
 
 
-# The quantities of memory, measured on cuda and cpu, predicted on pretend.
+# The quantities of memory, measured on cuda and cpu, predicted on simulated.
 
 FEW_SCALARS: Final = 4 * 2**10
 """Bytes that a step may leave behind unblamed, a list of its losses: a GPU's allocator
@@ -136,7 +136,7 @@ PREDICTED: Final[tuple[Metric, ...]] = (
     PREDICTED_GROWTH,
     PREDICTED_GARBAGE,
 )
-"""What the pretend device predicts.
+"""What the simulated device predicts.
 
 The stated errors: with two recordings of one model family on a GPU the predictions were
 off by less than 0.1 % (allocated) and 0.6 % (reserved); other models, and other GPUs
@@ -365,7 +365,7 @@ AUDITED: Final[tuple[Metric, ...]] = (
     OPS,
     FLOPS,
 )
-"""What the pretend device counts; but for the operations, so does a real one."""
+"""What the simulated device counts; but for the operations, so does a real one."""
 
 WAITS_AND_COPIES: Final = frozenset(
     {SYNCS, PAGEABLE_COPIES, H2D_BYTES, D2H_BYTES, *OCCASIONAL.values()}

@@ -46,6 +46,7 @@ RETIRED: Final = {
     "gpuperf_lock_seconds": "a run waits up to an hour for its device",
     "gpuperf_peak_tflops": "`gpuperf.budget(ms=)` limits the time of a step",
     "gpuperf_precision": "a refresh says what can be detected",
+    "gpuperf_pretend_gb": "`gpuperf_simulated_gb` sets the memory of the simulated GPU",
     "gpuperf_prune": "`--gpuperf-update=all` removes the baselines of tests that are gone",
     "gpuperf_ref": "a red or undecided test prints the `gpuperf ab` that decides it",
     "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",

@@ -98,7 +98,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_device",
-        help="cuda, pretend (simulated GPU) or cpu (default: cuda, or pretend without a "
+        help="cuda, simulated (simulated GPU) or cpu (default: cuda, or simulated without a "
         "GPU)",
         metavar="KIND",
         kind="device",
@@ -168,11 +168,11 @@ OPTIONS: Final = (
         on_command_line=False,
     ),
     Option(
-        name="gpuperf_pretend_gb",
+        name="gpuperf_simulated_gb",
         help="memory of the simulated GPU in GiB (default: 80)",
         metavar="SIZE",
         kind="gib",
-        field="pretend_gib",
+        field="simulated_gib",
         on_command_line=False,
     ),
     Option(
@@ -227,7 +227,7 @@ def _add_option(group: pytest.OptionGroup, option: Option) -> None:
 
 
 COMMANDS_REPEAT: Final = (
-    "gpuperf_pretend_gb",
+    "gpuperf_simulated_gb",
     "gpuperf_seed",
     "gpuperf_isolation",
     "gpuperf_tolerance",

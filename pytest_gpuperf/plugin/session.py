@@ -370,7 +370,7 @@ class GpuperfSession:
         why = selection.nothing_because if finished else "the run ended early"
         if self._run_result is not None:
             write_rest(terminalreporter, self._run_result, unseen)
-        elif self._settings.device in {None, DeviceKind.PRETEND}:
+        elif self._settings.device in {None, DeviceKind.SIMULATED}:
             write_unlooked(terminalreporter, selection.skipped)
         write_nothing(terminalreporter, unseen, why)
 

@@ -193,7 +193,7 @@ def _other_device_lines(run_result: RunResult, config: Any) -> tuple[Line, ...]:
     path = config.rootpath / file
     if run_result.stored or path.exists() or config.getoption("gpuperf_device"):
         return ()
-    usable = (DeviceKind.CPU, DeviceKind.PRETEND)
+    usable = (DeviceKind.CPU, DeviceKind.SIMULATED)
     others = [
         other.value
         for other in usable

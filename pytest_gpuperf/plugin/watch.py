@@ -35,7 +35,7 @@ from ..judge.watch import Objection, WatchedTest, is_test_code, objections, pars
 from ..judge.wording import WOULD_HAVE_FAILED
 from ..model.baseline import Refresh
 from ..model.codec import decode, encode
-from ..model.environment import PRETEND_GIB, Capability, DeviceKind
+from ..model.environment import SIMULATED_GIB, Capability, DeviceKind
 from ..model.finding import A_MOVE
 from ..model.metric import counted
 from ..report.ci.github import watch_commands
@@ -51,7 +51,7 @@ from .plain_server import PlainRunner
 
 
 if TYPE_CHECKING:
-    from ..devices.pretend import SimulatedSuite, TestAudit
+    from ..devices.simulated import SimulatedSuite, TestAudit
     from ..model.finding import Finding
 
 
@@ -72,7 +72,7 @@ _path_key: Final[pytest.StashKey[Sequence[str]]] = pytest.StashKey()
 
 def watch(config: pytest.Config) -> None:
     """Watch from now to the end of the session: conftest files may ask for a GPU."""
-    from ..devices.pretend import watching_suite
+    from ..devices.simulated import watching_suite
 
     try:
         check_device(config)
@@ -102,11 +102,11 @@ def check_device(config: pytest.Config) -> None:
 
 
 def _gib(config: pytest.Config) -> float:
-    asked = early_value(config, "gpuperf_pretend_gb")
+    asked = early_value(config, "gpuperf_simulated_gb")
     try:
-        return PRETEND_GIB if asked is None else positive_gib(str(asked))
+        return SIMULATED_GIB if asked is None else positive_gib(str(asked))
     except ValueError as error:
-        msg = f"gpuperf_pretend_gb: found {asked!r}, {error}"
+        msg = f"gpuperf_simulated_gb: found {asked!r}, {error}"
         raise pytest.UsageError(str(UsageError(msg, ErrorId.GP101))) from None
 
 

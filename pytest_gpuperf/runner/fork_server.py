@@ -98,7 +98,7 @@ HEAVY_MODULES: Final = (
     "torch.profiler",
     "pytest_gpuperf.devices.cpu.device",
     "pytest_gpuperf.devices.cuda.device",
-    "pytest_gpuperf.devices.pretend.device",
+    "pytest_gpuperf.devices.simulated.device",
     "pytest_gpuperf.compare_steps.measure",
 )
 """Imported once in the server: a child would pay seconds for them, and a test could
@@ -112,7 +112,7 @@ def preloaded_for(kind: DeviceKind | None) -> tuple[str, ...]:
     if _may_time(kind):
         return HEAVY_MODULES
     others = (name for name in HEAVY_MODULES if name != OF_COMPILER)
-    return (*others, "pytest_gpuperf.devices.pretend.gpu")
+    return (*others, "pytest_gpuperf.devices.simulated.gpu")
 
 
 def variables_for(kind: DeviceKind | None) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from ..devices import default_kind, open_device
 from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
 from ..devices.host_clock import HostClock
-from ..devices.pretend import NeedsGpuError
+from ..devices.simulated import NeedsGpuError
 from ..devices.slots import seeing, slots_of
 from ..errors import ErrorId, GpuperfError, RunError
 from ..files import scratch_folder
@@ -144,7 +144,7 @@ def opened(request: RunRequest) -> Device:
         settings.script,
         request.number,
         root=str(request.project.rootdir),
-        pretend_gib=settings.pretend_gib,
+        simulated_gib=settings.simulated_gib,
     )
     device.enter()
     return device

@@ -6,7 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from builders import PRETEND, a_finding, a_location, a_measurement, an_entry, baselines
+from builders import (
+    SIMULATED,
+    a_finding,
+    a_location,
+    a_measurement,
+    an_entry,
+    baselines,
+)
 
 from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.baselines.refresh import new_entry
@@ -37,7 +44,7 @@ TWO_WORKSPACES = 64 * MIB
 
 
 def run(least: dict[str, int] | None = None, **exact: int) -> Measurement:
-    return a_measurement(None, on=PRETEND, exact=exact, least=least or {})
+    return a_measurement(None, on=SIMULATED, exact=exact, least=least or {})
 
 
 def outcomes(entry: Entry | None, *runs: Measurement) -> dict[str, Outcome]:
@@ -341,7 +348,7 @@ def test_what_stays_is_named_with_its_line() -> None:
 def document() -> dict[str, object]:
     measured = replace(run(syncs=1), findings=(ITEM,))
     entries = {"t": new_entry([measured, measured])}
-    text = dumps(baselines(PRETEND, **entries))
+    text = dumps(baselines(SIMULATED, **entries))
     raw: dict[str, object] = json.loads(text)
     return raw
 

@@ -147,7 +147,7 @@ def test_bounds_that_agree_are_taken(layers: Sequence[Tolerance]) -> None:
     [
         ("cupa", "cuda"),
         ("gpu", "cpu"),
-        ("pretent", "pretend"),
+        ("pretent", "simulated"),
         ("CUDAA", "cuda"),
         ("cuda_", "cuda"),
         ("mps", ""),
@@ -167,7 +167,7 @@ def test_a_budget_for_a_kind_that_there_is_not_is_doubted(
     [
         "cpu",
         "CUDA",
-        "pretend",
+        "simulated",
         "*H200*",
         "NVIDIA H200",
         "cuda-nvidia-h200",
@@ -203,10 +203,10 @@ OPTIONS = [
         ("gpuperf_seed", seed, "expected a whole number from 0 up, such as 7")
         for seed in ("soon", "-1", "0.5", "1e3", "")
     ),
-    ("gpuperf_pretend_gb", "inf", "expected a positive number of GiB"),
-    ("gpuperf_device", "gpu", "expected one of cuda, pretend, cpu"),
-    ("gpuperf_device", "CUDA", "expected one of cuda, pretend, cpu"),
-    ("gpuperf_device", "", "expected one of cuda, pretend, cpu"),
+    ("gpuperf_simulated_gb", "inf", "expected a positive number of GiB"),
+    ("gpuperf_device", "gpu", "expected one of cuda, simulated, cpu"),
+    ("gpuperf_device", "CUDA", "expected one of cuda, simulated, cpu"),
+    ("gpuperf_device", "", "expected one of cuda, simulated, cpu"),
     ("gpuperf_update", "none", "expected one of missing"),
     ("gpuperf_missing_baseline", "error", "expected one of warn, fail, every-metric"),
     ("gpuperf_isolation", "class", "expected one of test, module"),
@@ -271,7 +271,7 @@ def test_a_budget_that_binds_nowhere_is_warned_of_by_its_test(
     told = " ".join(result.stdout.str().split())
     assert (
         "PytestCollectionWarning: gpuperf.budget(on='cupa') binds nowhere: expected a "
-        "device kind (cuda, pretend, cpu) or a pattern of a hardware's name, such as "
+        "device kind (cuda, simulated, cpu) or a pattern of a hardware's name, such as "
         '"*H200*"; did you mean cuda?'
     ) in told
     assert result.ret == pytest.ExitCode.OK

@@ -232,7 +232,7 @@ def test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more(
     pytest.importorskip("torch")
     desk.write(FILE, SLOW)
 
-    said = desk.type("pytest --gpuperf --gpuperf-device=pretend", CI="true")
+    said = desk.type("pytest --gpuperf --gpuperf-device=simulated", CI="true")
     again = desk.type(said.command("again"))
 
     assert said.status == 1, said.text
@@ -600,7 +600,7 @@ def test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused(
     done = desk.type(f"pytest --gpuperf --gpuperf-update=all {FILE}::test_a")
 
     assert done.status == 4
-    assert "on cpu and scripted, and none on pretend; name one with" in done.words
+    assert "on cpu and scripted, and none on simulated; name one with" in done.words
     [option] = re.findall(r"--gpuperf-device\b", done.errors)
     again = f"pytest --gpuperf {option}=scripted --gpuperf-update=all {FILE}::test_a"
     assert desk.type(again).status == 0
@@ -735,7 +735,7 @@ def test_a_refused_argument_names_the_help_that_lists_the_right_ones(
 
 def test_the_doctor_says_how_baselines_are_recorded(desk: Desk) -> None:
     pytest.importorskip("torch")
-    seen = desk.type("gpuperf doctor --device=pretend")
+    seen = desk.type("gpuperf doctor --device=simulated")
     [command] = re.findall(r"record with: (.+?) gpuperf:", seen.words)
     desk.write(
         FILE,
@@ -744,7 +744,7 @@ def test_the_doctor_says_how_baselines_are_recorded(desk: Desk) -> None:
     )
 
     assert desk.type(command).status == 0
-    assert "none in" not in desk.type("gpuperf doctor --device=pretend").words
+    assert "none in" not in desk.type("gpuperf doctor --device=simulated").words
 
 
 # What an option would do.

@@ -117,44 +117,46 @@ def judged(folder: Path, device: str, names: list[str], *arguments: str) -> Judg
 
 
 @pytest.fixture(scope="module")
-def on_pretend(tmp_path_factory: pytest.TempPathFactory) -> Judged:
+def on_simulated(tmp_path_factory: pytest.TempPathFactory) -> Judged:
     # A brief look at further steps: no edit adds what only some steps do.
-    folder = tmp_path_factory.mktemp("pretend")
-    return judged(folder, "pretend", list(EDITS), "--gpuperf-seconds=10")
+    folder = tmp_path_factory.mktemp("simulated")
+    return judged(folder, "simulated", list(EDITS), "--gpuperf-seconds=10")
 
 
 @pytest.mark.parametrize("name", BY_COUNTING)
-def test_a_regression_is_caught_without_a_gpu(on_pretend: Judged, name: str) -> None:
-    assert on_pretend.outcome(name) == "regressed", on_pretend.printed
-    assert BY_COUNTING[name].metric in on_pretend.failing(name)
+def test_a_regression_is_caught_without_a_gpu(on_simulated: Judged, name: str) -> None:
+    assert on_simulated.outcome(name) == "regressed", on_simulated.printed
+    assert BY_COUNTING[name].metric in on_simulated.failing(name)
 
 
 @pytest.mark.parametrize("name", WITH_A_LINE)
-def test_its_line_is_named_first(on_pretend: Judged, name: str) -> None:
-    assert on_pretend.first_line(name) == WITH_A_LINE[name].line
+def test_its_line_is_named_first(on_simulated: Judged, name: str) -> None:
+    assert on_simulated.first_line(name) == WITH_A_LINE[name].line
 
 
 def test_thirteen_of_the_fourteen_are_caught_and_the_run_fails(
-    on_pretend: Judged,
+    on_simulated: Judged,
 ) -> None:
-    caught = [name for name in REGRESSIONS if on_pretend.outcome(name) == "regressed"]
+    caught = [name for name in REGRESSIONS if on_simulated.outcome(name) == "regressed"]
 
     assert len(REGRESSIONS) == 14
     assert len(caught) >= 13
-    assert on_pretend.code == 1
+    assert on_simulated.code == 1
 
 
 @pytest.mark.parametrize("name", HARMLESS)
-def test_a_change_that_costs_nothing_passes(on_pretend: Judged, name: str) -> None:
-    assert on_pretend.outcome(name) == "pass", on_pretend.printed
+def test_a_change_that_costs_nothing_passes(on_simulated: Judged, name: str) -> None:
+    assert on_simulated.outcome(name) == "pass", on_simulated.printed
 
 
 def test_a_selected_test_passes_from_another_working_folder(
-    on_pretend: Judged, tmp_path: Path
+    on_simulated: Judged, tmp_path: Path
 ) -> None:
-    file = str(on_pretend.folder / "test_unchanged.py")
+    file = str(on_simulated.folder / "test_unchanged.py")
 
-    run = measured(on_pretend.folder, "pretend", file, "-k", "unchanged", cwd=tmp_path)
+    run = measured(
+        on_simulated.folder, "simulated", file, "-k", "unchanged", cwd=tmp_path
+    )
 
     assert run.returncode == 0, run.stdout + run.stderr
     assert "gpuperf: 1 passed on simulated GPU" in run.stdout

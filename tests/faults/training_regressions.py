@@ -94,7 +94,7 @@ def test_step(gpuperf):
 class Edit:
     """A change of the source: ``old`` text becomes ``new``.
 
-    ``line`` is to be named first, ``metric`` is one that fails on the pretend device.
+    ``line`` is to be named first, ``metric`` is one that fails on the simulated device.
     """
 
     old: str
@@ -192,7 +192,7 @@ REGRESSIONS: Final = {
         ),
         line="logits = logits * torch.ones(10).to(DEVICE)",
     ),
-    "shape_that_recompiles": Edit(  # compiled code runs as eager code on pretend
+    "shape_that_recompiles": Edit(  # compiled code runs as eager code on simulated
         old="        images = self.images.to(DEVICE, non_blocking=True)\n"
         "        labels = self.labels.to(DEVICE, non_blocking=True)\n",
         new="        images = self.images[self.steps:].to(DEVICE, non_blocking=True)\n"

@@ -1,4 +1,4 @@
-"""The pretend GPU and the real one say the same of the same code."""
+"""The simulated GPU and the real one say the same of the same code."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ import torch
 TESTS = Path(__file__).parents[1]
 sys.path += [str(TESTS / "unit"), str(TESTS / "gpu")]
 
-import pretend_corpus
+import simulated_corpus
 from sync_oracle import Oracle
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
@@ -48,14 +48,14 @@ def oracle() -> Oracle:
 
 
 def snippets() -> list[str]:
-    parts = (pretend_corpus.WAITS, pretend_corpus.RUNS_ON)
+    parts = (simulated_corpus.WAITS, simulated_corpus.RUNS_ON)
     return [s for topics in parts for topic in topics.values() for s in topic]
 
 
 def prepared(snippet: str) -> tuple[Callable[[], None], Callable[[], None]]:
     """What is enqueued behind the sleep, and the snippet, in a fresh setting."""
     names: dict[str, Any] = {}
-    exec(pretend_corpus.SETTING, names)  # noqa: S102, our own corpus
+    exec(simulated_corpus.SETTING, names)  # noqa: S102, our own corpus
     code = compile(snippet, "snippet", "exec")
     return (
         lambda: exec(BEHIND_THE_SLEEP, names),  # noqa: S102

@@ -1,4 +1,4 @@
-"""Where the laws are skipped, and how many GPUs the machine has that they pretend."""
+"""Where the laws are skipped, and how many GPUs the machine has that they simulated."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ LAUNCH_MS: Final = 0.004
 """What a launch costs the host, in the table of costs of ``tests/stub_cuda``."""
 
 MHZ: Final = 1755
-"""The SM clock of the H100 that is pretended."""
+"""The SM clock of the H100 that is simulated."""
 
 CLOCK: Final = ctypes.PyDLL(None)
 """The process, with the library that is preloaded. Its calls keep the GIL."""

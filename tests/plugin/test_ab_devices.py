@@ -1,4 +1,4 @@
-"""``gpuperf ab`` on devices that run a real step: cpu, and pretend without a clock."""
+"""``gpuperf ab`` on devices that run a real step: cpu, and simulated without a clock."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_slower_step_shows_the_changed_line_that_takes_the_time(
 def test_without_a_clock_two_pairs_compare_what_is_exact(
     project: GitProject, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code = main(["ab", "--device=pretend", "HEAD"])
+    code = main(["ab", "--device=simulated", "HEAD"])
 
     assert code == 1
     shown = capsys.readouterr()
@@ -126,7 +126,7 @@ def test_lines_that_run_other_operations_are_named_whatever_they_cost(
     before = project_of_commits.commit()
     project_of_commits.tests(LAYERS.format(result="layer(x).clone()"))
 
-    main(["ab", "--device=pretend", before, "--json", "--", "--gpuperf-seconds=2"])
+    main(["ab", "--device=simulated", before, "--json", "--", "--gpuperf-seconds=2"])
 
     (test,) = json.loads(capsys.readouterr().out)["tests"]
     first = test["operations"][0]

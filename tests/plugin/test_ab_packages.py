@@ -80,7 +80,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ab(*arguments: str) -> int:
-    return main(["ab", "--device=pretend", *arguments])
+    return main(["ab", "--device=simulated", *arguments])
 
 
 def test_a_wait_that_a_release_adds_is_named_with_its_line_in_the_package(

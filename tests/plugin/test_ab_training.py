@@ -48,7 +48,7 @@ def test_a_term_that_is_dropped_from_the_loss_exits_with_2(
 ) -> None:
     project.tests(TESTS.format(term=""))
 
-    code = main(["ab", "--device=pretend", "HEAD"])
+    code = main(["ab", "--device=simulated", "HEAD"])
 
     shown = capsys.readouterr()
     assert code == 2, shown

@@ -12,7 +12,7 @@ from pytest_gpuperf.cli import main
 
 pytest.importorskip("torch")
 
-ON = ("--gpuperf", "--gpuperf-device=pretend", "--gpuperf-seconds=2")
+ON = ("--gpuperf", "--gpuperf-device=simulated", "--gpuperf-seconds=2")
 
 TEST = """
 import torch
@@ -38,7 +38,7 @@ BLAME = "ops Net: +3 operations, new aten::clone x 3 at test_blamed.py:12 in for
 
 
 def side_file(pytester: pytest.Pytester) -> Path:
-    (found,) = pytester.path.glob("baselines/operations/pretend-cuda/*.json")
+    (found,) = pytester.path.glob("baselines/operations/simulated-cuda/*.json")
     return found
 
 

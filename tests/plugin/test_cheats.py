@@ -28,9 +28,9 @@ from pytest_gpuperf.compare_steps.isolation import Pair
 from pytest_gpuperf.compare_steps.measure import Question, compare_sides
 from pytest_gpuperf.compare_steps.same_training import refuse_other_training, starts_of
 from pytest_gpuperf.devices.base import MeasuringDevice
-from pytest_gpuperf.devices.pretend import op_plan
-from pytest_gpuperf.devices.pretend.device import PretendDevice
 from pytest_gpuperf.devices.replaced import Held
+from pytest_gpuperf.devices.simulated import op_plan
+from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure import emulated, further_steps, phases
 from pytest_gpuperf.measure.plan import MeasurePlan
@@ -47,8 +47,8 @@ Step = Callable[..., object]
 
 
 @pytest.fixture
-def device() -> Iterator[PretendDevice]:
-    made = PretendDevice(str(Path(__file__).parent))
+def device() -> Iterator[SimulatedDevice]:
+    made = SimulatedDevice(str(Path(__file__).parent))
     made.enter()
     yield made
     made.leave()
@@ -126,7 +126,7 @@ class Finalized:
 
 
 def audited(
-    device: PretendDevice, step: Step, setup: Callable[[], object] | None = None
+    device: SimulatedDevice, step: Step, setup: Callable[[], object] | None = None
 ) -> Measurement:
     plan = MeasurePlan(test="t.py::t", seconds=600.0)
     return emulated.audit(device, Subject(step=step, setup=setup), plan).measurement
@@ -143,7 +143,7 @@ def collecting() -> Iterator[None]:
     [name for name in vars(Hiding) if "_" in name.strip("_") or name == "honest"],
 )
 @pytest.mark.usefixtures("collecting")
-def test_work_that_a_step_hides_is_counted(device: PretendDevice, name: str) -> None:
+def test_work_that_a_step_hides_is_counted(device: SimulatedDevice, name: str) -> None:
     found = audited(device, getattr(Hiding(), name))
 
     counts = [found.exact.get(name, 0) for name in ("syncs", "occasional_syncs")]
@@ -151,7 +151,7 @@ def test_work_that_a_step_hides_is_counted(device: PretendDevice, name: str) -> 
     assert any("_local_scalar_dense" in str(finding.op) for finding in found.findings)
 
 
-def test_work_that_is_left_to_setup_is_said(device: PretendDevice) -> None:
+def test_work_that_is_left_to_setup_is_said(device: SimulatedDevice) -> None:
     hiding = Hiding()
 
     found = audited(device, lambda _: hiding.x + 1, hiding.work)
@@ -160,7 +160,7 @@ def test_work_that_is_left_to_setup_is_said(device: PretendDevice) -> None:
 
 
 def test_work_that_is_left_to_the_end_of_a_result_is_said(
-    device: PretendDevice,
+    device: SimulatedDevice,
 ) -> None:
     hiding = Hiding()
 
@@ -171,7 +171,7 @@ def test_work_that_is_left_to_the_end_of_a_result_is_said(
     assert OUTSIDE in audited(device, step).remarks
 
 
-def test_a_setup_that_copies_a_batch_is_no_cheat(device: PretendDevice) -> None:
+def test_a_setup_that_copies_a_batch_is_no_cheat(device: SimulatedDevice) -> None:
     hiding = Hiding()
 
     found = audited(
@@ -181,7 +181,7 @@ def test_a_setup_that_copies_a_batch_is_no_cheat(device: PretendDevice) -> None:
     assert found.remarks == ()
 
 
-def test_a_step_that_does_nothing_is_not_judged(device: PretendDevice) -> None:
+def test_a_step_that_does_nothing_is_not_judged(device: SimulatedDevice) -> None:
     found = audited(device, lambda: None)
 
     assert "syncs" not in found.exact

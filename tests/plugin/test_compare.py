@@ -269,7 +269,7 @@ def test_wrong(gpuperf):
             "SKIPPED*ops was not measured: the cpu device is a clock; *",
         ),
         (
-            "pretend",
+            "simulated",
             {"passed": 1, "failed": 1, "skipped": 1},
             "SKIPPED*time was not measured: the simulated GPU has no clock",
         ),
@@ -296,7 +296,7 @@ def test_a_trick_that_changes_the_training_is_no_trick(
     )
 
 
-PRETENDED = """
+SIMULATED = """
 import torch
 
 def training(device, read):
@@ -335,10 +335,10 @@ def test_what_one_side_returns_is_no_memory_of_the_other(gpuperf):
 def test_without_a_clock_counts_are_compared_and_times_skip(
     project: ScriptedProject,
 ) -> None:
-    project.file(PRETENDED)
+    project.file(SIMULATED)
 
     result = project.pytester.runpytest_inprocess(
-        "--gpuperf", "--gpuperf-device=pretend", "-rs", "-v"
+        "--gpuperf", "--gpuperf-device=simulated", "-rs", "-v"
     )
 
     result.assert_outcomes(passed=3, skipped=2)

@@ -72,13 +72,13 @@ def test_a_break_fails_with_its_line_and_a_recompilation_with_its_reason(
     result.stdout.no_fnmatch_line("*torch.__trace*")
 
 
-def test_on_the_pretend_device_compiled_code_is_not_judged_and_eager_code_is(
+def test_on_the_simulated_device_compiled_code_is_not_judged_and_eager_code_is(
     project: ScriptedProject,
 ) -> None:
     project.file(STEPS)
 
     result = project.pytester.runpytest_inprocess(
-        "--gpuperf", "--gpuperf-device=pretend", "-v"
+        "--gpuperf", "--gpuperf-device=simulated", "-v"
     )
 
     result.assert_outcomes(passed=4)
@@ -121,7 +121,7 @@ def test_the_peak_of_eager_code_fails_no_step_that_is_fused(
     project.file(FUSED)
 
     result = project.pytester.runpytest_inprocess(
-        "--gpuperf", "--gpuperf-device=pretend", "-v"
+        "--gpuperf", "--gpuperf-device=simulated", "-v"
     )
 
     result.assert_outcomes(passed=2, failed=1)

@@ -44,13 +44,13 @@ def stored(project: ScriptedProject) -> ScriptedProject:
 
 
 def gate(project: ScriptedProject, *more: str) -> pytest.RunResult:
-    return project.run("--gpuperf-device=pretend", *more)
+    return project.run("--gpuperf-device=simulated", *more)
 
 
 def test_unchanged_code_passes_whatever_it_draws_and_a_shift_of_all_draws_does_not(
     stored: ScriptedProject,
 ) -> None:
-    baselines = json.loads((stored.path / "baselines/pretend-cuda.json").read_text())
+    baselines = json.loads((stored.path / "baselines/simulated-cuda.json").read_text())
     sizes = {
         test.partition("[")[2].rstrip("]"): [
             run["exact"]["predicted_peak_allocated_bytes"] for run in entry["runs"]

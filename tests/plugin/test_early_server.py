@@ -48,7 +48,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         pytest.param("import nothing_like_it\n", (), 0, id="no test can be collected"),
         pytest.param(
             MEASURED,
-            ("--gpuperf-device=pretend", "-k", "plain", *WORKERS),
+            ("--gpuperf-device=simulated", "-k", "plain", *WORKERS),
             0,
             id="with workers, and -k deselects those that do",
         ),

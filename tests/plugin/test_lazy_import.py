@@ -146,7 +146,7 @@ def test_a_suite_without_measured_tests_imports_nothing_heavy(
     bare.file("def test_plain(): pass\n")
 
     result = bare.pytester.runpytest_subprocess(
-        "-q", "--gpuperf", "--gpuperf-device=pretend", *update
+        "-q", "--gpuperf", "--gpuperf-device=simulated", *update
     )
 
     assert result.ret == pytest.ExitCode.OK

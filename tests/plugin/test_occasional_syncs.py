@@ -33,7 +33,7 @@ def test_a_budget_of_no_waits_fails_for_every_50th_step_on_the_simulated_gpu(
         "def test_never(gpuperf): gpuperf(step_of(10**6), syncs=0)\n"
     )
 
-    result = project.run("--gpuperf-device=pretend", "--gpuperf-seconds=1200")
+    result = project.run("--gpuperf-device=simulated", "--gpuperf-seconds=1200")
 
     result.assert_outcomes(passed=2, failed=1)
     result.stdout.fnmatch_lines(

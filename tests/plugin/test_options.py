@@ -34,7 +34,7 @@ VALUES = {
         Tolerance(ratios={"ms": 0.05, "mem_mb": 0.01}, floors={"ms": 0.1}),
         "tolerance",
     ),
-    "gpuperf_pretend_gb": ("141", 141.0, "pretend_gib"),
+    "gpuperf_simulated_gb": ("141", 141.0, "simulated_gib"),
 }
 FLAGS = {
     "gpuperf_strict": "strict",
@@ -69,7 +69,7 @@ def test_what_a_project_sets_once_is_an_ini_key_only() -> None:
         "gpuperf_missing_baseline",
         "gpuperf_warn",
         "gpuperf_isolation",
-        "gpuperf_pretend_gb",
+        "gpuperf_simulated_gb",
         "gpuperf_benchmark",
     ]
 
@@ -209,7 +209,7 @@ def test_measuring_is_switched_on_by_the_ini_key(project: ScriptedProject) -> No
         (
             ["--gpuperf-device=tpu"],
             "",
-            "--gpuperf-device: found 'tpu', expected one of cuda, pretend, cpu [GP101]",
+            "--gpuperf-device: found 'tpu', expected one of cuda, simulated, cpu [GP101]",
         ),
         (
             [],

@@ -1,4 +1,4 @@
-"""A step that the pretend GPU is too small for fails its test, and no other."""
+"""A step that the simulated GPU is too small for fails its test, and no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scripted_project import ScriptedProject
 
 pytest.importorskip("torch")
 
-ON = ("--gpuperf", "--gpuperf-device=pretend")
+ON = ("--gpuperf", "--gpuperf-device=simulated")
 
 TOO_LARGE = """
 import torch
@@ -88,7 +88,7 @@ def test_a_step_for_a_larger_gpu_fits_on_one(
     project.file(TOO_LARGE)
 
     result = project.pytester.runpytest_subprocess(
-        *ON, "--override-ini=gpuperf_pretend_gb=141", "-k", "built"
+        *ON, "--override-ini=gpuperf_simulated_gb=141", "-k", "built"
     )
 
     result.assert_outcomes(passed=1, deselected=4)
@@ -96,7 +96,7 @@ def test_a_step_for_a_larger_gpu_fits_on_one(
 
 SMALL_HOST = """
 import torch
-from pytest_gpuperf.devices.pretend.tensor_values import BACKING
+from pytest_gpuperf.devices.simulated.tensor_values import BACKING
 
 @pytest.fixture
 def small_host():
@@ -128,6 +128,6 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
         "has left: from there on it runs without values"
     ) in told
     assert (
-        "only a GPU can judge Tensor.item (test_it.py:19): ghosts hold no values here, so "
+        "only a GPU can judge Tensor.item (test_it.py:19): no values are kept on the simulated GPU, so "
         "what was read is a guess, which decides what runs"
     ) in told

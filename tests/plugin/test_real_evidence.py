@@ -28,7 +28,7 @@ def test_item(gpuperf):
 """
 
 
-@pytest.mark.parametrize("device", ["cpu", "pretend"])
+@pytest.mark.parametrize("device", ["cpu", "simulated"])
 def test_a_real_step_leaves_nothing_of_this_machine(
     project: ScriptedProject, local_strings: list[str], device: str
 ) -> None:

@@ -77,7 +77,7 @@ held = []
 """
 
 
-@pytest.mark.parametrize("device", ["pretend", "cpu"])
+@pytest.mark.parametrize("device", ["simulated", "cpu"])
 def test_a_real_loader_with_workers_is_measured_and_its_failures_come_through(
     project: ScriptedProject, device: str
 ) -> None:

@@ -61,7 +61,7 @@ def test_by_loop(gpuperf):
 """
 
 
-@pytest.mark.parametrize("device", ["pretend", "cpu"])
+@pytest.mark.parametrize("device", ["simulated", "cpu"])
 def test_a_loop_has_the_numbers_and_lines_of_its_step(
     project: ScriptedProject, device: str
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_loop_has_the_numbers_and_lines_of_its_step(
         for name in ("hand.json", "loop.json")
     )
     assert loop == hand
-    assert hand["exact"].get("syncs") == (3 if device == "pretend" else None)
+    assert hand["exact"].get("syncs") == (3 if device == "simulated" else None)
     assert hand["lines"] or device == "cpu"
 
 

@@ -82,7 +82,7 @@ def test_a_trainer_of_a_project_has_the_numbers_of_its_step(
     project.file(LOOPS)
     (project.path / "measured").touch()
 
-    result = project.run("--gpuperf-device=pretend")
+    result = project.run("--gpuperf-device=simulated")
 
     result.assert_outcomes(passed=3, failed=2, warnings=3)
     hand, trainer = (

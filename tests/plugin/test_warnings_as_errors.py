@@ -8,7 +8,7 @@ from scripted_project import ScriptedProject
 
 pytest.importorskip("torch")
 
-EACH_DEVICE = pytest.mark.parametrize("device", ["cpu", "pretend"])
+EACH_DEVICE = pytest.mark.parametrize("device", ["cpu", "simulated"])
 
 WARNING_TORCH = """
 import warnings

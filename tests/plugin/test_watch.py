@@ -230,11 +230,11 @@ def test_a_failure_without_the_simulated_gpu_fails_the_run_and_why_on_it_is_show
         ),
         (
             ["--gpuperf-device=cpu"],
-            "--gpuperf-device: found cpu, expected pretend with --gpuperf-watch",
+            "--gpuperf-device: found cpu, expected simulated with --gpuperf-watch",
         ),
         (
             ["--gpuperf-device=cuda"],
-            "--gpuperf-device: found cuda, expected pretend with --gpuperf-watch",
+            "--gpuperf-device: found cuda, expected simulated with --gpuperf-watch",
         ),
         (
             ["--gpuperf-update=drifted"],

@@ -76,12 +76,12 @@ PARTS: Final = ("tests-gpu", "waits", "bytes")
 
 SLICE: Final = (
     "tests/plugin/test_warnings_as_errors.py",
-    "tests/unit/pretend/test_autocast.py",
-    "tests/unit/pretend/test_recurrent_layers.py",
+    "tests/unit/simulated/test_autocast.py",
+    "tests/unit/simulated/test_recurrent_layers.py",
     "tests/unit/measure/test_syncs.py",
 )
 GATED_SLICE: Final = (
-    *("examples/no_hidden_sync", "--gpuperf", "--gpuperf-device=pretend"),
+    *("examples/no_hidden_sync", "--gpuperf", "--gpuperf-device=simulated"),
     "--gpuperf-seconds=20",
 )
 """Warnings are errors in all of them, as in the whole project."""

@@ -15,7 +15,7 @@ from scripted_project import ScriptedProject
 
 pytest.importorskip("torch")
 
-DEVICES = pytest.mark.parametrize("device", ["pretend", "cpu"])
+DEVICES = pytest.mark.parametrize("device", ["simulated", "cpu"])
 
 PARTS = """
 import json
@@ -237,7 +237,11 @@ def test_accumulating(gpuperf):
 
 @pytest.mark.parametrize(
     ("package", "device"),
-    [("lightning", "pretend"), ("lightning", "cpu"), ("pytorch_lightning", "pretend")],
+    [
+        ("lightning", "simulated"),
+        ("lightning", "cpu"),
+        ("pytorch_lightning", "simulated"),
+    ],
 )
 def test_a_trainer_of_lightning_has_the_numbers_of_its_step(
     project: ScriptedProject, package: str, device: str
@@ -298,7 +302,7 @@ def test_a_loop_of_accelerate_has_the_numbers_of_its_step(
 
     assert_same(found["hand"], found["quiet"])
     assert found["quiet"]["waits"] == {}
-    if device == "pretend":
+    if device == "simulated":
         batch = found["quiet"]["exact"]["h2d_bytes"]
         assert found["accumulating"]["exact"]["h2d_bytes"] == 3 * batch
 
@@ -342,7 +346,7 @@ def test_a_trainer_of_trl_is_measured_as_it_is_and_its_own_waits_are_named(
     found = measured(project, TRL, device)["sft"]
 
     assert found["exact"]["kept_graphs"] == 0
-    if device == "pretend":
+    if device == "simulated":
         # TRL looks at the labels of each batch, and weighs its loss by their number.
         assert "compute_loss" in found["waits"]
         assert found["exact"]["pageable_copies"] == 0

@@ -294,7 +294,7 @@ def _traced(
 def _why_no_cuda(torch: Any, warned: Sequence[str]) -> str:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if torch.version.cuda is None and torch.version.hip is None:
-        return "install a build of torch with CUDA, or use --gpuperf-device=pretend"
+        return "install a build of torch with CUDA, or use --gpuperf-device=simulated"
     if visible is not None and visible.strip() in {"", "-1"}:
         return f"CUDA_VISIBLE_DEVICES={visible!r} hides them all, unset it"
     if warned:

@@ -44,7 +44,7 @@ IN_USE: Final = "active_allocated"
 """State, in ``torch.cuda.memory_snapshot``, of a block that is in use."""
 
 FORESEEN: Final = "gpuperf_foreseen"
-"""Attribute of the pretend GPU's own error: its memory summary, as text."""
+"""Attribute of the simulated GPU's own error: its memory summary, as text."""
 
 NO_CACHING: Final = "PYTORCH_NO_CUDA_MEMORY_CACHING"
 

@@ -366,7 +366,7 @@ def test_a_newer_schema_asks_for_an_upgrade() -> None:
 
 
 A = "tests.tests/test_a.py::test_a[x]"
-KIND = "hardware.kind: expected one of cuda, pretend, cpu, scripted, found"
+KIND = "hardware.kind: expected one of cuda, simulated, cpu, scripted, found"
 TIME = f"{A}.runs[0].times.step_ms.q25: expected a time"
 SAMPLES = f"{A}.runs[0].times.step_ms.samples: expected a whole number above 0"
 COUNT = f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found"

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import H200, PRETEND, a_run, an_entry, baselines, save
+from builders import H200, SIMULATED, a_run, an_entry, baselines, save
 
 from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.baselines.store import path_of, pending_path
@@ -309,15 +309,17 @@ def test_two_runs_are_enough_where_there_are_no_times(
 ) -> None:
     def leave(path: Path, syncs: int, **runs: int) -> None:
         run = a_run(None, exact={"syncs": syncs})
-        save(path, PRETEND, **{test: an_entry(*[run] * n) for test, n in runs.items()})
+        save(
+            path, SIMULATED, **{test: an_entry(*[run] * n) for test, n in runs.items()}
+        )
 
-    leave(path_of(Path("baselines"), PRETEND), 3, once=2, twice=2)
-    leave(pending_path(PENDING.parent, PRETEND), 2, once=1, twice=2, new=1)
+    leave(path_of(Path("baselines"), SIMULATED), 3, once=2, twice=2)
+    leave(pending_path(PENDING.parent, SIMULATED), 2, once=1, twice=2, new=1)
 
     assert main(["accept", ".gpuperf"]) == 0
     assert capsys.readouterr().out == (
         """\
-accepted into baselines/pretend-cuda.json:
+accepted into baselines/simulated-cuda.json:
 old  new  change  metric  test
   -    2     new  syncs   new
   3    2      -1  syncs   twice

@@ -685,7 +685,7 @@ def test_a_module_that_does_not_exist_is_refused(
 
 TOO_LARGE = """\
 import torch
-from pytest_gpuperf.devices.pretend.tensor_values import BACKING
+from pytest_gpuperf.devices.simulated.tensor_values import BACKING
 
 BACKING._available = lambda: 2**30
 weights = torch.ones(2**15, 2**15, device="cuda")

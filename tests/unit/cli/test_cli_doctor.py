@@ -161,7 +161,7 @@ def test_a_server_that_cannot_start_is_a_code_of_1(
 @pytest.mark.parametrize(
     ("argument", "said"),
     [
-        ("--device=tpu", "expected one of cuda, pretend, cpu, found 'tpu'"),
+        ("--device=tpu", "expected one of cuda, simulated, cpu, found 'tpu'"),
         ("--device=scripted", "baselines/scripted-a-b.json: the file is empty;"),
         ("--runs=2", "gpuperf doctor --runs was removed: the command runs nothing"),
         ("-v", "gpuperf doctor -v was removed: `gpuperf doctor` prints everything"),

@@ -337,7 +337,7 @@ def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_told_without_val
 
     out = capfd.readouterr().out
     assert code == 1
-    assert "  unsure   Tensor.item: ghosts hold no values here" in out
+    assert "  unsure   Tensor.item: no values are kept on the simulated GPU" in out
     assert "at its peak; only a GPU can tell if 80 GiB is enough" in out
 
 
@@ -387,7 +387,7 @@ def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
 ) -> None:
     write(
         "import torch\n"
-        "from pytest_gpuperf.devices.pretend.tensor_values import BACKING\n"
+        "from pytest_gpuperf.devices.simulated.tensor_values import BACKING\n"
         "BACKING._available = lambda: 2**30\n"
         "weights = torch.ones(2**15, 2**15, device='cuda')\n"
     )
@@ -405,7 +405,7 @@ def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
 
 @pytest.mark.slow
 @with_torch
-def test_a_script_larger_than_the_pretend_gpu_is_predicted_all_the_same(
+def test_a_script_larger_than_the_simulated_gpu_is_predicted_all_the_same(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     write("import torch\nweights = torch.ones(2**20, 2**15, device='cuda')\n")

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.compare_steps.training_record import record_steps, recording_program
-from pytest_gpuperf.devices.pretend import pretend_gpu
+from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.judge.training import judge_training
 from pytest_gpuperf.measure.step import Subject, subject_of
 from pytest_gpuperf.model.codec import decode, encode
@@ -150,7 +150,7 @@ def rounding() -> Iterator[None]:
 def test_what_a_simulated_gpu_multiplies_is_compared_as_closely_as_on_a_cpu(
     kind: str,
 ) -> None:
-    with pretend_gpu():
+    with simulated_gpu():
         real, _ = record_steps(multiplying(kind, "cuda"))
         simulated, _ = record_steps(multiplying(kind, "cuda"), simulated=True)
     cpu, _ = record_steps(multiplying(kind, "cpu"))
@@ -171,7 +171,7 @@ def test_the_device_of_a_run_says_whether_it_is_simulated(
     device: Any = SimpleNamespace(emulating=emulating)
     passed = TrainingPass(device)
 
-    with pretend_gpu():
+    with simulated_gpu():
         passed.measure(call, multiplying("convolution", "cuda"))
 
     (record,) = passed.records.values()

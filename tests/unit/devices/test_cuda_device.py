@@ -267,7 +267,7 @@ def test_asking_a_machine_without_a_gpu_for_cuda_is_a_usage_error() -> None:
     assert str(absent.value) == (
         f"--gpuperf-device=cuda was asked for, but torch {torch.__version__} sees "
         "no CUDA device: install a build of torch with CUDA, or use "
-        "--gpuperf-device=pretend [GP401]"
+        "--gpuperf-device=simulated [GP401]"
     )
 
 

@@ -18,7 +18,7 @@ from pytest_gpuperf.devices.base import (
 )
 from pytest_gpuperf.devices.cpu.device import CpuDevice
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.errors import ErrorId, UsageError
 from pytest_gpuperf.model.environment import Capability, DeviceKind
@@ -50,12 +50,12 @@ class Alone:
 
 
 SCRIPTED: Final = ScriptedDevice({}, run=0)
-PRETENDING: Final = PretendDevice(root="")
+SIMULATED_GPU: Final = SimulatedDevice(root="")
 RANKED: Final = AgreedDevice(SCRIPTED, Alone())
 
 
 @pytest.mark.parametrize(
-    "kind", [CpuDevice, CudaDevice, ScriptedDevice, PretendDevice, AgreedDevice]
+    "kind", [CpuDevice, CudaDevice, ScriptedDevice, SimulatedDevice, AgreedDevice]
 )
 def test_no_device_leaves_out_a_method_of_its_protocol(kind: type) -> None:
     protocols = [p for p in PROTOCOLS if p in kind.__mro__]
@@ -68,7 +68,11 @@ def test_no_device_leaves_out_a_method_of_its_protocol(kind: type) -> None:
 
 @pytest.mark.parametrize(
     ("device", "able"),
-    [(SCRIPTED, {"measuring"}), (RANKED, {"measuring"}), (PRETENDING, {"emulating"})],
+    [
+        (SCRIPTED, {"measuring"}),
+        (RANKED, {"measuring"}),
+        (SIMULATED_GPU, {"emulating"}),
+    ],
 )
 def test_a_device_says_which_more_it_is(device: Device, able: set[str]) -> None:
     found = {n: getattr(device, n) for n in ("measuring", "emulating")}
@@ -78,10 +82,14 @@ def test_a_device_says_which_more_it_is(device: Device, able: set[str]) -> None:
 
 
 def test_only_ranks_that_agree_measure_together() -> None:
-    assert [d.is_ranked for d in (SCRIPTED, RANKED, PRETENDING)] == [False, True, False]
+    assert [d.is_ranked for d in (SCRIPTED, RANKED, SIMULATED_GPU)] == [
+        False,
+        True,
+        False,
+    ]
 
 
-@pytest.mark.parametrize("device", [SCRIPTED, PRETENDING])
+@pytest.mark.parametrize("device", [SCRIPTED, SIMULATED_GPU])
 def test_a_kind_has_a_clock_where_its_device_times_steps(device: Device) -> None:
     assert device.kind.has(Capability.CLOCK) == (device.measuring is not None)
     assert device.kind.has(Capability.FORECAST) == (device.emulating is not None)
@@ -89,16 +97,16 @@ def test_a_kind_has_a_clock_where_its_device_times_steps(device: Device) -> None
 
 def test_a_device_without_a_clock_is_refused_where_steps_are_timed() -> None:
     assert with_clock(SCRIPTED) is SCRIPTED
-    with pytest.raises(UsageError, match="the device pretend has no clock"):
-        with_clock(PRETENDING)
+    with pytest.raises(UsageError, match="the device simulated has no clock"):
+        with_clock(SIMULATED_GPU)
 
 
 def test_lines_are_named_of_the_checkout_around_the_rootdir(tmp_path: Path) -> None:
     (tmp_path / ".git").mkdir()
 
-    device = open_device(DeviceKind.PRETEND, root=str(tmp_path / "projects/one"))
+    device = open_device(DeviceKind.SIMULATED, root=str(tmp_path / "projects/one"))
 
-    assert isinstance(device, PretendDevice)
+    assert isinstance(device, SimulatedDevice)
     assert device.root == str(tmp_path)
 
 

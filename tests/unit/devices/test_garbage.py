@@ -17,8 +17,8 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 from pytest_gpuperf.devices.garbage import held_collector
-from pytest_gpuperf.devices.pretend.device import PretendDevice
-from pytest_gpuperf.devices.pretend.memory_watch import watching_memory
+from pytest_gpuperf.devices.simulated.device import SimulatedDevice
+from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
 from pytest_gpuperf.measure.plan import Found
 from pytest_gpuperf.measure.prediction import predict_memory
 from pytest_gpuperf.measure.step import Subject
@@ -33,14 +33,14 @@ Step = Callable[[], object]
 
 
 @pytest.fixture(scope="module", autouse=True)
-def device() -> Iterator[PretendDevice]:
-    pretended = PretendDevice(str(HERE.parent))
-    pretended.enter()
+def device() -> Iterator[SimulatedDevice]:
+    simulated = SimulatedDevice(str(HERE.parent))
+    simulated.enter()
     # As in the processes that measure: each collection would look at all of torch.
     gc.freeze()
-    yield pretended
+    yield simulated
     gc.unfreeze()
-    pretended.leave()
+    simulated.leave()
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from pytest_gpuperf.devices.operations import operations_of_step
-from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.judge.operations import fitted
 from pytest_gpuperf.model.finding import CALLED
 from pytest_gpuperf.model.operations import LineWork
@@ -121,8 +121,8 @@ def fails() -> None:
 
 
 @contextmanager
-def pretending() -> Iterator[PretendDevice]:
-    device = PretendDevice(root=ROOT)
+def simulating() -> Iterator[SimulatedDevice]:
+    device = SimulatedDevice(root=ROOT)
     device.enter()
     try:
         yield device
@@ -131,7 +131,7 @@ def pretending() -> Iterator[PretendDevice]:
 
 
 def test_the_simulated_gpu_counts_the_same_in_the_step_that_locates_work() -> None:
-    with pretending() as device:
+    with simulating() as device:
         net, x = Net().to("cuda"), torch.ones(2, 4, device="cuda")
         located, _ = device.audit(lambda: net(x).sum().backward(), (), locate_work=True)
         other, _ = device.audit(lambda: net(x), ())

@@ -138,7 +138,7 @@ class FakeSession:
 
 
 @pytest.fixture
-def pretend_cuda(
+def fake_cuda(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[list[dict[str, str]]], FakeSession]:
     def install(events: list[dict[str, str]]) -> FakeSession:
@@ -153,9 +153,9 @@ def pretend_cuda(
 
 
 def test_on_cuda_the_device_is_waited_for_before_the_steps_and_after_them_and_not_between(
-    pretend_cuda: Callable[[list[dict[str, str]]], FakeSession],
+    fake_cuda: Callable[[list[dict[str, str]]], FakeSession],
 ) -> None:
-    session = pretend_cuda([{"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}])
+    session = fake_cuda([{"cat": "cuda_runtime", "name": "cudaDeviceSynchronize"}])
 
     record_trace(lambda: session.log.append("step"), [(), ()], cuda=True)
 
@@ -164,9 +164,9 @@ def test_on_cuda_the_device_is_waited_for_before_the_steps_and_after_them_and_no
 
 
 def test_a_trace_without_any_cuda_call_is_refused(
-    pretend_cuda: Callable[[list[dict[str, str]]], FakeSession],
+    fake_cuda: Callable[[list[dict[str, str]]], FakeSession],
 ) -> None:
-    pretend_cuda([{"cat": "cpu_op", "name": "aten::mm"}])
+    fake_cuda([{"cat": "cpu_op", "name": "aten::mm"}])
 
     with pytest.raises(PreflightError) as refused:
         record_trace(lambda: None, [()], cuda=True)

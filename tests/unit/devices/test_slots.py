@@ -130,7 +130,7 @@ def test_the_cores_are_one_slot_a_machine() -> None:
 
 
 def test_what_has_no_clock_is_in_nobodys_way() -> None:
-    assert slots_of(DeviceKind.PRETEND, None) == (DeviceSlot(),)
+    assert slots_of(DeviceKind.SIMULATED, None) == (DeviceSlot(),)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import nan
 
 import pytest
-from builders import CPU, H200, PRETEND, a_measurement
+from builders import CPU, H200, SIMULATED, a_measurement
 from hypothesis import given, strategies as st
 
 from pytest_gpuperf.judge.budget import ResolvedBudget, resolve
@@ -111,7 +111,7 @@ def test_it_binds_where_kernels_run() -> None:
         "busy_pct": "busy_pct=85 binds on cuda only, this is cpu AMD EPYC 2 cores, which has no "
         "kernels"
     }
-    assert resolve(layers, PRETEND).unbound == {
+    assert resolve(layers, SIMULATED).unbound == {
         "busy_pct": "busy_pct=85 binds on cuda only, the simulated GPU has no clock"
     }
 

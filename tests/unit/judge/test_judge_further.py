@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from builders import PRETEND, a_measurement, an_entry, baselines
+from builders import SIMULATED, a_measurement, an_entry, baselines
 
 from pytest_gpuperf.baselines.drift import Leeway, kept
 from pytest_gpuperf.baselines.format import dumps, loads
@@ -37,7 +37,7 @@ def looked(
     counts = {metric: tuple((number, count) for number in waits)} if waits else {}
     return a_measurement(
         None,
-        on=PRETEND,
+        on=SIMULATED,
         exact={"syncs": 0, "pageable_copies": 0, metric: usual},
         further=FurtherSteps(
             first=first, last=steps, usual={metric: usual}, counts=counts
@@ -108,7 +108,7 @@ def test_what_is_not_more_over_the_steps_of_both_fails_nothing(
 
 
 def test_a_baseline_without_a_look_says_nothing_of_it() -> None:
-    before = a_measurement(None, on=PRETEND, exact={"syncs": 0, "pageable_copies": 0})
+    before = a_measurement(None, on=SIMULATED, exact={"syncs": 0, "pageable_copies": 0})
 
     assert found(before, looked(100, *SEVENTH)) == []
 
@@ -200,7 +200,7 @@ def test_waits_that_a_comparison_sees_in_one_pair_of_two_vary() -> None:
 
 def test_a_look_is_stored_with_its_number_cut_to_a_digit() -> None:
     kept = RunSummary.of(looked(103, 7, 101))
-    stored = baselines(PRETEND, t=an_entry(kept))
+    stored = baselines(SIMULATED, t=an_entry(kept))
 
     assert kept.further == FurtherSteps(
         first=4, last=100, usual={"syncs": 0}, counts={"syncs": ((7, 1),)}
@@ -220,7 +220,7 @@ def test_a_look_is_stored_with_its_number_cut_to_a_digit() -> None:
 def test_a_refresh_stores_a_look_that_shows_something_else(
     before: Measurement, now: Measurement, *, stays: bool
 ) -> None:
-    leeway = Leeway(kind=DeviceKind.PRETEND, tolerance=Tolerance(), runs=2)
+    leeway = Leeway(kind=DeviceKind.SIMULATED, tolerance=Tolerance(), runs=2)
     old, new = new_entry([before] * 2), new_entry([now] * 2)
 
     assert (kept("t", old, new, leeway) is not None) == stays

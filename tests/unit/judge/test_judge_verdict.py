@@ -160,7 +160,7 @@ def test_waits_fail_before_memory_and_what_varies_last(
 def test_a_memory_budget_is_mib_and_holds_what_the_device_measures() -> None:
     on_cuda = measured(exact={"peak_allocated_bytes": 901 * MIB})
     predicted = measured(
-        exact={"predicted_peak_allocated_bytes": 500 * MIB}, on=DeviceKind.PRETEND
+        exact={"predicted_peak_allocated_bytes": 500 * MIB}, on=DeviceKind.SIMULATED
     )
     budget = ResolvedBudget(limits={"mem_mb": 900})
 
@@ -200,10 +200,10 @@ def test_one_quantity_is_missed_once_with_the_reason_of_the_stored_metric() -> N
             "peak_allocated_bytes": "there is no CUDA allocator",
             "predicted_peak_allocated_bytes": "the dispatch mode was taken",
         },
-        on=DeviceKind.PRETEND,
+        on=DeviceKind.SIMULATED,
     )
     predicted = {"predicted_peak_allocated_bytes": 5}
-    entry = stored(measured(exact=predicted, on=DeviceKind.PRETEND))
+    entry = stored(measured(exact=predicted, on=DeviceKind.SIMULATED))
 
     assert verdicts(run, entry=entry) == [
         (

@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.allow_sync import allow_sync
-from pytest_gpuperf.devices.pretend.device import PretendDevice
+from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.measure.emulated import audit
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
@@ -24,8 +24,8 @@ Step = Callable[[], object]
 
 
 @pytest.fixture
-def device() -> Iterator[PretendDevice]:
-    device = PretendDevice(str(Path(__file__).parent))
+def device() -> Iterator[SimulatedDevice]:
+    device = SimulatedDevice(str(Path(__file__).parent))
     device.enter()
     yield device
     device.leave()
@@ -44,7 +44,7 @@ def reading(loss: torch.Tensor, when: Callable[[int], bool]) -> tuple[Step, list
     return step, numbers
 
 
-def looked(device: PretendDevice, step: Step) -> Measurement:
+def looked(device: SimulatedDevice, step: Step) -> Measurement:
     plan = MeasurePlan(test="t", seconds=600, asked={SYNCS.name})
     return audit(device, Subject(step=step), plan).measurement
 
@@ -55,7 +55,7 @@ def waits(measurement: Measurement) -> list[Finding]:
 
 @pytest.mark.parametrize("every", [4, 7, 50])
 def test_a_wait_in_every_nth_step_is_found_and_says_its_distance(
-    device: PretendDevice, every: int
+    device: SimulatedDevice, every: int
 ) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda n: n % every == 0)
 
@@ -70,7 +70,7 @@ def test_a_wait_in_every_nth_step_is_found_and_says_its_distance(
 
 
 def test_a_wait_in_every_50th_step_counts_in_no_step_that_is_compared_with_a_baseline(
-    device: PretendDevice,
+    device: SimulatedDevice,
 ) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda n: n % 50 == 0)
 
@@ -82,7 +82,7 @@ def test_a_wait_in_every_50th_step_counts_in_no_step_that_is_compared_with_a_bas
 
 @pytest.mark.parametrize("every", [2, 4, 7, 50])
 def test_a_baseline_keeps_which_further_steps_did_more_than_each(
-    device: PretendDevice, every: int
+    device: SimulatedDevice, every: int
 ) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda n: n % every == 0)
 
@@ -96,7 +96,7 @@ def test_a_baseline_keeps_which_further_steps_did_more_than_each(
     }
 
 
-def test_what_each_step_does_is_usual(device: PretendDevice) -> None:
+def test_what_each_step_does_is_usual(device: SimulatedDevice) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda _: True)
 
     further = looked(device, step).further
@@ -105,7 +105,9 @@ def test_what_each_step_does_is_usual(device: PretendDevice) -> None:
     assert (further.usual, further.counts) == ({"syncs": 1}, {})
 
 
-def test_a_copy_in_every_50th_step_is_found_as_a_wait_is(device: PretendDevice) -> None:
+def test_a_copy_in_every_50th_step_is_found_as_a_wait_is(
+    device: SimulatedDevice,
+) -> None:
     batch, numbers = torch.ones(3), []
 
     def step() -> None:
@@ -118,7 +120,9 @@ def test_a_copy_in_every_50th_step_is_found_as_a_wait_is(device: PretendDevice) 
     assert (exact["pageable_copies"], exact["occasional_copies"]) == (0, 1)
 
 
-def test_a_wait_in_the_tenth_step_alone_is_a_preparation(device: PretendDevice) -> None:
+def test_a_wait_in_the_tenth_step_alone_is_a_preparation(
+    device: SimulatedDevice,
+) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda n: n == 10)
 
     measurement = looked(device, step)
@@ -130,7 +134,7 @@ def test_a_wait_in_the_tenth_step_alone_is_a_preparation(device: PretendDevice) 
     assert not measurement.missed
 
 
-def test_a_wait_of_every_step_is_in_no_share_of_them(device: PretendDevice) -> None:
+def test_a_wait_of_every_step_is_in_no_share_of_them(device: SimulatedDevice) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda _: True)
 
     measurement = looked(device, step)
@@ -140,7 +144,7 @@ def test_a_wait_of_every_step_is_in_no_share_of_them(device: PretendDevice) -> N
 
 
 def test_a_step_with_more_waits_than_the_first_ones_counts_them_all(
-    device: PretendDevice,
+    device: SimulatedDevice,
 ) -> None:
     loss = torch.ones(3, device="cuda")
     inner, numbers = reading(loss, lambda n: n % 9 == 0)
@@ -156,7 +160,9 @@ def test_a_step_with_more_waits_than_the_first_ones_counts_them_all(
     assert numbers
 
 
-def test_an_allowed_wait_in_some_steps_counts_in_nothing(device: PretendDevice) -> None:
+def test_an_allowed_wait_in_some_steps_counts_in_nothing(
+    device: SimulatedDevice,
+) -> None:
     loss, numbers = torch.ones(3, device="cuda"), []
 
     def step() -> None:
@@ -169,7 +175,7 @@ def test_an_allowed_wait_in_some_steps_counts_in_nothing(device: PretendDevice) 
 
 
 def test_steps_that_end_early_are_no_failure(
-    device: PretendDevice,
+    device: SimulatedDevice,
 ) -> None:
     batches = iter([torch.ones(3, device="cuda")] * 8)
 
@@ -182,7 +188,7 @@ def test_steps_that_end_early_are_no_failure(
 
 
 def test_a_scheduler_that_reads_its_loss_every_16th_step_is_found(
-    device: PretendDevice,
+    device: SimulatedDevice,
 ) -> None:
     model = torch.nn.Linear(8, 8, device="cuda")
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -205,7 +211,9 @@ def test_a_scheduler_that_reads_its_loss_every_16th_step_is_found(
     assert {f.how_often for f in waits(measurement)} == {"1 every 16 steps"}
 
 
-def test_two_waits_that_nothing_repeats_have_no_distance(device: PretendDevice) -> None:
+def test_two_waits_that_nothing_repeats_have_no_distance(
+    device: SimulatedDevice,
+) -> None:
     step, _ = reading(torch.ones(3, device="cuda"), lambda n: n in {20, 31})
 
     (wait,) = waits(looked(device, step))

@@ -20,8 +20,8 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.memory_watch import EnoughSteps, watching_program
+from pytest_gpuperf.devices.simulated import simulated_gpu
+from pytest_gpuperf.devices.simulated.memory_watch import EnoughSteps, watching_program
 from pytest_gpuperf.measure.forecast import applied, forecast_of_program
 
 
@@ -30,8 +30,8 @@ STEPS = 3
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _pretended() -> Iterator[None]:
-    with pretend_gpu(HERE, values=False):
+def _simulated() -> Iterator[None]:
+    with simulated_gpu(HERE, values=False):
         # Each step ends with a collection: it need not look at all of torch.
         gc.freeze()
         yield

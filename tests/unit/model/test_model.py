@@ -123,7 +123,7 @@ def test_every_kind_of_device_says_what_it_can_do() -> None:
         (Capability.KERNELS, {"cuda"}),
         (Capability.HOST_WORK, {"cpu"}),
         (Capability.ALLOCATOR, {"cuda", "scripted"}),
-        (Capability.FORECAST, {"pretend"}),
+        (Capability.FORECAST, {"simulated"}),
     ],
 )
 def test_a_capability_tells_kinds_of_device_apart(

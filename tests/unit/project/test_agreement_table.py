@@ -1,4 +1,4 @@
-"""The comparison of the pretend GPU with a real one, as far as it goes without one."""
+"""The comparison of the simulated GPU with a real one, as far as it goes without one."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from agreement_table import (
 SCRIPT = Path(__file__).parents[3] / "benchmarks" / "agreement.py"
 
 
-def row(case: str, pretend: Seen, cuda: Seen) -> Row:
-    return Row(case=case, pretend=pretend, cuda=cuda)
+def row(case: str, simulated: Seen, cuda: Seen) -> Row:
+    return Row(case=case, simulated=simulated, cuda=cuda)
 
 
 AGREED = row("x.item()", Seen(waits=(1,)), Seen(waits=(1,)))
@@ -92,10 +92,10 @@ def test_a_case_that_one_side_was_not_asked_is_not_judged() -> None:
 
 def test_every_difference_is_a_line_and_the_worst_come_first() -> None:
     assert list(differences([AGREED, COUNTED, OPEN, SILENT, MISSED])) == [
-        "differ: a | b: pretend 0 in 0 of 2 samples; cuda 1 in 1 of 2 samples",
-        "not judged: x.csr(): pretend no answer: no rule; cuda 1",
-        "open: x.mode(): pretend 0, maybe 1; cuda 2",
-        "other count: print(x): pretend 1; cuda 4",
+        "differ: a | b: simulated 0 in 0 of 2 samples; cuda 1 in 1 of 2 samples",
+        "not judged: x.csr(): simulated no answer: no rule; cuda 1",
+        "open: x.mode(): simulated 0, maybe 1; cuda 2",
+        "other count: print(x): simulated 1; cuda 4",
     ]
 
 
@@ -215,16 +215,16 @@ def test_the_corpus_has_every_snippet_once(cases: ModuleType) -> None:
         ),
     ],
 )
-def test_the_pretend_side_answers_in_a_process_of_its_own(
+def test_the_simulated_side_answers_in_a_process_of_its_own(
     only: str, answers: dict[str, Seen], tmp_path: Path
 ) -> None:
     pytest.importorskip("torch")
     agreement = importlib.import_module("agreement")
-    asked = ("--side", "pretend", "--only", only, "--answers", str(tmp_path))
+    asked = ("--side", "simulated", "--only", only, "--answers", str(tmp_path))
 
     subprocess.run([sys.executable, SCRIPT, *asked], check=True)
 
-    assert agreement.read_answers("pretend", tmp_path) == answers
+    assert agreement.read_answers("simulated", tmp_path) == answers
 
 
 def test_answers_of_a_run_that_was_ended_are_joined_without_a_gpu(
@@ -234,7 +234,7 @@ def test_answers_of_a_run_that_was_ended_are_joined_without_a_gpu(
     agreement = importlib.import_module("agreement")
     line = json.dumps(["x.item()", asdict(Seen(waits=(1,)))]) + "\n"
     (tmp_path / "machine.json").write_text('{"GPU": "a GPU"}')
-    (tmp_path / "pretend.jsonl").write_text(line + line.replace("x.item", "y.item"))
+    (tmp_path / "simulated.jsonl").write_text(line + line.replace("x.item", "y.item"))
     (tmp_path / "cuda.jsonl").write_text(line + '["y.item()", {"wai')
 
     rows = agreement.join(tmp_path, out=tmp_path)

@@ -29,7 +29,7 @@ def answer(waits: int = 0, *, maybe: int = 0, silent: str = "") -> Answer:
 
 
 def row(*pairs: tuple[Answer, Answer], name: str = "add") -> Row:
-    return Row(name=name, pretend=[p for p, _ in pairs], cuda=[c for _, c in pairs])
+    return Row(name=name, simulated=[p for p, _ in pairs], cuda=[c for _, c in pairs])
 
 
 SAME = row((answer(1), answer(1)), (answer(), answer()))

@@ -33,7 +33,7 @@ spec.loader.exec_module(prose)
         ("It fails where there is one.", ["where there"]),
         ("A change that is meant passes.", ["that is meant"]),
         ("The host waits.", ["host"]),
-        ("The pretend device has a rule.", ["pretend device"]),
+        ("The simulated device has a rule.", ["simulated device"]),
         ("Somebody reads it, or nobody.", ["nobody"]),
         ("It lets go of them.", ["lets go"]),
         ("It works as ever.", ["as ever"]),

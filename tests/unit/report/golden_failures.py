@@ -53,7 +53,7 @@ NEW: Final = a_test(
     a_verdict("peak_allocated_bytes", Outcome.NO_BASELINE, 36 * MIB, None),
 )
 ELSEWHERE: Final = Invocation(
-    options=("--gpuperf-device=pretend",),
+    options=("--gpuperf-device=simulated",),
     root=Path("/project"),
     folder=Path("/project/tests"),
 )

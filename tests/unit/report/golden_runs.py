@@ -179,7 +179,7 @@ def hidden() -> str:
     write_nothing(terminal, Unseen(), "no test was selected")
     lines = (
         *misplaced_lines(BASELINE_FILE, "/project"),
-        *other_device_lines("NVIDIA H200", "baselines", "pretend"),
+        *other_device_lines("NVIDIA H200", "baselines", "simulated"),
     )
     return text + terminal.text + text_of(line.text for line in lines)
 

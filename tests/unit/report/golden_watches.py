@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Final
 
-from builders import H200, MIB, PRETEND, an_environment, text_of
+from builders import H200, MIB, SIMULATED, an_environment, text_of
 from golden_suite import NOISY
 
 from pytest_gpuperf.devices.audit_record import CopyDirection, copy_fields
@@ -119,13 +119,13 @@ def doctor_without_gpu() -> str:
         advice="install another build of torch",
     )
     found = Examination(
-        environment=an_environment(PRETEND),
+        environment=an_environment(SIMULATED),
         unmeasured={"step_ms": "the simulated GPU has no clock"},
         circumstances=(absent, Circumstance(subject="load", found="0.1 on 2 cores")),
         refusal="CUDA_LAUNCH_BLOCKING=1 is set",
     )
-    options = ("--gpuperf-device=pretend",)
-    stored = stored_lines("baselines/pretend-cuda.json", 0, (), None, options)
+    options = ("--gpuperf-device=simulated",)
+    stored = stored_lines("baselines/simulated-cuda.json", 0, (), None, options)
     return text_of((*examined_lines(found), *stored, *last_lines(found)))
 
 

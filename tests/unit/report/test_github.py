@@ -38,7 +38,7 @@ def test_a_missing_baseline_is_an_error_only_where_it_fails_its_test(
     ending: Ending, level: str, why: str
 ) -> None:
     new = record("t.py::new", SYNCS_OF_NEW, PEAK_OF_NEW, ending=ending)
-    device = Invocation(options=("--gpuperf-device=pretend",))
+    device = Invocation(options=("--gpuperf-device=simulated",))
 
     (command,) = commands(remarks(results(**{"t.py::new": new})), SOURCES, device)
 
@@ -47,7 +47,7 @@ def test_a_missing_baseline_is_an_error_only_where_it_fails_its_test(
     assert said[0] == "waits 2, peak memory 1.000 MiB"
     assert said[1] == (
         f"{why}; store one outside of CI and commit it: gpuperf refresh --kind=missing "
-        "--device=pretend t.py::new"
+        "--device=simulated t.py::new"
     )
 
 

@@ -103,7 +103,7 @@ def outcome(which: Outcome, name: str, now: float = 12.0) -> TestVerdict:
 @pytest.mark.parametrize(
     ("kind", "name", "shown"),
     [
-        (DeviceKind.PRETEND, "CUDA", "simulated GPU"),
+        (DeviceKind.SIMULATED, "CUDA", "simulated GPU"),
         (DeviceKind.CPU, "AMD EPYC 2 cores", "CPU AMD EPYC 2 cores"),
         (DeviceKind.SCRIPTED, "", "scripted"),
     ],

@@ -18,8 +18,8 @@ from remedy_programs import COSTS, PROGRAMS, SETTING, Program
 torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.audit_record import StepAudit
-from pytest_gpuperf.devices.pretend import pretend_gpu
-from pytest_gpuperf.devices.pretend.sync_rules import release_of
+from pytest_gpuperf.devices.simulated import simulated_gpu
+from pytest_gpuperf.devices.simulated.sync_rules import release_of
 from pytest_gpuperf.model.finding import FindingKind, Location
 from pytest_gpuperf.report.line_context import with_context
 from pytest_gpuperf.report.remedies import (
@@ -61,7 +61,7 @@ class Ran:
 
 def run(program: Program, text: str) -> Ran:
     names: dict[str, Any] = {"print": lambda *_: None}
-    with pretend_gpu(str(HERE)) if program.on_gpu else nullcontext() as gpu:
+    with simulated_gpu(str(HERE)) if program.on_gpu else nullcontext() as gpu:
         exec((SETTING if gpu else "") + program.setting, names)  # noqa: S102, our own programs
         linecache.cache[FILE] = (len(text), None, text.splitlines(keepends=True), FILE)
         if gpu:

@@ -31,13 +31,13 @@ def test_a_name_with_a_bar_stays_in_its_cell() -> None:
         test="t.py::t[a|b]", pairs=1, unmeasured={"speedup": "it has no clock"}
     )
     comparison = AbRun(
-        before="a", after="b", device="pretend-cuda", engine="pairs", calls=(call,)
+        before="a", after="b", device="simulated-cuda", engine="pairs", calls=(call,)
     )
 
     assert markdown_lines(comparison) == (
         "**gpuperf: 1 same**",
         "",
-        "before a, after b, on pretend-cuda",
+        "before a, after b, on simulated-cuda",
         "",
         "engine: pairs; 1 pair a test",
         "",

@@ -7,7 +7,7 @@ from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from builders import MIB, PRETEND, a_verdict
+from builders import MIB, SIMULATED, a_verdict
 from hypothesis import given, strategies as st
 from remarkable_runs import SOURCES, SYNC, record, regressed, results, time
 
@@ -224,7 +224,7 @@ NAMELESS = Hardware(kind=DeviceKind.SCRIPTED, name="")
         (results(0, a=PASSES, b=UNSURE), "1 test undecided, 1 passed (NVIDIA H200)"),
         (results(a=UNKNOWN, b=PASSES), "1 test without baseline (NVIDIA H200)"),
         (results(a=BROKEN, b=PASSES), "1 test failed (NVIDIA H200)"),
-        (on(PRETEND, results(0, a=PASSES)), "1 test passed (simulated GPU)"),
+        (on(SIMULATED, results(0, a=PASSES)), "1 test passed (simulated GPU)"),
         (on(NAMELESS, results(0, a=PASSES)), "1 test passed (scripted)"),
         (results(4), "no result, pytest exited with 4"),
     ],

@@ -154,10 +154,10 @@ def test_a_baseline_without_times_is_made_of_two_runs() -> None:
     runs = Runs()
     cases = screen([("a",)], runs)
 
-    complete([("a",)], runs, cases, {"a": full_runs(DeviceKind.PRETEND)})
+    complete([("a",)], runs, cases, {"a": full_runs(DeviceKind.SIMULATED)})
 
     assert len(cases["a"].results) == 2
-    assert {full_runs(k) for k in DeviceKind if k is not DeviceKind.PRETEND} == {8}
+    assert {full_runs(k) for k in DeviceKind if k is not DeviceKind.SIMULATED} == {8}
 
 
 def test_a_refresh_gives_selected_tests_eight_runs_in_turn() -> None:

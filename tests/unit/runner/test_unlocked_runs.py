@@ -10,7 +10,7 @@ from pytest_gpuperf.runner.reservation import Unlocked, turns_at
 
 
 def test_what_is_counted_on_the_simulated_gpu_waits_for_nobody() -> None:
-    (slot,) = slots_of(DeviceKind.PRETEND, None)
+    (slot,) = slots_of(DeviceKind.SIMULATED, None)
 
     assert slot == DeviceSlot()
     assert isinstance(turns_at(slot, pytest.fail), Unlocked)

@@ -90,7 +90,7 @@ def test_ranks_meet_at_a_port_that_nobody_else_has() -> None:
             "gpuperf.ranks(4) needs 4 GPUs, one per rank, and 3 can be seen here",
         ),
         (
-            DeviceKind.PRETEND,
+            DeviceKind.SIMULATED,
             0,
             (
                 "gpuperf.ranks(4) is measured on cuda and cpu: the simulated GPU has no "
@@ -236,7 +236,7 @@ def test_a_rank_of_torchruns_keeps_its_variables_and_has_one_gpu(
 def test_ranks_that_cannot_be_had_are_not_judged_and_no_process_starts() -> None:
     request = RunRequest(
         tests=("/a.py::step",),
-        device=DeviceKind.PRETEND,
+        device=DeviceKind.SIMULATED,
         ranks=Ranks(count=2, timeout_s=1.0),
         names=("a.py::step",),
     )
@@ -247,7 +247,7 @@ def test_ranks_that_cannot_be_had_are_not_judged_and_no_process_starts() -> None
     measurement = result.calls[0].measurement
     assert (result.test, result.ending) == ("a.py::step", Ending.PASSED)
     assert measurement.unmeasured == dict.fromkeys(
-        METRICS, why_not(DeviceKind.PRETEND, Ranks(count=2))
+        METRICS, why_not(DeviceKind.SIMULATED, Ranks(count=2))
     )
     assert judge_calls(result.calls, None).outcome is Outcome.NOT_JUDGED
 

@@ -1,0 +1,300 @@
+"""Collects what happens on the simulated device while a step runs."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import torch
+
+from ...model.finding import Finding, FindingKind, Location, Phase
+from ...model.metrics import (
+    BLOCKING_COPIES,
+    D2H_BYTES,
+    H2D_BYTES,
+    PAGEABLE_COPIES,
+    SYNCS,
+)
+from ..audit_record import CopyDirection, StepAudit, Totals, copy_fields
+from ..memory_owners import current_node, number_of
+from ..operations import WRITES_TO_VIEW, OperationLog
+from ..source_lines import Site, line_of_torch, lines_of_step, site_of_caller, where_of
+
+
+DEVICE_SYNC_CALLS: Final = frozenset(
+    {
+        "torch.cuda.synchronize",
+        "torch.accelerator.synchronize",
+        "torch.cuda.Stream.synchronize",
+        "torch.cuda.Event.synchronize",
+    }
+)
+"""Waits a user asks for by name."""
+
+MOST_FORWARD_SITES: Final = 10_000
+
+
+class AuditRecorder:
+    """What happened since the last ``clear``, by kind, reason and site.
+
+    Of a program that runs its own loop ``starts`` says at which parts its steps begin,
+    and the *listener* hears of each operation, and whether it waits.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.starts: Sequence[int] | None = None
+        self.of_suite = False
+        self.phase: Phase | None = None
+        self.listener: Callable[[str, bool], object] | None = None
+        self._lock = threading.Lock()
+        self._forward: OrderedDict[int, tuple[threading.Thread, Location | None]] = (
+            OrderedDict()
+        )
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget what was recorded."""
+        self.ops = 0
+        self.flops = 0
+        self.events = 0
+        self.part = 0
+        # Of each wait by parts.
+        self._waits: dict[_Wait, Counter[int]] = defaultdict(Counter)
+        self._copies: Counter[_Copy] = Counter()
+        self._bytes: Counter[_Copy] = Counter()
+        # By findings without a number.
+        self._not_judged: Counter[Finding] = Counter()
+        self._as_eager: Counter[Finding] = Counter()
+        self._work: Counter[tuple[Location, bool]] = Counter()
+        self.locates_work = False
+        self.log = OperationLog(self.root)
+
+    def _heard(self, op: str, *, waits: bool = False) -> None:
+        self.events += 1
+        if self.listener is not None:
+            self.listener(op, waits)
+
+    def launch(self, op: str) -> None:
+        """Count one operation, and its lines if ``locates_work``, which costs time."""
+        self._heard(op)
+        self.ops += 1
+        if self.locates_work:
+            for depth, line in enumerate(lines_of_step(self.root)):
+                self._work[line, depth > 0] += 1
+
+    def ran(self, op: str, result: object, *, computes: bool = True) -> None:
+        """Count what *op* gave, if ``locates_work``."""
+        if self.locates_work:
+            self.log.saw(op, result, computes=computes)
+
+    def wait(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
+        """Record *count* waits of the code that runs now."""
+        self._heard(op, waits=True)
+        # Tests name no line of torch: what they store would change with its version.
+        is_copy = self.of_suite and op != "aten::_local_scalar_dense"
+        is_located = self.starts is not None or is_copy
+        inside = line_of_torch() if is_located else None
+        wait = (kind, op, reason, self._site(), inside)
+        self._add(self._waits[wait], self.part, count)
+
+    def copy(
+        self,
+        op: str,
+        direction: CopyDirection,
+        *,
+        pinned: bool,
+        blocking: bool,
+        nbytes: int,
+    ) -> None:
+        """Record a copy of *nbytes* by the code that runs now."""
+        self._heard(op)
+        inside = line_of_torch() if self.of_suite else None
+        copy = (op, direction, pinned, blocking, self._site(), inside)
+        self._add(self._copies, copy, 1)
+        self._add(self._bytes, copy, nbytes)
+
+    def leave_unjudged(self, op: str, reason: str) -> None:
+        """Record that *op* ran and that nothing can be said about it."""
+        self._add(self._not_judged, self._unjudged(op, reason), 1)
+
+    def take_as_eager(self, op: str, reason: str) -> None:
+        """Record that *op* was asked to compile and judged as eager code."""
+        self._add(self._as_eager, self._unjudged(op, reason), 1)
+
+    def _unjudged(self, op: str, reason: str) -> Finding:
+        return _wait_of((FindingKind.MAYBE, op, reason, self._site(), None))
+
+    def remember_forward(self) -> None:
+        """Keep the line of an operation with a backward that may wait.
+
+        Its node in autograd's graph has been numbered just before it was dispatched.
+        """
+        # The number by which torch's own profiler links forward and backward.
+        number = torch._C._autograd._get_sequence_nr() - 1  # noqa: SLF001
+        thread = threading.current_thread()
+        # Each thread counts for itself. What gets no node, such as ``nonzero``, meets
+        # the number of the node before it.
+        if self._forward.get(number, (None,))[0] is thread:
+            return
+        site = site_of_caller(self.root, phase=Phase.FORWARD)
+        self._forward[number] = thread, site.location or site.innermost
+        # Numbers of forwards that never get a backward would pile up.
+        while len(self._forward) > MOST_FORWARD_SITES:
+            self._forward.popitem(last=False)
+
+    def audit(self) -> StepAudit:
+        """Everything recorded, in the order of first occurrence."""
+        # Of copies: a program that a signal ends has threads that go on recording.
+        findings = tuple(self._found(*each) for each in self._waits.copy().items())
+        copies = tuple(
+            replace(_copy_of(copy), per_step=count, moved_bytes=self._bytes[copy])
+            for copy, count in self._copies.copy().items()
+        )
+        return StepAudit(
+            findings=findings,
+            copies=copies,
+            totals=_totals(findings, copies, self.ops, self.flops),
+            not_judged=_counted(self._not_judged),
+            as_eager=_counted(self._as_eager),
+            work=tuple((*where, count) for where, count in self._work.copy().items()),
+            operations=tuple(self.log.lines()),
+        )
+
+    def _found(self, wait: _Wait, parts: Counter[int]) -> Finding:
+        found = replace(_wait_of(wait), per_step=parts.total())
+        if self.starts is None:
+            return found
+        steps = {bisect_right(self.starts, part) for part in parts}
+        return replace(found, in_steps=len(steps), once=steps == {0})
+
+    def waits_of_steps(self, findings: Iterable[Finding]) -> Counter[int]:
+        """Return how often each step of a program waits as *findings* say."""
+        chosen = {replace(f, per_step=0, in_steps=0, once=False) for f in findings}
+        steps: Counter[int] = Counter()
+        for wait, parts in self._waits.copy().items():
+            if _wait_of(wait) in chosen:
+                for part, count in parts.items():
+                    steps[bisect_right(self.starts or (), part)] += count
+        return steps
+
+    def _add(self, counter: Counter[Any], key: object, count: int) -> None:
+        # Threads share the recorder, and ``+=`` on a Counter is not atomic.
+        with self._lock:
+            counter[key] += count
+
+    def _site(self) -> Site:
+        node = current_node()
+        if node is None:
+            return site_of_caller(self.root, phase=self.phase)
+        # A write to a view has a node around that of the write, numbered next.
+        number = number_of(node) - (node.name() == WRITES_TO_VIEW)
+        _, forward = self._forward.get(number, (None, None))
+        return site_of_caller(self.root, phase=Phase.BACKWARD, forward=forward)
+
+
+# Counted as tuples: to make and to hash a finding takes longer than all else of a read.
+
+_Wait = tuple[FindingKind, str, str, Site, Location | None]
+_Copy = tuple[str, CopyDirection, bool, bool, Site, Location | None]
+
+
+def _wait_of(wait: _Wait) -> Finding:
+    kind, op, reason, site, inside = wait
+    metrics = () if kind is FindingKind.MAYBE else (SYNCS.name,)
+    where = where_of(site)
+    return Finding(
+        kind=kind, op=op, reason=reason, metrics=metrics, torch=inside, **where
+    )
+
+
+def _copy_of(copy: _Copy) -> Finding:
+    op, direction, pinned, blocking, site, inside = copy
+    what = copy_fields(direction, pinned=pinned, blocking=blocking)
+    return Finding(op=op, torch=inside, **what, **where_of(site))
+
+
+def _counted(counter: Counter[Finding]) -> tuple[Finding, ...]:
+    return tuple(
+        replace(found, per_step=count) for found, count in counter.copy().items()
+    )
+
+
+def _totals(
+    findings: Collection[Finding], copies: Collection[Finding], ops: int, flops: int
+) -> Totals:
+    certain = [f for f in findings if f.is_certain]
+    syncs = sum(f.per_step for f in certain)
+    counts: Counter[str] = Counter()
+    nbytes: Counter[str] = Counter()
+    for copy in copies:
+        for metric in copy.metrics:
+            counts[metric] += copy.per_step
+            nbytes[metric] += copy.moved_bytes
+    return Totals(
+        syncs=syncs,
+        maybe=sum(f.per_step for f in findings) - syncs,
+        device_syncs=sum(f.per_step for f in certain if f.op in DEVICE_SYNC_CALLS),
+        pageable_copies=counts[PAGEABLE_COPIES.name],
+        blocking_copies=counts[BLOCKING_COPIES.name],
+        h2d_bytes=nbytes[H2D_BYTES.name],
+        d2h_bytes=nbytes[D2H_BYTES.name],
+        ops=ops,
+        flops=flops,
+    )
+
+
+def _by_all(name: str) -> Callable[..., None]:
+    """Make a method that passes a call of *name* on to every recorder."""
+
+    def passed(self: ActiveRecorders, *args: Any, **options: Any) -> None:
+        for recorder in self.recorders:
+            getattr(recorder, name)(*args, **options)
+
+    return passed
+
+
+class ActiveRecorders:
+    """The recorders at work, innermost last, none while nobody audits.
+
+    Nested audits each record everything that happens inside them.
+    """
+
+    def __init__(self) -> None:
+        self.recorders: list[AuditRecorder] = []
+        self.unjudged_listeners: list[Callable[[str, str], object]] = []
+
+    def wait(self, kind: FindingKind, op: str, reason: str, count: int = 1) -> None:
+        """Pass a wait on to every recorder."""
+        for recorder in self.recorders:
+            recorder.wait(kind, op, reason, count)
+
+    def sync(self, op: str, reason: str, count: int = 1) -> None:
+        """Pass a certain wait on to every recorder."""
+        self.wait(FindingKind.SYNC, op, reason, count)
+
+    def leave_unjudged(self, op: str, reason: str) -> None:
+        """Pass on that *op* cannot be judged."""
+        self.leave_uncounted(op, reason)
+        for notify in self.unjudged_listeners:
+            notify(op, reason)
+
+    copy = _by_all("copy")
+    launch = _by_all("launch")
+    leave_uncounted = _by_all("leave_unjudged")
+    ran = _by_all("ran")
+    remember_forward = _by_all("remember_forward")
+    take_as_eager = _by_all("take_as_eager")
+
+    def count_flops(self, flops: int) -> None:
+        """Count floating point operations."""
+        for recorder in self.recorders:
+            recorder.flops += flops
+
+
+WATCH: Final = ActiveRecorders()
+"""One per process, as there is one device; threads share it."""

@@ -1,0 +1,571 @@
+"""Memory that a CUDA kernel takes for itself and gives back before it is done.
+
+A GPU tensor sees none of it: an operation is run for its results. The sizes are those that
+torch's CUDA sources compute on the host, from shapes, strides and properties of the GPU.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+
+from .guesses import lengths_of
+from .kernels import format_of, is_last
+from .operation import NO_TEMPORARIES, OpCall, Rule, Temporaries, copies_of, nbytes_of
+from .specification import PROPERTIES
+from .transfers import is_dense
+
+
+# Buffers of a reduction that several blocks of threads share (Reduce.cuh).
+
+MOST_THREADS: Final = 512
+LEAST_VALUES: Final = 16
+MOST_VALUES: Final = 256
+"""Values a thread reduces, at least and at most, before blocks share an output."""
+
+VECTOR: Final = 4
+INT_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """One dimension of a reduction: its size, and the strides of input and output.
+
+    The output does not move in a dimension that is reduced.
+    """
+
+    size: int
+    stride: int
+    output_stride: int
+
+    @property
+    def is_reduced(self) -> bool:
+        """Whether the output has one value for all of it."""
+        return self.output_stride == 0
+
+    def follows(self, other: Extent) -> bool:
+        """Whether both are one dimension in memory, of which *other* moves faster."""
+        if 1 in {self.size, other.size}:
+            return True
+        return (
+            other.size * other.stride == self.stride
+            and other.size * other.output_stride == self.output_stride
+        )
+
+    def joined(self, other: Extent) -> Extent:
+        """Both as one, of which *other* moves faster."""
+        faster = self if other.size == 1 else other
+        return Extent(self.size * other.size, faster.stride, faster.output_stride)
+
+
+def reduction_buffers(
+    tensor: Any, dims: Sequence[int] | None, value_bytes: int
+) -> Sequence[int]:
+    """What reducing *dims* of *tensor* takes if one block cannot make an output alone.
+
+    *value_bytes* are those of what is accumulated. Empty if nothing is shared.
+    """
+    extents = _extents(tensor, dims)
+    if not tensor.numel():
+        return ()
+    inputs = math.prod(e.size for e in extents if e.is_reduced)
+    launch = _Launch(tensor.numel() // inputs, inputs, value_bytes)
+    return launch.buffers(tensor, extents)
+
+
+def _extents(tensor: Any, dims: Sequence[int] | None) -> list[Extent]:
+    """Dimensions as TensorIterator orders and joins them, the fastest first."""
+    reduced = {d % tensor.dim() for d in dims} if dims else set(range(tensor.dim()))
+    extents, output_stride = [], 1
+    for dim in reversed(range(tensor.dim())):
+        size, is_reduced = tensor.size(dim), dim in reduced
+        kept = 0 if is_reduced else output_stride
+        extents.append(Extent(size, tensor.stride(dim), kept))
+        output_stride *= 1 if is_reduced else size
+    return _joined(_sorted(extents))
+
+
+def _sorted(extents: list[Extent]) -> list[Extent]:
+    found = list(extents)
+    for last in range(1, len(found)):
+        second = last
+        for first in range(last - 1, -1, -1):
+            order = _order(found[first], found[second])
+            if order > 0:
+                found[first], found[second] = found[second], found[first]
+                second = first
+            elif order < 0:
+                break
+    return found
+
+
+def _order(first: Extent, second: Extent) -> int:
+    if first.is_reduced != second.is_reduced:
+        return 1 if second.is_reduced else -1
+    pairs = (
+        (first.output_stride, second.output_stride),
+        (first.stride, second.stride),
+    )
+    for one, other in pairs:
+        if not one or not other:
+            continue
+        if one != other:
+            return 1 if one > other else -1
+        if first.size > second.size:
+            return 1
+    return 0
+
+
+def _joined(extents: Sequence[Extent]) -> list[Extent]:
+    found: list[Extent] = []
+    for extent in extents:
+        if found and extent.follows(found[-1]):
+            found[-1] = extent.joined(found[-1])
+        else:
+            found.append(extent)
+    return found
+
+
+@dataclass(slots=True)
+class _Launch:
+    """How a reduction is divided among threads: ``setReduceConfig`` of Reduce.cuh."""
+
+    outputs: int
+    inputs: int
+    value_bytes: int
+    output_vector: int = 1
+
+    def buffers(self, tensor: Any, extents: Sequence[Extent]) -> Sequence[int]:
+        reduced = [e for e in extents if e.is_reduced]
+        kept = [e for e in extents if not e.is_reduced]
+        is_fast = not kept or (bool(reduced) and reduced[0].stride < kept[0].stride)
+        width, height = self._block(tensor, extents, is_fast=is_fast)
+        step_input, step_output = (width, 1) if is_fast else (1, width)
+        values = -(-self.inputs // step_input)
+        if values < min(height * LEAST_VALUES, MOST_VALUES):
+            return ()  # each row of threads has outputs of its own
+        values = -(-self.inputs // (step_input * height))
+        grid = -(-(self.outputs // self.output_vector) // step_output)
+        wanted = PROPERTIES.multi_processor_count * (
+            PROPERTIES.max_threads_per_multi_processor // (width * height)
+        )
+        if values < MOST_VALUES or grid > wanted:
+            return ()
+        blocks = max(
+            min(-(-wanted // grid), -(-values // LEAST_VALUES)),
+            -(-values // MOST_VALUES),
+        )
+        if blocks <= 1:
+            return ()
+        shared = self.value_bytes * self.outputs * blocks
+        if not is_fast:
+            shared *= width * self.output_vector
+        return shared, INT_BYTES * grid
+
+    def _block(
+        self, tensor: Any, extents: Sequence[Extent], *, is_fast: bool
+    ) -> tuple[int, int]:
+        """Width and height of a block of threads."""
+        reduced = sum(e.is_reduced for e in extents)
+        along, across = (
+            (self.inputs, self.outputs) if is_fast else (self.outputs, self.inputs)
+        )
+        fastest = extents[0 if is_fast else reduced].stride if extents else 1
+        if fastest == 1 and is_fast and along >= 128 and reduced == 1:  # noqa: PLR2004, torch's
+            along //= VECTOR
+        elif fastest == 1 and not is_fast:
+            self.output_vector = _output_vector(tensor, extents, reduced)
+            along //= self.output_vector
+        most = MOST_THREADS // self.output_vector
+        wide, high = (min(_power_below(n), most) for n in (along, across))
+        height = min(high, most // min(wide, PROPERTIES.warp_size))
+        return min(wide, most // height), height
+
+
+def _output_vector(tensor: Any, extents: Sequence[Extent], output: int) -> int:
+    """How many outputs a thread loads at once."""
+    strides = [e.stride for place, e in enumerate(extents) if place != output]
+    vector = VECTOR
+    for number in (tensor.storage_offset(), extents[output].size, *strides):
+        while number % vector:
+            vector //= 2
+    return vector
+
+
+def _power_below(number: int) -> int:
+    """Largest power of two up to *number*, 1 at least."""
+    return 1 << max(number, 1).bit_length() - 1
+
+
+# What an operation takes, by its name.
+
+
+def _contiguous(*names: str) -> Rule:
+    """Rule of a kernel that wants the arguments *names* contiguous."""
+
+    def rule(call: OpCall) -> Temporaries:
+        return Temporaries(before=copies_of(*(call[name] for name in names)))
+
+    return rule
+
+
+def _contiguous_after(*names: str) -> Rule:
+    """The same of one that makes its outputs first."""
+
+    def rule(call: OpCall) -> Temporaries:
+        return Temporaries(phases=[copies_of(*(call[name] for name in names))])
+
+    return rule
+
+
+OPMATH_BYTES: Final = {
+    torch.float64: 8,
+    torch.complex64: 8,
+    torch.complex128: 16,
+    torch.int64: 8,
+}
+"""What a sum is accumulated in, where it is not a float32."""
+
+FUSED_CASTS: Final = frozenset(
+    {(torch.float16, torch.float32), (torch.bfloat16, torch.float32)}
+)
+"""Casts that the kernel of a reduction does itself, on CUDA alone (ReduceOpsUtils.h)."""
+
+
+def _dims(call: OpCall) -> Sequence[int] | None:
+    dims = call["dim"]
+    return [dims] if isinstance(dims, int) else dims
+
+
+def _sum(call: OpCall) -> Temporaries:
+    tensor, dtype = call["self"], call["dtype"]
+    if dtype is None:
+        is_float = tensor.dtype.is_floating_point or tensor.dtype.is_complex
+        dtype = tensor.dtype if is_float else torch.int64
+    cast = []
+    if dtype is not tensor.dtype and (tensor.dtype, dtype) not in FUSED_CASTS:
+        tensor = torch.empty_like(tensor, dtype=dtype, device="meta")
+        cast = [nbytes_of(tensor)]
+    value_bytes = OPMATH_BYTES.get(dtype, 4)
+    buffers = reduction_buffers(tensor, _dims(call), value_bytes)
+    return Temporaries(phases=[[*cast, *buffers]])
+
+
+def _reduced(value_bytes: Callable[[Any], int]) -> Rule:
+    def rule(call: OpCall) -> Temporaries:
+        tensor = call["self"]
+        buffers = reduction_buffers(tensor, _dims(call), value_bytes(tensor))
+        return Temporaries(phases=[buffers])
+
+    return rule
+
+
+def _element(tensor: Any) -> int:
+    return int(tensor.element_size())
+
+
+def _with_index(_: Any) -> int:
+    return 16
+
+
+def _welford(tensor: Any) -> int:
+    return 32 if tensor.dtype is torch.float64 else 16
+
+
+def _truth(_: Any) -> int:
+    return 1
+
+
+def _largest(call: OpCall) -> Temporaries:
+    """Of ``max`` and ``min``: of all elements, or along a dimension with positions."""
+    tensor, dims = call["self"], _dims(call)
+    value_bytes = _element(tensor) if dims is None else _with_index(tensor)
+    return Temporaries(phases=[reduction_buffers(tensor, dims, value_bytes)])
+
+
+def _logsumexp(call: OpCall) -> Temporaries:
+    """Maxima, kept and squeezed, where they are infinite, and exponentials."""
+    tensor = call["self"]
+    rows = tensor.amax(_dims(call) or [], keepdim=True)
+    sizes = [nbytes_of(rows), nbytes_of(rows), rows.numel(), nbytes_of(tensor)]
+    return Temporaries(before=sizes)
+
+
+# Matrices that cuBLAS cannot read as they lie are copied (Blas.cpp).
+
+
+def _is_readable(matrix: Any) -> bool:
+    rows, columns = matrix.size(-2), matrix.size(-1)
+    down, along = matrix.stride(-2), matrix.stride(-1)
+    return bool(
+        (along == 1 and down >= max(1, columns))
+        or (down == 1 and along >= max(1, rows))
+    )
+
+
+def _matrices(*names: str) -> Rule:
+    def rule(call: OpCall) -> Temporaries:
+        copied = [
+            nbytes_of(call[name]) for name in names if not _is_readable(call[name])
+        ]
+        return Temporaries(phases=[copied])
+
+    return rule
+
+
+# Convolutions: cuDNN wants all tensors in one memory format (Convolution.cpp).
+
+
+def _in_format(memory_format: Any, *tensors: Any) -> list[int]:
+    return [
+        nbytes_of(tensor)
+        for tensor in tensors
+        if not tensor.is_contiguous(memory_format=memory_format)
+    ]
+
+
+def _is_by_channel(call: OpCall) -> bool:
+    """Whether torch's own kernel for depthwise convolutions runs, and not cuDNN's."""
+    tensor, weight = call["input"], call["weight"]
+    channels = tensor.size(1)
+    if (
+        call["transposed"]
+        or call["groups"] != channels
+        or channels == 1
+        or weight.size(0) % channels
+        or tensor.dim() != 4  # noqa: PLR2004, two dimensions of space
+    ):
+        return False
+    return not (is_last(tensor) or is_last(weight))
+
+
+def _convolution(call: OpCall) -> Temporaries:
+    tensor, weight = call["input"], call["weight"]
+    if _is_by_channel(call):
+        return Temporaries(before=copies_of(tensor, weight))
+    chosen = format_of(tensor, weight)
+    before = _in_format(chosen, tensor)
+    return Temporaries(before=before, phases=[_in_format(chosen, weight)])
+
+
+def _convolution_backward(call: OpCall) -> Temporaries:
+    """The gradient of the input is made before its copies, that of the weight after them."""
+    grad, tensor, weight = call["grad_output"], call["input"], call["weight"]
+    wants = call["output_mask"]
+    bias = ((), _of_bias(grad) if wants[2] else ())
+    if _is_by_channel(call):
+        before = copies_of(grad, tensor)
+        return Temporaries(before, [copies_of(weight)], {2: bias})
+    chosen = format_of(tensor, weight)
+    before = [] if chosen is torch.contiguous_format else _in_format(chosen, grad)
+    once = [] if before else [grad]
+    of_input = _in_format(chosen, weight, *once) if wants[0] else []
+    of_weight = _in_format(chosen, *once, tensor) if wants[1] else []
+    outputs = {0: ((), of_input), 1: (of_weight, ()), 2: bias}
+    return Temporaries(before, outputs=outputs)
+
+
+def _of_bias(grad: Any) -> Sequence[int]:
+    dims = [d for d in range(grad.dim()) if d != 1]
+    return reduction_buffers(grad, dims, 4)
+
+
+# Batch normalization in channels_last (Normalization.cuh): cuDNN's elsewhere.
+
+BLOCK_THREADS: Final = 512
+TILE: Final = 32
+PER_THREAD: Final = 16
+MOST_BLOCKS: Final = 128
+LEAST_ROWS: Final = 8
+
+
+def _staging(tensor: Any, values: int) -> Sequence[int]:
+    """What blocks share that each sum up a part of a channel."""
+    channels = tensor.size(1)
+    rows = tensor.numel() // channels
+    wide = min(_power_below(channels), TILE)
+    high = min(_power_below(-(-rows // PER_THREAD)), BLOCK_THREADS // wide)
+    if wide * high != BLOCK_THREADS:
+        wide = min(_power_below(channels), BLOCK_THREADS // high)
+    blocks = min(-(-rows // (high * PER_THREAD)), MOST_BLOCKS)
+    if blocks < LEAST_ROWS:
+        return ()
+    shared = values * channels * blocks * 4
+    return shared, INT_BYTES * -(-channels // wide)
+
+
+def _is_own_batch_norm(tensor: Any) -> bool:
+    """Whether torch's kernel for channels_last runs: cuDNN takes float32 and float16."""
+    return tensor.dtype is torch.bfloat16 and is_last(tensor)
+
+
+def _batch_norm(call: OpCall) -> Temporaries:
+    tensor = call["input"]
+    if not call["training"] or not _is_own_batch_norm(tensor):
+        return NO_TEMPORARIES
+    return Temporaries(phases=[_staging(tensor, 4)])
+
+
+def _batch_norm_backward(call: OpCall) -> Temporaries:
+    tensor, grad = call["input"], call["grad_out"]
+    if not call["train"]:
+        return NO_TEMPORARIES
+    if not _is_own_batch_norm(tensor):
+        # cuDNN runs it if there is a weight, and wants one memory format.
+        is_cudnn = call["weight"] is not None and tensor.dtype is not torch.bfloat16
+        chosen = format_of(tensor, tensor)
+        return Temporaries(before=_in_format(chosen, grad) if is_cudnn else ())
+    sums = [tensor.size(1) * 4] * 2
+    return Temporaries(before=[*sums, *_staging(tensor, 2)])
+
+
+def _softmax_backward(call: OpCall) -> Temporaries:
+    """The gradient times the output is a tensor of its own (SoftMax.cu)."""
+    grad, output = call["grad_output"], call["output"]
+    # The product has the strides of the gradient, unless that is expanded.
+    alike = output if 0 in grad.stride() else grad
+    return Temporaries(phases=[[nbytes_of(grad), *copies_of(alike, output)]])
+
+
+def _group_norm(call: OpCall) -> Temporaries:
+    """A factor and a summand for each image and channel (group_norm_kernel.cu)."""
+    pairs = call["N"] * call["C"] * 4
+    return Temporaries(phases=[[pairs, pairs]])
+
+
+def _group_norm_backward(call: OpCall) -> Temporaries:
+    pairs, groups = call["N"] * call["C"] * 4, call["N"] * call["group"] * 4
+    before = copies_of(call["grad_out"])
+    return Temporaries(before=before, phases=[[pairs, pairs, groups, groups, pairs]])
+
+
+def _index_put(call: OpCall) -> Temporaries:
+    """Indices are made one number each and sorted, to add up in their order."""
+    if not call["accumulate"]:
+        return NO_TEMPORARIES
+    indices = [i for i in call["indices"] if i is not None]
+    numbers = torch.broadcast_shapes(*(i.shape for i in indices)).numel() * 8
+    values = copies_of(call["values"])
+    return Temporaries(phases=[[numbers, numbers, *values, numbers, numbers, numbers]])
+
+
+def _euclidean_dist(call: OpCall) -> Temporaries:
+    """Squares, their sums, ones, and both beside the rows (Distance.cpp)."""
+    sizes: list[int] = []
+    for rows in (call["x1"], call["x2"]):
+        column = nbytes_of(rows) // rows.size(-1)
+        sizes += [nbytes_of(rows), column, column]
+    wide = [
+        nbytes_of(rows) + 2 * sizes[place]
+        for place, rows in ((1, call["x1"]), (4, call["x2"]))
+    ]
+    return Temporaries(before=[*sizes, sizes[0], *wide])
+
+
+def _norm_backward(call: OpCall) -> Temporaries:
+    """The input in one piece before the outputs, the gradient after them."""
+    return Temporaries(
+        before=copies_of(call["input"]), phases=[copies_of(call["grad_out"])]
+    )
+
+
+def _sorted_indices(call: OpCall) -> Temporaries:
+    """Rows are sorted by radix, with the positions of one as a row (Sort.cpp)."""
+    tensor, dim = call["self"], call["dim"]
+    size = tensor.size(dim) if tensor.dim() else 1
+    return Temporaries(phases=[[8 * size]] if size > 1 else ())
+
+
+CHUNK: Final = 2**16
+"""Numbers that a block of threads reads of one tensor in a list (MultiTensorApply.cuh)."""
+
+NORMS: Final = frozenset({0, 1, 2, math.inf})
+"""Orders of norms that one kernel computes of a list (ForeachReduceOp.cu)."""
+
+
+def _norms(call: OpCall) -> Temporaries:
+    """A partial norm of each chunk, as many for each tensor as the largest one has."""
+    tensors, order = call["self"], call["ord"]
+    dtype = tensors[0].dtype
+    is_fast = dtype.is_floating_point and all(
+        tensor.dtype is dtype and is_dense(tensor) for tensor in tensors
+    )
+    if not is_fast or order not in NORMS:
+        return NO_TEMPORARIES
+    chunks = max(-(-tensor.numel() // CHUNK) for tensor in tensors)
+    one = OPMATH_BYTES.get(call["dtype"] or dtype, 4)
+    return Temporaries(before=[len(tensors) * chunks * one])
+
+
+def _packed(call: OpCall) -> Temporaries:
+    """Steps of equally many sequences at a time are copied, and joined (PackedSequence.cpp)."""
+    tensor, first = call["input"], call["batch_first"]
+    lengths = lengths_of(tensor, call["lengths"], first).tolist()
+    tensor = tensor.transpose(0, 1) if first else tensor
+    ends = sorted({0, *lengths})
+    parts = [
+        tensor[begin:end, : sum(length >= end for length in lengths)]
+        for begin, end in pairwise(ends)
+    ]
+    return Temporaries(before=copies_of(*parts))
+
+
+_grads: Final = ("grad_output",)
+
+RULES: Final[Mapping[str, Rule]] = {
+    "_euclidean_dist": _euclidean_dist,
+    "_fused_rms_norm": _contiguous("input"),
+    "_foreach_norm": _norms,
+    "_log_softmax": _contiguous("self"),
+    "_pack_padded_sequence": _packed,
+    "_softmax": _contiguous("self"),
+    "_fused_rms_norm_backward": _norm_backward,
+    "_adaptive_avg_pool2d_backward": _contiguous_after(*_grads),
+    "_log_softmax_backward_data": _contiguous_after(*_grads),
+    "_softmax_backward_data": _softmax_backward,
+    "adaptive_max_pool2d_backward": _contiguous_after(*_grads),
+    "addmm": _matrices("mat1", "mat2"),
+    "all": _reduced(_truth),
+    "amax": _reduced(_element),
+    "amin": _reduced(_element),
+    "any": _reduced(_truth),
+    "argmax": _reduced(_with_index),
+    "argmin": _reduced(_with_index),
+    "avg_pool2d_backward": _contiguous_after(*_grads),
+    "baddbmm": _matrices("batch1", "batch2"),
+    "bmm": _matrices("self", "mat2"),
+    "convolution": _convolution,
+    "convolution_backward": _convolution_backward,
+    "index_put": _index_put,
+    "index_put_": _index_put,
+    "linalg_vector_norm": _reduced(lambda t: 8 if t.dtype is torch.float64 else 4),
+    "logsumexp": _logsumexp,
+    "max": _largest,
+    "max_pool2d_with_indices_backward": _contiguous_after(*_grads),
+    "mean": _sum,
+    "min": _largest,
+    "mm": _matrices("self", "mat2"),
+    "native_batch_norm": _batch_norm,
+    "native_batch_norm_backward": _batch_norm_backward,
+    "native_group_norm": _group_norm,
+    "native_group_norm_backward": _group_norm_backward,
+    "native_layer_norm": _contiguous("input"),
+    "native_layer_norm_backward": _norm_backward,
+    "prod": _sum,
+    "reflection_pad2d_backward": _contiguous_after(*_grads),
+    "roll": _contiguous_after("self"),
+    "sort": _sorted_indices,
+    "std": _reduced(_welford),
+    "sum": _sum,
+    "upsample_bicubic2d_backward": _contiguous_after(*_grads),
+    "upsample_bilinear2d_backward": _contiguous_after(*_grads),
+    "upsample_nearest2d_backward": _contiguous_after(*_grads),
+    "var": _reduced(_welford),
+    "var_mean": _reduced(_welford),
+}
+"""Which operation takes what, by its name without namespace and overload."""

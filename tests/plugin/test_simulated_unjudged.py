@@ -1,0 +1,240 @@
+"""Code that only a GPU can run or judge is named and skipped, and the run goes on."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from scripted_project import ScriptedProject
+
+
+pytest.importorskip("torch")
+
+ON = ("--gpuperf", "--gpuperf-device=simulated", "-rs")
+
+CLEAN = """
+@gpuperf.budget(syncs=0)
+def test_clean(gpuperf):
+    x = ones()
+    gpuperf(lambda: x + 1)
+"""
+
+SETTING = """
+import sys
+import torch
+import pytest_gpuperf
+
+def ones(*shape):
+    return torch.ones(shape, device="cuda")
+"""
+
+EXTENSIONS = """
+@torch.library.custom_op("skip_test::bare", mutates_args=(), device_types="cuda")
+def bare(x: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError
+
+@torch.library.custom_op("skip_test::written", mutates_args=("x",), device_types="cuda")
+def written(x: torch.Tensor) -> None:
+    raise NotImplementedError
+
+library = torch.library.Library("skip_test", "FRAGMENT")
+library.define("low(Tensor x) -> Tensor")
+torch.library.impl(library, "low", "CUDA")(lambda x: x)
+
+@gpuperf.budget(syncs=0)
+def test_bare(gpuperf):
+    x = ones(3)
+    assert gpuperf(lambda: bare(x).sum()).item() == 3
+
+@gpuperf.budget(syncs=0)
+def test_written(gpuperf):
+    x = ones(3)
+    gpuperf(lambda: written(x))
+
+@pytest.fixture
+def made():
+    return bare(ones(3))
+
+@gpuperf.budget(syncs=0)
+def test_fixture(gpuperf, made):
+    gpuperf(lambda: made + 1)
+
+@gpuperf.budget(syncs=0)
+def test_low(gpuperf):
+    x = torch.ops.skip_test.low(ones(3))
+    gpuperf(lambda: x + 1)
+"""
+
+TRITON = """
+class JITFunction:
+    def __init__(self, function):
+        self.__name__ = function.__name__
+
+    def __getitem__(self, grid):
+        return lambda *args: self.run(*args, grid=grid, warmup=False)
+
+    def run(self, *args, grid, warmup):
+        raise RuntimeError("0 active drivers ([]). There should only be one.")
+
+def jit(function):
+    return JITFunction(function)
+"""
+
+KERNEL = """
+@gpuperf.budget(syncs=0)
+def test_kernel(gpuperf):
+    sys.path.insert(0, "late")
+    from triton.runtime.jit import jit
+    def scale(x, n): ...
+    scale = jit(scale)
+    x = ones(3)
+    gpuperf(lambda: scale[(1,)](x, 3))
+"""
+
+MODES = """
+@gpuperf.budget(syncs=0)
+def test_graph(gpuperf):
+    x = ones(3)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        y = x + 1
+    gpuperf(lambda: graph.replay())
+
+@gpuperf.budget(syncs=0)
+def test_graphed(gpuperf):
+    x = ones(2, 3)
+    layer = torch.cuda.make_graphed_callables(torch.nn.Linear(3, 3).cuda(), (x,))
+    gpuperf(lambda: layer(x).sum().backward())
+
+@gpuperf.budget(syncs=0)
+def test_parallel(gpuperf):
+    layer = torch.nn.DataParallel(torch.nn.Linear(3, 3).cuda())
+    x = ones(2, 3)
+    gpuperf(lambda: layer(x).sum().backward())
+
+@gpuperf.budget(syncs=0)
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+def test_rows(gpuperf):
+    rows = torch.eye(3).to_sparse_csr().cuda()
+    x = ones(3, 2)
+    gpuperf(lambda: rows @ x)
+
+@gpuperf.budget(syncs=0)
+@pytest.mark.filterwarnings("ignore")
+def test_nested(gpuperf):
+    x = torch.nested.nested_tensor([ones(2, 3), ones(4, 3)])
+    gpuperf(lambda: x * 2)
+"""
+
+
+def reasons(project: ScriptedProject, source: str, *, skipped: int) -> list[str]:
+    """Reasons of the skipped tests beside the one that passes, without line numbers."""
+    project.file(SETTING + source + CLEAN)
+    result = project.pytester.runpytest_inprocess(*ON)
+    result.assert_outcomes(passed=1, skipped=skipped)
+    counted = f"gpuperf: 1 passed, {skipped} not judged on simulated GPU; 9 metrics without baseline"
+    assert counted in result.outlines
+    lines = [line for line in result.outlines if line.startswith("SKIPPED")]
+    told = [line[line.index("only a GPU") :] for line in lines]
+    return sorted(re.sub(r":\d+\)", ")", reason) for reason in told)
+
+
+def test_operations_without_a_kernel_to_run_in_their_place(
+    project: ScriptedProject,
+) -> None:
+    neither = (
+        "it has neither a CPU kernel nor a meta kernel to run in its place; "
+        "torch.library can register one [GP308]"
+    )
+
+    assert reasons(project, EXTENSIONS, skipped=4) == [
+        f"only a GPU can judge skip_test::bare: {neither}",
+        f"only a GPU can judge skip_test::bare: {neither}",
+        f"only a GPU can judge skip_test::low: {neither}",
+        (
+            "only a GPU can judge skip_test::written (test_it.py): there is no CPU "
+            "kernel to run in its place"
+        ),
+    ]
+
+
+def test_a_triton_kernel_also_where_triton_is_imported_late(
+    project: ScriptedProject,
+) -> None:
+    runtime = project.path / "late" / "triton" / "runtime"
+    runtime.mkdir(parents=True)
+    (runtime.parent / "__init__.py").touch()
+    (runtime / "__init__.py").touch()
+    (runtime / "jit.py").write_text(TRITON)
+
+    assert reasons(project, KERNEL, skipped=1) == [
+        (
+            "only a GPU can judge triton kernel scale (late/triton/runtime/jit.py): "
+            "only a GPU runs it; its outputs are left as they were"
+        )
+    ]
+
+
+def test_graphs_replicas_and_layouts_without_rules(project: ScriptedProject) -> None:
+    graph = "a CUDA graph replays work that no operation shows"
+    layout = "no rules are known for this layout"
+
+    assert reasons(project, MODES, skipped=5) == [
+        f"only a GPU can judge nested tensors (test_it.py): {layout}",
+        f"only a GPU can judge torch.cuda.CUDAGraph.replay (test_it.py): {graph}",
+        f"only a GPU can judge torch.cuda.CUDAGraph.replay (test_it.py): {graph}",
+        (
+            "only a GPU can judge torch.nn.DataParallel (test_it.py): the copies to and "
+            "from its replicas are not made"
+        ),
+        f"only a GPU can judge torch.sparse_csr (test_it.py): {layout}",
+    ]
+
+
+SKIPS_ITSELF = """
+import pytest
+import torch
+if not torch.cuda.is_available():
+    pytest.skip("needs a GPU", allow_module_level=True)
+"""
+
+
+@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n1")])
+def test_files_that_skipped_themselves_before_there_was_a_simulated_gpu_are_named(
+    project: ScriptedProject, workers: tuple[str, ...]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    project.file(SETTING + CLEAN)
+    for name in ("one", "two"):
+        project.pytester.makepyfile(**{f"test_{name}": SKIPS_ITSELF})
+
+    result = project.pytester.runpytest_subprocess(*ON, *workers)
+
+    result.assert_outcomes(passed=1, skipped=2)
+    named = (
+        "gpuperf: 2 files skipped themselves while collected, and no test there was "
+        "looked at: test_one.py, test_two.py; where a GPU was looked for, let "
+        "pytest.mark.skipif ask, which sees the simulated one"
+    )
+    assert named in result.outlines
+    results = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))
+    assert results["notes"] == [named]
+
+
+@pytest.mark.parametrize(("device", "is_named"), [("simulated", True), ("cpu", False)])
+def test_a_file_that_skipped_itself_is_named_where_nothing_was_measured(
+    project: ScriptedProject, device: str, *, is_named: bool
+) -> None:
+    project.pytester.makepyfile(
+        test_it=SKIPS_ITSELF, test_other="def test_plain(): pass"
+    )
+
+    result = project.pytester.runpytest_inprocess(
+        "--gpuperf", f"--gpuperf-device={device}"
+    )
+
+    result.assert_outcomes(passed=1, skipped=1)
+    begins = "gpuperf: 1 file skipped itself while collected, "
+    assert any(line.startswith(begins) for line in result.outlines) is is_named

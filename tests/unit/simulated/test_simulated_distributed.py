@@ -1,0 +1,213 @@
+"""One rank of several on the simulated GPU: what its own tensors take, and no more.
+
+The bytes are counted by hand from what FSDP2 and DTensor hold at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+
+torch = pytest.importorskip("torch")
+distributed = pytest.importorskip("torch.distributed")
+if not distributed.is_available():
+    pytest.skip("torch without process groups", allow_module_level=True)
+
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from pytest_gpuperf.devices.simulated import simulated_gpu
+from pytest_gpuperf.devices.simulated.errors import NeedsGpuError
+from pytest_gpuperf.devices.simulated.memory_watch import MemoryAudit, watching_memory
+from pytest_gpuperf.devices.simulated.tensor_values import BACKING
+from pytest_gpuperf.errors import ErrorId
+from pytest_gpuperf.measure.prediction import SEVERAL_STREAMS, predict_memory
+from pytest_gpuperf.measure.step import Subject
+
+
+KIB, MIB = 2**10, 2**20
+
+RANKS = 4
+
+
+@pytest.fixture(params=[True, False], ids=["values", "sizes"])
+def _gpu(request: pytest.FixtureRequest) -> Iterator[None]:
+    with simulated_gpu(values=request.param):
+        yield
+
+
+@pytest.fixture
+def mesh(_gpu: None) -> Iterator[Any]:
+    """Four ranks, of which there is the first."""
+    distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=RANKS)
+    yield init_device_mesh("cuda", (RANKS,))
+    distributed.destroy_process_group()
+
+
+@pytest.fixture
+def _alone(_gpu: None) -> Iterator[None]:
+    """One rank, by the backend that CUDA code asks for."""
+    distributed.init_process_group(
+        "nccl",
+        store=distributed.HashStore(),
+        rank=0,
+        world_size=1,
+        device_id=torch.device("cuda:0"),
+    )
+    yield
+    distributed.destroy_process_group()
+
+
+def steady(
+    build: Callable[[], Callable[[], object]],
+) -> tuple[float, float, MemoryAudit]:
+    """MiB at the peak and at the end of the second step of what *build* makes."""
+    with watching_memory(0, from_now=True) as audit:
+        step = build()
+        audit.step(step)
+        audit.step(step)
+    memory = audit.memories()[1]
+    return memory.allocated_bytes / MIB, memory.end_bytes / MIB, audit
+
+
+def test_a_sharded_tensor_takes_its_own_part_and_is_on_the_gpu(mesh: Any) -> None:
+    with watching_memory(0, from_now=True) as audit:
+        whole = torch.ones(1024, 1024, device="cuda")
+        sharded = distribute_tensor(whole, mesh, [Shard(0)])
+        del whole
+
+    assert sharded.device == torch.device("cuda:0")
+    assert sharded.is_cuda
+    assert sharded.to_local().shape == (256, 1024)
+    assert audit.live.now_bytes == 1 * MIB
+
+
+def test_sharded_parameters_are_updated_by_foreach_as_on_a_gpu(mesh: Any) -> None:
+    def build() -> Callable[[], object]:
+        whole = torch.ones(1024, 1024, device="cuda")
+        weight = nn.Parameter(distribute_tensor(whole, mesh, [Shard(0)]))
+        optimizer = torch.optim.AdamW([weight])
+
+        def step() -> None:
+            weight.grad = torch.zeros_like(weight)
+            optimizer.step()
+            weight.grad = None
+
+        return step
+
+    peak, end, audit = steady(build)
+
+    ops = [event.op for event in audit.events if event.is_birth]
+    assert "aten::_foreach_sqrt" in ops
+    # a weight, its gradient, two moments, their root
+    assert peak == 5
+    assert end == 3
+
+
+def test_fully_sharded_layers_are_gathered_one_ahead(mesh: Any) -> None:
+    def build() -> Callable[[], object]:
+        layers = (nn.Linear(1024, 1024, bias=False) for _ in range(4))
+        model = nn.Sequential(*layers).cuda()
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        optimizer = torch.optim.AdamW(model.parameters())
+        batch = torch.ones(16, 1024, device="cuda")
+
+        def step() -> None:
+            optimizer.zero_grad()
+            model(batch).sum().backward()
+            optimizer.step()
+
+        return step
+
+    peak, end, audit = steady(build)
+
+    # shards 4 and moments 8; a reduced gradient 1 and what it was reduced from 4; a
+    # layer as it was gathered 4, another in its place 4 with its shard to be sent 1,
+    # and its gradient 4; the batch and what the layers before and after made of it
+    assert peak - 30 == 4 * 64 * KIB / MIB + 1 * KIB / MIB
+    # shards, gradients, moments; the batch
+    assert end == 16 + 64 * KIB / MIB
+    assert audit.live.unjudged == {}
+
+
+def test_layers_of_a_tensor_parallel_block_hold_a_part_each(mesh: Any) -> None:
+    block = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 256)).cuda()
+    plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+    parallelize_module(block, mesh, plan)
+
+    out = block(torch.ones(8, 256, device="cuda"))
+    out.sum().backward()
+
+    assert out.shape == (8, 256)
+    assert block[0].weight.grad.to_local().shape == (256, 256)
+    assert block[2].weight.grad.to_local().shape == (256, 256)
+
+
+@pytest.mark.usefixtures("_alone")
+@pytest.mark.filterwarnings("ignore")
+def test_replicas_have_a_bucket_for_their_gradients() -> None:
+    def build() -> Callable[[], object]:
+        layer = nn.Linear(1024, 1024, bias=False).cuda()
+        model = nn.parallel.DistributedDataParallel(layer, device_ids=[0])
+        batch = torch.ones(8, 1024, device="cuda")
+
+        def step() -> None:
+            model.zero_grad()
+            model(batch).sum().backward()
+
+        return step
+
+    if not BACKING.has_values:
+        with pytest.raises(NeedsGpuError) as caught:
+            steady(build)
+        assert caught.value.error_id is ErrorId.GP308
+        return
+    peak, end, audit = steady(build)
+    # the weight, its gradient, the bucket; the batch
+    assert end == 12 + 32 * KIB / MIB
+    # the loss and its gradient; that of the batch in one piece, as cuBLAS takes it
+    assert peak == end + 1 * KIB / MIB + 32 * KIB / MIB
+    assert audit.live.unjudged == {}
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_what_another_stream_uses_leaves_reserved_memory_unjudged() -> None:
+    aside, batch = torch.cuda.Stream(), torch.zeros(1024)
+
+    def step() -> None:
+        with torch.cuda.stream(aside):
+            moved = batch.to("cuda", non_blocking=True)
+        moved.record_stream(torch.cuda.current_stream())
+
+    with watching_memory(0) as audit:
+        audit.step(step)
+        found = predict_memory(audit, Subject(step=step), "/project")
+
+    assert found.exact["predicted_peak_allocated_bytes"] >= 4 * KIB
+    assert found.unmeasured == {
+        "predicted_peak_reserved_bytes": SEVERAL_STREAMS,
+    }
+
+
+@pytest.mark.usefixtures("_gpu")
+def test_the_default_stream_is_no_other() -> None:
+    def step() -> None:
+        with torch.cuda.stream(torch.cuda.current_stream()), torch.cuda.device(0):
+            torch.zeros(1024, device="cuda")
+        with torch.cuda.stream(torch.cuda.Stream()):
+            torch.cuda.synchronize()
+
+    assert not steady(lambda: step)[2].live.several_streams
