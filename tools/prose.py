@@ -70,7 +70,7 @@ PATTERNS: Final = {
         'an adjective: "an intended change", "the stored time"'
     ),
     r"\bhosts?\b(?!ed)": '"CPU"',
-    r"\bsimulated (?:device|GPU)\b": '"simulated GPU"',
+    r"\b(?:pretend\w*|ghosts?)\b": '"simulated GPU", "GPU tensor"',
     r"\b(?:nobody|somebody)\b": '"no one", "someone", or name them',
     r"\b(?:lets?|letting) go\b": '"frees", "releases"',
     r"\bas ever\b|\ball the same\b|\bsay(?:s|ing)? so\b|\bbut for\b|\band the like\b": (
