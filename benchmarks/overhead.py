@@ -281,8 +281,7 @@ WATCHING: Final = {"plain": (), "watched": ("--gpuperf-watch",)}
 def watch(folder: Path, rounds: int, tests: int) -> None:
     """Run the suite plain and watched, in turns, in fresh interpreters with one thread.
 
-    Threads that wait for work take CPU time. The simulated GPU's time has that of the second
-    pytest which watching on it starts.
+    Threads that wait for work take CPU time.
     """
     text = SUITE.replace("{seeds}", str(tests // 4))
     (folder / "test_models.py").write_text(text, encoding="utf-8")

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import PurePath
 from typing import Final
 
 from ..errors import ErrorId, UsageError
-from ..model.finding import A_MOVE, Finding, FindingKind, Location, file_of
+from ..model.baseline import Entry, RunSummary
+from ..model.finding import (
+    A_MOVE,
+    Finding,
+    FindingKind,
+    Location,
+    file_of,
+    stored_lines,
+)
 from ..model.metric import counted
-from ..model.metrics import PAGEABLE_COPIES
+from ..model.metrics import PAGEABLE_COPIES, SYNCS
+from ..model.verdict import Outcome
 
 
 # What one test did.
@@ -24,9 +33,7 @@ class WatchedTest:
 
     Files are named from the rootdir or from site-packages on. Memory that is ``left``
     outlived the test, ``garbage`` was freed by Python's garbage collector alone: their
-    reasons say what kept it.
-    ``gained`` says that it is skipped, or missing, without that GPU. ``differs`` says how
-    it ended there, if that is not what is reported.
+    reasons say what kept it. ``unchecked`` says why it could not be checked there.
     """
 
     test: str
@@ -36,8 +43,7 @@ class WatchedTest:
     peak_bytes: int = 0
     used: bool = False
     unjudged: int = 0
-    gained: bool = False
-    differs: str = ""
+    unchecked: str = ""
 
     @property
     def waits(self) -> int:
@@ -106,7 +112,12 @@ class SuiteLine:
     @property
     def key(self) -> str:
         """Name the line so that an edit above it changes no baseline."""
-        return f"{self.place.file} {self.place.function}: {self.first.source}"
+        return line_key(self.place.file, self.place.function, self.first.source)
+
+
+def line_key(file: str, function: str, source: str) -> str:
+    """Name a line by all but its number."""
+    return f"{file} {function}: {source}"
 
 
 def suite_lines(records: Iterable[WatchedTest]) -> tuple[SuiteLine, ...]:
@@ -231,6 +242,116 @@ def objections(
             )
 
 
+# The baseline: an entry of each test that used the simulated GPU.
+
+
+LEFT_TENSORS: Final = "left_tensors"
+
+NOUNS: Final = {SYNCS.name: "wait", PAGEABLE_COPIES.name: "pageable copy"}
+"""What is counted of the lines of a test."""
+
+
+def entry_of(record: WatchedTest) -> Entry:
+    """Return what a baseline stores of a test."""
+    counts = _counts(lines_of_test(record))
+    run = RunSummary(exact={**counts, LEFT_TENSORS: record.left_tensors})
+    return Entry(runs=(run,), lines=stored_lines(record.judged))
+
+
+def _counts(lines: Iterable[SuiteLine]) -> dict[str, int]:
+    numbers = [(line.waits, line.pageable) for line in lines]
+    return dict(zip(NOUNS, map(sum, zip(*numbers, (0, 0), strict=True)), strict=True))
+
+
+def outcomes_of(
+    record: WatchedTest, stored: Entry | None
+) -> dict[str, tuple[Outcome, ...]]:
+    """Return the outcome of each count against the *stored* entry of its test."""
+    if stored is None:
+        return {}
+    before, now = stored.runs[-1].exact, entry_of(record).runs[-1].exact
+    return {name: (_outcome(now[name] - before.get(name, 0)),) for name in now}
+
+
+def _outcome(rise: int) -> Outcome:
+    if not rise:
+        return Outcome.PASS
+    return Outcome.REGRESSED if rise > 0 else Outcome.IMPROVED
+
+
+def worse_than(
+    stored: Mapping[str, Entry], records: Sequence[WatchedTest]
+) -> Iterator[Objection]:
+    """Yield what tests do more than is *stored*: of those on the same lines the first.
+
+    A new test may use the lines of the others.
+    """
+    known = _known_lines(stored, records)
+    alike: dict[object, list[Objection]] = {}
+    for record in records:
+        for found in _rises(record, stored.get(record.test), known):
+            lines = tuple(line.key for line in found.lines) or found.test
+            alike.setdefault(lines, []).append(found)
+    for first, *others in alike.values():
+        more = f", and more in {counted(len(others), 'other test')}" if others else ""
+        yield replace(first, what=f"{first.what}{more}")
+
+
+def _known_lines(
+    stored: Mapping[str, Entry], records: Iterable[WatchedTest]
+) -> frozenset[str]:
+    """Return the lines that are stored, or used by a test that has not become worse."""
+    keys = {key for entry in stored.values() for key in _done(entry)}
+    for record in records:
+        outcomes = outcomes_of(record, stored.get(record.test))
+        if outcomes and (Outcome.REGRESSED,) not in outcomes.values():
+            keys.update(line.key for line in lines_of_test(record))
+    return frozenset(keys)
+
+
+def _done(entry: Entry) -> Counter[str]:
+    """Return how often each line did something."""
+    found: Counter[str] = Counter()
+    for line in entry.lines or ():
+        found[line_key(line.file, line.function, line.text)] += line.per_step
+    return found
+
+
+def _rises(
+    record: WatchedTest, stored: Entry | None, known: frozenset[str]
+) -> Iterator[Objection]:
+    if stored is not None and record.unchecked:
+        what = f"not checked, and the baseline has it: {record.unchecked}"
+        yield Objection(what=what, test=record.test)
+        return
+    before = stored.runs[-1].exact if stored else {}
+    lines = sorted(lines_of_test(record), key=_badness)
+    if stored is None:
+        lines = [line for line in lines if line.key not in known]
+    said = [
+        f"{counted(number, NOUNS[name])}, "
+        + (f"baseline {before.get(name, 0)}" if stored else "by a new line")
+        for name, number in _counts(lines).items()
+        if number > before.get(name, 0)
+    ]
+    if said:
+        blamed = tuple(_risen(lines, record, stored))
+        yield Objection(what="; ".join(said), test=record.test, lines=blamed)
+    left = before.get(LEFT_TENSORS, 0)
+    if record.left_tensors > left:
+        tensors = counted(record.left_tensors, "tensor")
+        what = f"{tensors} left, baseline {left}"
+        yield Objection(what=what, test=record.test, left=record.left)
+
+
+def _risen(
+    lines: Sequence[SuiteLine], record: WatchedTest, stored: Entry | None
+) -> Sequence[SuiteLine]:
+    """Return those of *lines* that do more than is stored; all if none does."""
+    before, now = _done(stored or Entry(runs=())), _done(entry_of(record))
+    return [line for line in lines if now[line.key] > before[line.key]] or lines
+
+
 # Endings.
 
 
@@ -240,9 +361,7 @@ def tally(records: Iterable[WatchedTest]) -> Counter[str]:
     for record in records:
         found["tests"] += 1
         found["used"] += record.used
-        found["gained"] += record.gained
-        found["gained_failed"] += record.gained and bool(record.differs)
-        found["differs"] += bool(record.differs) and not record.gained
+        found["unchecked"] += bool(record.unchecked)
         found["unjudged"] += record.unjudged > 0
         found["leaking"] += bool(record.left)
     return found

@@ -16,7 +16,6 @@ Begin with:
 
 from __future__ import annotations
 
-import os
 from collections.abc import Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -62,11 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", mark)
     config.pluginmanager.register(MarkInspector(), "gpuperf-marks")
     _refuse_idle_option(config)
-    if options.PLAIN_SOCKET in os.environ:
-        from .plain_server import serve
-
-        serve(config)
-    elif options.is_watched(config):
+    if options.is_watched(config):
         _watch(config)
     if options.is_enabled(config):
         _enable(config)

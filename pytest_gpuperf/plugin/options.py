@@ -303,17 +303,11 @@ def early_value(config: pytest.Config, name: str) -> object:
     return ini_value(config, name) if given is None else given
 
 
-PLAIN_SOCKET: Final = "GPUPERF_PLAIN_SOCKET"
-"""Environment variable of a process that runs single tests without watching."""
-
-
 def is_watched(config: pytest.Config) -> bool:
     """Whether ordinary tests are watched, asked before conftest files are loaded."""
     asked = early_value(config, "gpuperf_watch")
     collects = getattr(config.known_args_namespace, "collectonly", False)
-    return (
-        asked not in {None, "false"} and not collects and PLAIN_SOCKET not in os.environ
-    )
+    return asked not in {None, "false"} and not collects
 
 
 def runs_tests_here(config: pytest.Config) -> bool:

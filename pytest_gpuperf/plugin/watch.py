@@ -6,48 +6,43 @@ import json
 import linecache
 import os
 import re
-import sys
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from ..baselines.store import write
-from ..devices.own_code import checkout_of, editable_places, name_of
-from ..errors import ErrorId, GpuperfError, UsageError
-from ..files import read_regular_text
-from ..judge.ratchet import (
-    ANY_TEST,
-    WATCH_FORMAT,
-    Counts,
-    better_lines,
-    changed_rows,
-    stored_counts,
-    updated,
-    with_edits,
+from ..baselines.refresh import takes
+from ..baselines.store import path_of, read, update
+from ..devices.own_code import checkout_of, name_of
+from ..errors import ErrorId, UsageError
+from ..judge.watch import (
+    Objection,
+    WatchedTest,
+    entry_of,
+    is_test_code,
+    objections,
+    outcomes_of,
+    parse_gates,
     worse_than,
 )
-from ..judge.watch import Objection, WatchedTest, is_test_code, objections, parse_gates
 from ..judge.wording import WOULD_HAVE_FAILED
-from ..model.baseline import Refresh
+from ..model.baseline import Entry, Refresh
 from ..model.codec import decode, encode
-from ..model.environment import SIMULATED_GIB, Capability, DeviceKind
+from ..model.environment import SIMULATED_GIB, Capability, DeviceKind, Hardware
 from ..model.finding import A_MOVE
 from ..model.metric import counted
 from ..report.ci.github import watch_commands
 from ..report.line_context import with_context
 from ..report.remedies import moves_module
 from ..report.screen.watch import watch_lines
-from ..settings import MissingBaseline, Settings, refuse_in_ci
+from ..settings import ARTEFACTS, MissingBaseline, Settings, refuse_in_ci
 from ..visible import visible_line
 from .options import early_value, environment, is_device_typed
 from .outputs import RunPlace
 from .parse_settings import missing_baseline, narrowed_by, positive_gib, resolver, today
-from .plain_server import PlainRunner
 
 
 if TYPE_CHECKING:
@@ -58,8 +53,13 @@ if TYPE_CHECKING:
 OUTPUT_KEY: Final = "gpuperf_watch"
 """Key of a worker's output with what its tests did."""
 
-COUNTS_FILE: Final = Path("watch", "counts.json")
-"""Below the folder of the baselines: the most that each line may do in one test."""
+FOLDER: Final = "watch"
+"""Below the folder of the baselines: what each test may do."""
+
+SIMULATED: Final = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
+
+OLD_COUNTS: Final = "counts.json"
+"""The file of 0.2.0."""
 
 NOT_JUDGED: Final = (
     "there is no baseline, so nothing is judged; to store one: "
@@ -67,7 +67,6 @@ NOT_JUDGED: Final = (
 )
 
 _suite_key: Final[pytest.StashKey[SimulatedSuite]] = pytest.StashKey()
-_path_key: Final[pytest.StashKey[Sequence[str]]] = pytest.StashKey()
 
 
 def watch(config: pytest.Config) -> None:
@@ -79,7 +78,6 @@ def watch(config: pytest.Config) -> None:
     except UsageError as error:
         raise pytest.UsageError(str(error)) from None
     stack = ExitStack()
-    config.stash[_path_key] = [*sys.path]
     root = str(checkout_of(config.rootpath))
     suite = stack.enter_context(watching_suite(root, _gib(config)))
     config.stash[_suite_key] = suite
@@ -134,43 +132,27 @@ ABOUT_GPUS: Final = re.compile(
 """Reason of a skip that a GPU may have caused."""
 
 
-class UnderWay:
-    """The test that runs: whether it failed, and how it ends without the simulation."""
-
-    def __init__(self) -> None:
-        self.is_red = False
-        self.is_asked = False
-        self.answer: Sequence[pytest.TestReport] | None = None
-        self.is_absent = False
-        self.differs = ""
-
-
 class WatchedRun:
-    """Records what each test does, and reports what it does without the simulation."""
+    """Records what each test does; one that fails on the simulated GPU is not checked."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._root = config.rootpath
         self._suite = config.stash[_suite_key]
-        self._plain = PlainRunner(config, config.stash[_path_key])
         self.records: dict[str, WatchedTest] = {}
-        self._now = UnderWay()
+        self._is_red = False
+        self._unchecked = ""
 
     # The outermost wrapper: what other plugins do with a test is a part of it.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
         self, item: pytest.Item
     ) -> Generator[None, object, object]:
-        self._now = now = UnderWay()
+        self._is_red, self._unchecked = False, ""
         self._suite.begin_test()
         result = yield
-        found = self._suite.end_test(passed=not now.is_red)
-        if found.used:
-            self._plain.start()
-        self.records[item.nodeid] = replace(
-            _record(item.nodeid, found, self._root),
-            gained=now.is_absent,
-            differs=now.differs,
-        )
+        found = self._suite.end_test(passed=not self._is_red)
+        record = _record(item.nodeid, found, self._root)
+        self.records[item.nodeid] = replace(record, unchecked=self._unchecked)
         return result
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -185,73 +167,24 @@ class WatchedRun:
     # The outermost wrapper: what pytest makes of xfail and skips is known.
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(
-        self, item: pytest.Item
+        self,
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
-        self._now.is_red = self._now.is_red or not report.passed
+        self._is_red = self._is_red or not report.passed
         if report.failed or _is_skipped_for_gpu(report):
-            self._ask_plain(item, report)
+            self._unchecked = f"{report.outcome}: {_last_words(report)}"
+        if report.failed:
+            file, line, _ = report.location
+            report.outcome = "skipped"
+            why = f"Skipped: not checked on the simulated GPU, {self._unchecked}"
+            report.longrepr = (file, line or 0, why)
         return report
-
-    def _ask_plain(self, item: pytest.Item, report: pytest.TestReport) -> None:
-        """Make *report* what it is without the simulated GPU."""
-        now = self._now
-        if not now.is_asked:
-            now.is_asked, now.answer = True, self._plain.reports(report.nodeid)
-        if now.answer is None:
-            return
-        ended, why = report.outcome, _last_words(report)
-        if not now.answer:
-            _make_skipped(
-                report, f"there only with a GPU; failed on the simulated one: {why}"
-            )
-            now.is_absent = True
-        else:
-            last = _decisive(now.answer)
-            if report.failed and last.failed:
-                # It does without the simulated GPU as well: why on it stays said.
-                return
-            now.is_absent = last.skipped and not hasattr(last, "wasxfail")
-            if report.when == "setup" and last.when == "call":
-                # Its call comes next, and must not run without its fixtures.
-                vars(item)["runtest"] = _unprepared
-            same = [r for r in now.answer if r.when == report.when]
-            vars(report).update(vars(same[0] if same else last))
-            if report.when == "setup" and report.passed:
-                now.differs = f"{ended}: {why}"
-                return
-        if report.outcome != ended and not now.differs:
-            now.differs = f"{ended}: {why}"
-
-    def finish(self) -> None:
-        """Find out which tests run only because of the simulated GPU."""
-        used = [test for test, record in self.records.items() if record.used]
-        if used:
-            for test in self._plain.absent(used):
-                self.records[test] = replace(self.records[test], gained=True)
-        self._plain.close()
 
 
 def _is_skipped_for_gpu(report: pytest.TestReport) -> bool:
     if not report.skipped or hasattr(report, "wasxfail"):
         return False
     return ABOUT_GPUS.search(str(report.longrepr)) is not None
-
-
-def _decisive(reports: Sequence[pytest.TestReport]) -> pytest.TestReport:
-    """Return the report of the call, or of what ended the test before it."""
-    called = [report for report in reports if report.when == "call"]
-    return (called or [*reports])[0]
-
-
-def _unprepared() -> None:
-    pytest.fail("it was not set up on the simulated GPU")
-
-
-def _make_skipped(report: pytest.TestReport, why: str) -> None:
-    file, line, _ = report.location
-    report.outcome = "skipped"
-    report.longrepr = (file, line or 0, f"Skipped: {why}")
 
 
 def _last_words(report: pytest.TestReport) -> str:
@@ -327,15 +260,14 @@ class WatchReport:
         asked = str(early_value(config, "gpuperf_watch") or "")
         self._gates = parse_gates("" if asked == "true" else asked, "--gpuperf-watch")
         folder = str(early_value(config, "gpuperf_baselines") or "baselines")
-        self._counts = config.rootpath / folder / COUNTS_FILE
+        self._folder = config.rootpath / folder / FOLDER
         self._update = _update(early_value(config, "gpuperf_update"))
-        self._stored = _read(self._counts, self._update)
+        self._stored = self._read()
         value = resolver(config)
         settings = Settings(warn=value("gpuperf_warn", ""), today=today())
         self._warns = settings.warns
         self._warning_note = settings.warning_note
         self._missing = missing_baseline(value, environment())
-        self._edited: Counts | None = None
         self._records: dict[str, WatchedTest] = {}
         self._objections: tuple[Objection, ...] = ()
         self._note = ""
@@ -376,23 +308,18 @@ class WatchReport:
             return
         self._is_concluded = True
         if self._run is not None:
-            self._run.finish()
             self._records = dict(self._run.records)
-        if self._stored is not None:
-            lines_of = partial(_lines_of, root=self._config.rootpath)
-            records = [*self._records.values()]
-            self._edited = with_edits(self._stored, records, lines_of)
         self._objections = tuple(self._judged())
         if self._update is not None:
-            self._store(status)
-        elif not self._objections or self._stored is not None:
+            self._store(status, self._update)
+        elif not self._objections or self._stored:
             self._note = self._remark()
 
     def _judged(self) -> Iterator[Objection]:
         records = [*self._records.values()]
         yield from objections(self._gates, records)
-        if self._edited is not None and self._update is not Refresh.ALL:
-            yield from worse_than(self._edited, records)
+        if self._stored and self._update is not Refresh.ALL:
+            yield from worse_than(self._stored, records)
         if self._judges_nothing() and self._missing is not MissingBaseline.WARN:
             yield Objection(test=self._place, what=NOT_JUDGED)
 
@@ -403,49 +330,64 @@ class WatchReport:
 
     def _remark(self) -> str:
         """Say of a run that stores nothing what else is to be known."""
-        if self._edited is not None:
-            better = better_lines(self._edited, [*self._records.values()])
-            lines = counted(better, "line")
-            said = f"better than stored: {lines}; --gpuperf-update=improved"
+        if self._stored:
+            better = self._taken(Refresh.IMPROVED)
+            tests = counted(len(better), "test")
+            said = f"better than stored: {tests}; --gpuperf-update=improved"
             return said if better else ""
         return f"{self._place}: {NOT_JUDGED}" if self._judges_nothing() else ""
 
-    def _store(self, status: int) -> None:
+    def _taken(self, *kinds: Refresh) -> dict[str, Entry]:
+        """Return the new entries that a refresh of one of these *kinds* takes."""
+        checked = (r for r in self._records.values() if r.used and not r.unchecked)
+        return {
+            record.test: new
+            for record in checked
+            for old, new in [(self._stored.get(record.test), entry_of(record))]
+            for outcomes in [outcomes_of(record, old)]
+            if any(takes(kind, outcomes, old, new.runs) for kind in kinds)
+        }
+
+    def _store(self, status: int, kind: Refresh) -> None:
         """Write the counts, unless tests failed: they may have done less than they do."""
         if status != pytest.ExitCode.OK:
             self._note = "counts were not stored: the run failed"
             return
-        counts = updated(
-            self._edited,
-            [*self._records.values()],
-            rises=self._update is Refresh.ALL,
-            falls=self._update is not Refresh.MISSING,
-            is_gone=self._is_gone,
-        )
-        changed = changed_rows(self._stored, counts)
-        if changed or self._stored is None:
-            text = json.dumps(
-                {"format": WATCH_FORMAT, **counts}, indent=1, sort_keys=True
-            )
-            write(self._counts, f"{text}\n")
+        (self._folder / OLD_COUNTS).unlink(missing_ok=True)
+        new = update(
+            self._folder,
+            SIMULATED,
+            self._taken(kind, Refresh.MISSING),
+            [test for test in self._stored if self._is_gone(test)],
+            lock_folder=self._config.rootpath / ARTEFACTS,
+        ).entries
+        tests = {*self._stored, *new}
+        changed = sum(self._stored.get(test) != new.get(test) for test in tests)
         self._note = (
-            f"stored counts in {self._place}: {counted(changed, 'row')} changed"
+            f"stored counts in {self._place}: {counted(changed, 'test')} changed"
         )
 
     def _is_gone(self, test: str) -> bool:
         """Whether a test that did not run is no more: its file ran, or is not there."""
-        if self._deselected or narrowed_by(self._config):
+        if self._deselected or test in self._records or narrowed_by(self._config):
             return False
-        root = self._config.rootpath
-        if test == ANY_TEST:
-            return all((root / given).is_dir() for given in self._config.args)
         file = test.partition("::")[0]
         ran = {record.partition("::")[0] for record in self._records}
-        return file in ran or not (root / file).exists()
+        return file in ran or not (self._config.rootpath / file).exists()
+
+    def _read(self) -> Mapping[str, Entry]:
+        if (self._folder / OLD_COUNTS).exists() and self._update is None:
+            msg = (
+                f"{self._folder / OLD_COUNTS}: found counts of version 0.2.0, expected "
+                f"{self._place}; store it with --gpuperf-watch --gpuperf-update=missing"
+            )
+            raise UsageError(msg, ErrorId.GP115)
+        return read(self._folder, SIMULATED).entries
 
     @property
     def _place(self) -> str:
-        return self._counts.relative_to(self._config.rootpath).as_posix()
+        path = path_of(self._folder, SIMULATED)
+        return path.relative_to(self._config.rootpath).as_posix()
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         self._conclude(exitstatus)
@@ -455,7 +397,7 @@ class WatchReport:
             records,
             self._objections,
             notes=[*self._lost, *filter(None, [self._note, self._warning_note])],
-            stored=None if self._update is Refresh.ALL else self._edited,
+            stored=None if self._update is Refresh.ALL else self._stored,
             most=None if terminalreporter.verbosity > 0 else 10,
             warns=self._warns,
         )
@@ -477,35 +419,6 @@ class WatchReport:
         return watch_commands(self._objections, sources, warns=self._warns)
 
 
-def _lines_of(file: str, root: Path) -> frozenset[str]:
-    """Return the lines of a *file* of the project or of a package; none if it is gone."""
-    for folder in (root, *editable_places(), *map(Path, sys.path)):
-        if (folder / file).is_file():
-            return frozenset(map(str.strip, linecache.getlines(str(folder / file))))
-    return frozenset()
-
-
-def _read(path: Path, update: Refresh | None) -> Counts | None:
-    try:
-        text = read_regular_text(path)
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        msg = (
-            f"{path}: cannot be read ({error}); expected a baseline of --gpuperf-watch"
-        )
-        raise UsageError(msg, ErrorId.GP115) from error
-    try:
-        return stored_counts(json.loads(text), str(path))
-    except (GpuperfError, ValueError) as error:
-        if update is Refresh.ALL:
-            return None
-        if isinstance(error, GpuperfError):
-            raise
-        msg = f"{path}: no JSON ({error}); store it again with --gpuperf-update=all"
-        raise UsageError(msg, ErrorId.GP115) from error
-
-
 class WatchedWorker:
     """Hands what a worker of pytest-xdist recorded to its controller."""
 
@@ -514,7 +427,6 @@ class WatchedWorker:
         self._run = run
 
     def pytest_sessionfinish(self) -> None:
-        self._run.finish()
         records = [encode(record) for record in self._run.records.values()]
         self._config.workeroutput[OUTPUT_KEY] = json.dumps(records)  # type: ignore[attr-defined]
 

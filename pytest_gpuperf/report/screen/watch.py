@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from ...judge.ratchet import STORED_LEAKS, STORED_LINES, Counts
 from ...judge.watch import (
     UNKNOWN,
     Objection,
@@ -17,6 +16,7 @@ from ...judge.watch import (
     waits_in,
 )
 from ...judge.wording import WOULD_HAVE_FAILED
+from ...model.baseline import Entry
 from ...model.finding import Finding, FindingKind
 from ...model.metric import counted
 from ...model.metrics import PEAK_ALLOCATED
@@ -35,7 +35,7 @@ def watch_lines(  # noqa: PLR0913  what is shown, and of what
     records: Sequence[WatchedTest],
     objections: Sequence[Objection],
     *,
-    stored: Counts | None = None,
+    stored: Mapping[str, Entry] | None = None,
     notes: Sequence[str] = (),
     most: int | None = 10,
     warns: bool = False,
@@ -199,42 +199,34 @@ def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:
 
 def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:
     found = tally(records)
-    gained, failed = found["gained"], found["gained_failed"]
-    if gained:
+    if found["unchecked"]:
         yield ""
         yield from wrapped(
-            f"{counted(gained, 'test')} ran only because of the simulated GPU"
-            + (f"; {failed} failed there, which fails no run:" if failed else "")
+            f"{counted(found['unchecked'], 'test')} not checked: plain pytest says how "
+            "each ends without the simulated GPU"
         )
-        yield from _differing((r for r in records if r.gained), most)
-    if found["differs"]:
-        yield ""
-        yield from wrapped(
-            f"{counted(found['differs'], 'test')} ended otherwise on the simulated GPU; "
-            "the result without it is the one reported:"
-        )
-        yield from _differing((r for r in records if not r.gained), most)
+        yield from _unchecked(records, most)
     if found["unjudged"]:
         yield ""
         tests = counted(found["unjudged"], "test")
         yield f"{tests} used what only a GPU can judge"
 
 
-def _differing(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
-    differing = [record for record in records if record.differs]
-    for record in differing[:most]:
-        yield from wrapped(f"{record.test}: {record.differs}", first="  ", rest=" " * 4)
-    if most is not None and len(differing) > most:
-        yield f"  and {counted(len(differing) - most, 'more test')}: -v shows all"
+def _unchecked(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
+    found = [record for record in records if record.unchecked]
+    for record in found[:most]:
+        said = f"{record.test}: {record.unchecked}"
+        yield from wrapped(said, first="  ", rest=" " * 4)
+    yield from _more(len(found), most, "more test")
 
 
 def _verdict(
     objections: Sequence[Objection],
-    stored: Counts | None,
+    stored: Mapping[str, Entry] | None,
     *,
     warns: bool,
 ) -> Iterator[str]:
-    if objections or stored is not None:
+    if objections or stored:
         yield ""
     if objections:
         failed = WOULD_HAVE_FAILED if warns else "failed"
@@ -246,12 +238,10 @@ def _verdict(
                 yield from _source(line)
             if objection.left:
                 yield from _first(objection.left)
-        if stored is not None:
+        if stored:
             yield from uncut("accept", "pytest --gpuperf-watch --gpuperf-update=all")
-    elif stored is not None:
-        lines = counted(len(stored[STORED_LINES]), "line")
-        leaks = counted(len(stored[STORED_LEAKS]), "leaking test")
-        yield f"nothing rose above the baseline of {lines} and {leaks}"
+    elif stored:
+        yield f"nothing rose above the baseline of {counted(len(stored), 'test')}"
 
 
 def _bytes(nbytes: int) -> str:

@@ -12,6 +12,7 @@ from golden_suite import NOISY
 
 from pytest_gpuperf.devices.audit_record import CopyDirection, copy_fields
 from pytest_gpuperf.judge.watch import WatchedTest, objections
+from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.checkup import Circumstance, Examination
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 from pytest_gpuperf.report.screen.checkup import (
@@ -76,11 +77,10 @@ WATCHED: Final = (
         peak_bytes=10 * MIB,
         used=True,
         unjudged=2,
-        gained=True,
-        differs="failed: RuntimeError: no kernel",
+        unchecked="failed: RuntimeError: no kernel",
     ),
     WatchedTest(
-        test="tests/test_train.py::test_other", differs="skipped: no GPU", used=True
+        test="tests/test_train.py::test_other", unchecked="skipped: no GPU", used=True
     ),
     WatchedTest(test="tests/test_cpu.py::test_cpu"),
 )
@@ -130,9 +130,7 @@ def doctor_without_gpu() -> str:
 
 
 WATCHES: Final[Mapping[str, Callable[[], str]]] = {
-    "watch.txt": partial(
-        watched, stored={"lines": {"train.py step: x": 20}, "leaks": {}}
-    ),
+    "watch.txt": partial(watched, stored={"a": Entry(runs=())}),
     "watch-gates.txt": watch_gates,
     "doctor-gpu.txt": doctor,
     "doctor-without-gpu.txt": doctor_without_gpu,
