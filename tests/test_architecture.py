@@ -419,15 +419,15 @@ MOST_CODE: Final = {
     "devices.simulated": 7741,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1034,  # ranks are ended by their own time
     "environments": 212,  # the releases of a package; what names none
-    "judge": 3603,  # same training of two steps as well: compare_steps pays for it
+    "judge": 3515,  # same training of two steps as well: compare_steps pays for it
     "measure": 3273,  # what a step keeps has its line; which step raised
     "model": 1855,  # what a tolerance leaves unseen, from plugin; names that are no more
-    "plugin": 2520,  # no server without measured tests
+    "plugin": 2335,  # no server without measured tests
     "report": 1513,
     "report.ci": 546,  # a watch marks its lines on GitHub
     "report.html": 839,
     "report.json": 330,  # --json of seven more commands
-    "report.screen": 2139,  # what to do about a loop
+    "report.screen": 2129,  # what to do about a loop
     "runner": 2631,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 231,  # how every process is started, and signals; where a program is
     "trainers": 473,

@@ -56,7 +56,7 @@ OUTPUT_KEY: Final = "gpuperf_watch"
 FOLDER: Final = "watch"
 """Below the folder of the baselines: what each test may do."""
 
-SIMULATED: Final = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
+WATCHED_ON: Final = Hardware(kind=DeviceKind.WATCHED_ON, name="CUDA")
 
 OLD_COUNTS: Final = "counts.json"
 """The file of 0.2.0."""
@@ -356,7 +356,7 @@ class WatchReport:
         (self._folder / OLD_COUNTS).unlink(missing_ok=True)
         new = update(
             self._folder,
-            SIMULATED,
+            WATCHED_ON,
             self._taken(kind, Refresh.MISSING),
             [test for test in self._stored if self._is_gone(test)],
             lock_folder=self._config.rootpath / ARTEFACTS,
@@ -382,11 +382,11 @@ class WatchReport:
                 f"{self._place}; store it with --gpuperf-watch --gpuperf-update=missing"
             )
             raise UsageError(msg, ErrorId.GP115)
-        return read(self._folder, SIMULATED).entries
+        return read(self._folder, WATCHED_ON).entries
 
     @property
     def _place(self) -> str:
-        path = path_of(self._folder, SIMULATED)
+        path = path_of(self._folder, WATCHED_ON)
         return path.relative_to(self._config.rootpath).as_posix()
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
