@@ -56,7 +56,7 @@ OUTPUT_KEY: Final = "gpuperf_watch"
 FOLDER: Final = "watch"
 """Below the folder of the baselines: what each test may do."""
 
-WATCHED_ON: Final = Hardware(kind=DeviceKind.WATCHED_ON, name="CUDA")
+WATCHED_ON: Final = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
 
 OLD_COUNTS: Final = "counts.json"
 """The file of 0.2.0."""
