@@ -120,7 +120,7 @@ def _audited(gpu: SimulatedGpu, case: Case) -> Seen:
     step, batches = case.prepare()
     failures = Failures()
     waits: list[int | None] = []
-    maybe = 0
+    inconclusive = 0
     lines: Counter[str] = Counter()
     pageable: Counter[str] = Counter()
     for arguments in batches:
@@ -130,7 +130,7 @@ def _audited(gpu: SimulatedGpu, case: Case) -> Seen:
         for missing in audit.not_judged[:1]:
             failures.add(f"{missing.op}: {missing.reason}")
         waits.append(None if failures.is_last else audit.totals.syncs)
-        maybe += audit.totals.maybe
+        inconclusive += audit.totals.inconclusive
         for finding in audit.findings:
             if finding.is_certain:
                 lines[line_of(finding.location)] += finding.per_step
@@ -139,7 +139,7 @@ def _audited(gpu: SimulatedGpu, case: Case) -> Seen:
                 pageable[line_of(copy.location)] += copy.per_step
     return Seen(
         waits=tuple(waits),
-        maybe=maybe,
+        inconclusive=inconclusive,
         lines=dict(lines),
         pageable=dict(pageable),
         silent=failures.first,

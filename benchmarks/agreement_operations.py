@@ -49,12 +49,12 @@ class Answer:
     """Of one sample: how often what happened, or why that is not known.
 
     ``counts`` has waits by the function of the step whose line waits, and copies.
-    ``maybe`` counts, by the same names, what only a real GPU can decide. ``causes`` are
+    ``inconclusive`` counts, by the same names, what only a real GPU can decide. ``causes`` are
     for who reads: the calls, or the rules.
     """
 
     counts: Mapping[str, int]
-    maybe: Mapping[str, int]
+    inconclusive: Mapping[str, int]
     silent: str = ""
     causes: Sequence[str] = ()
 
@@ -123,9 +123,9 @@ def _differ(pair: Pair) -> bool:
 
 def _named(pair: Pair) -> Iterator[str]:
     simulated, cuda = pair
-    for name in {**simulated.counts, **cuda.counts, **simulated.maybe}:
+    for name in {**simulated.counts, **cuda.counts, **simulated.inconclusive}:
         ours, real = simulated.counts.get(name, 0), cuda.counts.get(name, 0)
-        more = simulated.maybe.get(name, 0)
+        more = simulated.inconclusive.get(name, 0)
         if more:
             yield f"{name}: {ours} to {ours + more}, in fact {real}"
         elif ours != real:
@@ -370,9 +370,9 @@ def on_simulated(operation: Operation) -> Iterator[Answer]:
 def _audited(audit: StepAudit, silent: str) -> Answer:
     unjudged = [f"{missing.op}: {missing.reason}" for missing in audit.not_judged]
     counts: Counter[str] = Counter()
-    maybe: Counter[str] = Counter()
+    inconclusive: Counter[str] = Counter()
     for finding in audit.findings:
-        counter = counts if finding.is_certain else maybe
+        counter = counts if finding.is_certain else inconclusive
         counter[_where(finding.location)] += finding.per_step
     for copy in audit.copies:
         counts[BYTES[copy.metrics[0]]] += copy.moved_bytes
@@ -381,7 +381,7 @@ def _audited(audit: StepAudit, silent: str) -> Answer:
     causes = [f"{f.per_step} x {f.op}: {f.reason}" for f in audit.findings]
     return Answer(
         counts=dict(+counts),
-        maybe=dict(+maybe),
+        inconclusive=dict(+inconclusive),
         silent=silent or (unjudged[0] if unjudged else ""),
         causes=causes,
     )
@@ -413,7 +413,7 @@ def on_cuda(operation: Operation) -> Iterator[Answer]:
         counts[copy.step][PAGEABLE] += copy.pinned is False
     for count, cause, why in zip(counts, causes, silent, strict=True):
         told = [f"{times} x {name}" for name, times in cause.items()]
-        yield Answer(counts=dict(+count), maybe={}, silent=why, causes=told)
+        yield Answer(counts=dict(+count), inconclusive={}, silent=why, causes=told)
 
 
 SIDES: Final[Mapping[str, Callable[[Operation], Iterator[Answer]]]] = {

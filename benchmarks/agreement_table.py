@@ -44,13 +44,13 @@ class Standing(Enum):
 class Seen:
     """What one device saw in one case: waits by sample, ``None`` where it cannot say.
 
-    ``maybe`` counts what only a real GPU can decide, ``silent`` is why a sample, or the
+    ``inconclusive`` counts what only a real GPU can decide, ``silent`` is why a sample, or the
     whole case, has no answer. ``lines`` are the waits by line, ``pageable`` the copies
     from and to pageable memory.
     """
 
     waits: tuple[int | None, ...] = ()
-    maybe: int = 0
+    inconclusive: int = 0
     silent: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
     pageable: Mapping[str, int] = field(default_factory=dict)
@@ -60,8 +60,8 @@ class Seen:
         parts = [str(sum(known))] if known else []
         if len(known) > 1:
             parts = [f"{sum(known)} in {sum(map(bool, known))} of {len(known)} samples"]
-        if self.maybe:
-            parts.append(f"maybe {self.maybe}")
+        if self.inconclusive:
+            parts.append(f"inconclusive {self.inconclusive}")
         if self.pageable:
             parts.append(f"{sum(self.pageable.values())} pageable")
         if self.silent:
@@ -93,7 +93,7 @@ class Row:
             return Standing.AGREE if self._is_alike() else Standing.OTHER_PLACE
         if all(bool(simulated) == bool(cuda) for simulated, cuda in pairs):
             return Standing.OTHER_COUNT
-        return Standing.OPEN if self.simulated.maybe else Standing.DIFFER
+        return Standing.OPEN if self.simulated.inconclusive else Standing.DIFFER
 
     def _is_alike(self) -> bool:
         """Whether lines and copies are the same, too; what one side could not run is not asked."""

@@ -1,6 +1,6 @@
 """Bars of the stored baseline on a GPU that every day makes a little slower or faster.
 
-Where stored days cannot tell, the gate's red or undecided test is settled by an A/B: pairs
+Where stored days cannot tell, the gate's red or inconclusive test is settled by an A/B: pairs
 of processes of both versions, which all run today.
 """
 
@@ -116,7 +116,7 @@ class Days:
         return tally
 
     def settled(self, tests: int, slowdown: float, random: Generator) -> Tally:
-        """Take them through the gate, and what that leaves undecided through pairs.
+        """Take them through the gate, and what that leaves inconclusive through pairs.
 
         Units are comparisons: 1 for a test of which pairs were asked. Each process scatters
         as the stored runs do.
@@ -212,7 +212,7 @@ def named(occasions: int, shift: float) -> str:
     return f"{of}, shifts of {percent(shift)}"
 
 
-# What stored days leave undecided, settled by pairs of processes.
+# What stored days leave inconclusive, settled by pairs of processes.
 
 
 def tables_of_ab(effort: Effort) -> list[Table]:

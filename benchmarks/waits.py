@@ -86,7 +86,7 @@ class Answer:
     """Of one run: waits, those that only a GPU can decide, copies, and what ended it."""
 
     waits: int = 0
-    maybe: int = 0
+    inconclusive: int = 0
     copies: int = 0
     failed: str = ""
 
@@ -96,7 +96,7 @@ class Answer:
             return Does.UNKNOWN
         if self.waits:
             return Does.WAITS
-        if self.maybe:
+        if self.inconclusive:
             return Does.MAY_WAIT
         return Does.COPIES if self.copies else Does.NOTHING
 
@@ -130,7 +130,7 @@ def read(document: Mapping[str, Any]) -> list[Operation]:
 def _spread(groups: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
     found = {}
     for group in groups:
-        numbers = {n: group[n] for n in ("waits", "maybe", "copies", "failed")}
+        numbers = {n: group[n] for n in ("waits", "inconclusive", "copies", "failed")}
         found |= dict.fromkeys(group["torch"], Answer(**numbers))
     return found
 
@@ -394,8 +394,8 @@ def on_cuda(program: Program) -> Answer:
     waits = len(list(device_waits(trace)))
     copies = [each.pinned for each in transfers_of(trace)]
     # A copy from pageable memory that nothing waits for is staged: CUDA may wait.
-    maybe = 0 if waits else copies.count(False)
-    return Answer(waits=waits, maybe=maybe, copies=len(copies))
+    inconclusive = 0 if waits else copies.count(False)
+    return Answer(waits=waits, inconclusive=inconclusive, copies=len(copies))
 
 
 def on_simulated(program: Program) -> Answer:
@@ -410,7 +410,9 @@ def on_simulated(program: Program) -> Answer:
     if audit.not_judged:
         return Answer(failed=f"{audit.not_judged[0].op}: {audit.not_judged[0].reason}")
     copies = sum(copy.per_step for copy in audit.copies)
-    return Answer(waits=audit.totals.syncs, maybe=audit.totals.maybe, copies=copies)
+    return Answer(
+        waits=audit.totals.syncs, inconclusive=audit.totals.inconclusive, copies=copies
+    )
 
 
 def quietly(ask: partial[Answer]) -> Answer:

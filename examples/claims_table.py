@@ -146,12 +146,12 @@ def row_of(claim: Claim, report: pytest.TestReport) -> Row:
 
 
 def _verdict(report: pytest.TestReport, calls: Sequence[Mapping[str, Any]]) -> str:
-    undecided = any(
+    inconclusive = any(
         verdict["outcome"] == INCONCLUSIVE
         for call in calls
         for verdict in call["verdicts"]
     )
-    return INCONCLUSIVE if report.passed and undecided else report.outcome
+    return INCONCLUSIVE if report.passed and inconclusive else report.outcome
 
 
 def _is_measured(report: pytest.TestReport) -> bool:

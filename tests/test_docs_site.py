@@ -155,7 +155,7 @@ def browser() -> Iterator[Chromium]:
 def test_search_answers_without_a_server_and_nothing_is_asked_for(
     site: Path, browser: Chromium
 ) -> None:
-    browser.open(site / "index.html", "?q=undecided")
+    browser.open(site / "index.html", "?q=inconclusive")
     found = """new Promise((resolve) => {
       const look = () => {
         const links = [...document.querySelectorAll('.md-search-result__link')];
@@ -164,7 +164,7 @@ def test_search_answers_without_a_server_and_nothing_is_asked_for(
       look();
     })"""
 
-    assert any("why/undecided.html" in link for link in browser.value(found))
+    assert any("why/inconclusive.html" in link for link in browser.value(found))
     assert browser.complaints == []
     assert [a for a in browser.requested if not a.startswith(("file:", "data:"))] == []
 

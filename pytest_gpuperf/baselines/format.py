@@ -23,6 +23,7 @@ from ..model.finding import MOST_LINES_OF_FINDING, StoredLine
 from ..model.measurement import Board, Distribution, FurtherSteps
 from ..model.metric import MetricKind, Unit
 from ..model.metrics import METRICS
+from ..model.retired import with_names_of_today
 
 
 # From parsed JSON to values, checked field by field.
@@ -413,7 +414,9 @@ def _parse(text: str) -> Any:
         msg = "the file is empty"
         raise ShapeError(msg)
     try:
-        return json.loads(text, object_pairs_hook=_without_duplicates)
+        return json.loads(
+            with_names_of_today(text), object_pairs_hook=_without_duplicates
+        )
     except json.JSONDecodeError as error:
         raise ShapeError(_why_no_json(text, error)) from None
     except (RecursionError, ValueError):  # nested too deeply; a number too long

@@ -128,5 +128,5 @@ def _unknown(found: AbRun, test: str, metric: str) -> str:
         text = call.training.text if call.training else "it was not asked"
         return "" if known else f"training not compared: {text}"
     varying = {c.metric for c in call.exact if c.turn is Turn.VARIES}
-    is_open = call.is_undecided if metric == STEP_MS.name else metric in varying
-    return "undecided" if is_open else ""
+    is_open = call.is_inconclusive if metric == STEP_MS.name else metric in varying
+    return "inconclusive" if is_open else ""

@@ -216,7 +216,7 @@ def _is_meant(path: PurePosixPath, error: str) -> bool:
     """Whether *error* misses the module, or the file, that is at *path*."""
     if any(PurePosixPath(f).name == path.name for f in NO_FILE.findall(error)):
         return True
-    # ``pkg/_C.cpython-311-x86_64.so`` is imported as ``pkg._C``, maybe from a folder
+    # ``pkg/_C.cpython-311-x86_64.so`` is imported as ``pkg._C``, possibly from a folder
     # above.
     module = (*path.parent.parts, path.name.partition(".")[0])
     return any(module[-len(name) :] == name for name in _missing_modules(error))

@@ -94,7 +94,7 @@ class Totals:
     """
 
     syncs: int
-    maybe: int
+    inconclusive: int
     device_syncs: int
     pageable_copies: int
     blocking_copies: int

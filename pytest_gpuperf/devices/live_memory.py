@@ -42,7 +42,7 @@ UNPACKED: Final = (
     torch.ops.aten.set_.source_Storage,
     torch.ops.aten.set_.source_Storage_storage_offset,
 )
-"""How a tensor comes out of shared memory, maybe before its turn: no use of it yet."""
+"""How a tensor comes out of shared memory, possibly before its turn: no use of it yet."""
 
 L = TypeVar("L", bound="LiveBytes")
 

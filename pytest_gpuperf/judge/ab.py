@@ -17,7 +17,7 @@ AB_POWER: Final = 0.9
 """Share of runs in which the smallest detectable slowdown would be called slower."""
 
 SLOWER_OR_FASTER: Final = frozenset({Answer.SLOWER, Answer.FASTER})
-UNDECIDED: Final = frozenset({Answer.MORE, Answer.INCONCLUSIVE})
+OPEN: Final = frozenset({Answer.MORE, Answer.INCONCLUSIVE})
 
 Decided = tuple[Answer, float | None]
 """An answer and the p-value of the hypothesis it rejects, if it rejects one."""
@@ -78,7 +78,7 @@ class Schedule:
         """
         return units in self.looks or last
 
-    def undecided(self, units: int, *, last: bool) -> Answer:
+    def inconclusive(self, units: int, *, last: bool) -> Answer:
         ended = last or units >= self.looks[-1]
         return Answer.INCONCLUSIVE if ended else Answer.MORE
 
@@ -102,7 +102,7 @@ class Schedule:
         numbers = (
             f"time {signed(expm1(change))}, {_interval_in_words(low, high)}; {evidence}"
         )
-        sight = _sight(smallest) if answer in UNDECIDED else ""
+        sight = _sight(smallest) if answer in OPEN else ""
         return AbResult(
             answer=answer,
             why=f"{self._said(answer)}: {numbers}{sight}",

@@ -302,7 +302,7 @@ def _decide(test: _SwapTest, schedule: Schedule, *, last: bool) -> Decided:
     far = max(test.at_least(schedule.detected), test.at_most(-schedule.detected))
     if far < schedule.beta:
         return Answer.SAME, far
-    return schedule.undecided(len(test.quads), last=last), None
+    return schedule.inconclusive(len(test.quads), last=last), None
 
 
 def _bound(test: _SwapTest, change: float, direction: int, risk: float) -> float | None:

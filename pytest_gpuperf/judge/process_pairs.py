@@ -89,7 +89,7 @@ def judge_pairs(
     """
     _refuse_unusable(differences)
     pairs, change = len(differences), fmean(differences)
-    decided: Decided = (schedule.undecided(pairs, last=last), None)
+    decided: Decided = (schedule.inconclusive(pairs, last=last), None)
     interval: Interval = (None, None)
     smallest = None
     if pairs >= _LEAST_PAIRS:
@@ -114,14 +114,14 @@ def _decide(
     is_luck = (
         pairs < FEWEST_TO_BLAME or t_sf(abs(change) / error, pairs - 1) >= NULL_ALPHA
     )
-    undecided = schedule.undecided(pairs, last=last)
+    inconclusive = schedule.inconclusive(pairs, last=last)
     if beyond < schedule.alpha_a_look:
         blamed = Answer.SLOWER if change > 0 else Answer.FASTER
-        return (undecided, None) if is_luck else (blamed, beyond)
+        return (inconclusive, None) if is_luck else (blamed, beyond)
     # An equivalence test: `same` must be proven, as not rejecting a change proves
     # nothing.
     far = t_sf((schedule.detected - abs(change)) / error, pairs - 1)
-    return (Answer.SAME, far) if far < schedule.beta else (undecided, None)
+    return (Answer.SAME, far) if far < schedule.beta else (inconclusive, None)
 
 
 def _smallest(schedule: Schedule, error: float, pairs: int) -> float:
@@ -199,7 +199,7 @@ def judge_call(
     time = _judge_time(pairs, tolerance, last=last) if timed and not why else None
     exact = tuple(_exact_changes(before, after, tolerance))
     more = any(c.gated and (c.proving or len(pairs) < CONFIRMED) for c in exact)
-    undecided = time is not None and time.answer is Answer.MORE
+    inconclusive = time is not None and time.answer is Answer.MORE
     return Comparison(
         test=newest.test,
         pairs=len(pairs),
@@ -213,7 +213,7 @@ def judge_call(
         exact=exact,
         findings=compared(newest.findings, stored_lines(before[-1].findings)),
         operations=blamed(*([r.operations for r in side] for side in (before, after))),
-        settled=last or not (more or undecided),
+        settled=last or not (more or inconclusive),
     )
 
 

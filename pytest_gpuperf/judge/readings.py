@@ -139,7 +139,7 @@ class Limits:
 
 
 MAX_RUNS: Final = 5
-"""Clean runs after which a time that is still undecided stays INCONCLUSIVE."""
+"""Clean runs after which a time that is still inconclusive stays INCONCLUSIVE."""
 
 MOST_REPEATED: Final = 3
 """Dirty runs that are replaced by further ones."""

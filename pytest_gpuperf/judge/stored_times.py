@@ -66,7 +66,7 @@ def grounds(
         return _why_moved(metric, case, outcome, evidence)
     if outcome is Outcome.PASS:
         return _why_passed(metric, case, evidence)
-    say = _UNDECIDED.get(evidence.rule)
+    say = _INCONCLUSIVE.get(evidence.rule)
     why = say(case, evidence) if say else _noise(metric, case, evidence)
     # What is seen beyond noise needs no word on how little would be seen.
     is_seen = evidence.rule is DecidedBy.NOISE and evidence.low > 0
@@ -128,7 +128,7 @@ def _why_passed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str
 
 def _too_early(case: TimeComparison, _evidence: Evidence) -> str:
     seen = len(case.seen)
-    return f"undecided after {seen} of at most {seen + case.remaining} runs"
+    return f"inconclusive after {seen} of at most {seen + case.remaining} runs"
 
 
 def _too_few_stored(case: TimeComparison, _evidence: Evidence) -> str:
@@ -179,10 +179,10 @@ def _others(case: TimeComparison) -> str:
     return f"others may slow a run by {100 * ratio(case.suite_context.burst):.1f} %"
 
 
-def _perhaps_shifted(case: TimeComparison, evidence: Evidence) -> str:
+def _unless_shifted(case: TimeComparison, evidence: Evidence) -> str:
     """Say that another day may explain it, and what would tell."""
     if case.passes_now:
-        return _perhaps_hidden(case, evidence)
+        return _unless_hidden(case, evidence)
     reach = f"{100 * ratio(case.reach):.1f} %"
     return (
         f"{_range(evidence)}, which may be the machine's: the stored runs are of "
@@ -191,7 +191,7 @@ def _perhaps_shifted(case: TimeComparison, evidence: Evidence) -> str:
     )
 
 
-def _perhaps_hidden(case: TimeComparison, evidence: Evidence) -> str:
+def _unless_hidden(case: TimeComparison, evidence: Evidence) -> str:
     """Say that a faster day may hide a slowdown, and what would tell."""
     hidden = f"{100 * ratio(case.hidden_by_shift):.1f} %"
     return (
@@ -228,10 +228,10 @@ def _machine_shifted(case: TimeComparison, _evidence: Evidence) -> str:
     return f"environment: {sentinels} than with the baseline, {_consequence(case)}"
 
 
-_UNDECIDED: Final[Mapping[DecidedBy, Callable[[TimeComparison, Evidence], str]]] = {
+_INCONCLUSIVE: Final[Mapping[DecidedBy, Callable[[TimeComparison, Evidence], str]]] = {
     DecidedBy.MORE_RUNS: _too_early,
     DecidedBy.TOO_FEW_STORED: _too_few_stored,
-    DecidedBy.OCCASIONS: _perhaps_shifted,
+    DecidedBy.OCCASIONS: _unless_shifted,
     DecidedBy.DIRTY: _disturbed,
     DecidedBy.SUITE_SHIFT: _suite_shifted,
     DecidedBy.ENVIRONMENT: _machine_shifted,

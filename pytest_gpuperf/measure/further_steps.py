@@ -147,7 +147,7 @@ class _Looked:
         rhythms = {c: self._rhythm(c, n) for c, n in self._numbers.items()}
         return Further(
             exact=self._occasional(once),
-            missed=self._undecided(once),
+            missed=self._inconclusive(once),
             findings=tuple(
                 self._further(finding, is_once=cause in once)
                 for cause, finding in rhythms.items()
@@ -199,7 +199,7 @@ class _Looked:
         reason = f"{why}once and not again, so it does not count"
         return replace(finding, metrics=(), reason=reason)
 
-    def _undecided(self, once: Mapping[Finding, int]) -> dict[str, str]:
+    def _inconclusive(self, once: Mapping[Finding, int]) -> dict[str, str]:
         """Say which causes may come again, as the look ended too early to know."""
         missed = {}
         for cause, number in once.items():

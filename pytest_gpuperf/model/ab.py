@@ -108,7 +108,7 @@ class AbOutcome(Enum):
     DIFFERS = "training differs"
     WORSE = "worse"
     BROKEN = "broken"
-    UNDECIDED = "undecided"
+    INCONCLUSIVE = "inconclusive"
     BETTER = "better"
     SAME = "same"
     NOT_COMPARED = "not compared"
@@ -154,8 +154,8 @@ class Comparison:
             return AbOutcome.DIFFERS
         if self.is_worse:
             return AbOutcome.WORSE
-        if self.is_undecided:
-            return AbOutcome.UNDECIDED
+        if self.is_inconclusive:
+            return AbOutcome.INCONCLUSIVE
         return AbOutcome.BETTER if self.is_better else AbOutcome.SAME
 
     def trains(self, answer: TrainingAnswer) -> bool:
@@ -195,7 +195,7 @@ class Comparison:
         return low is not None and high is not None and not low <= 1 <= high
 
     @property
-    def is_undecided(self) -> bool:
+    def is_inconclusive(self) -> bool:
         return self.lost or self._has(Answer.INCONCLUSIVE, Turn.VARIES)
 
     def _has(self, answer: Answer, turn: Turn) -> bool:
@@ -246,6 +246,6 @@ class AbRun:
             return AbStatus.WORSE
         none = not self.trained(TrainingAnswer.SAME)
         untold = none and self.trained(TrainingAnswer.NOT_COMPARED)
-        if untold or all(call.is_undecided for call in self.calls):
+        if untold or all(call.is_inconclusive for call in self.calls):
             return AbStatus.CANNOT_TELL
         return AbStatus.FINE

@@ -26,7 +26,7 @@ class FindingKind(Enum):
     """The host waits for the device."""
     COPY = "copy"
     """The host waits inside a copy, which returns only when it is done."""
-    MAYBE = "maybe"
+    INCONCLUSIVE = "inconclusive"
     """Only a GPU can show whether the host waits; never counted."""
     TRANSFER = "transfer"
     """Bytes go between host and device, whether or not anybody waits for them."""
@@ -147,7 +147,7 @@ class Finding:
     @property
     def is_certain(self) -> bool:
         """Whether the host waits, of what says that it does or may."""
-        return self.kind is not FindingKind.MAYBE
+        return self.kind is not FindingKind.INCONCLUSIVE
 
     @property
     def inner(self) -> Location | None:

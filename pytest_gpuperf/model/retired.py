@@ -5,6 +5,7 @@ The table goes with the next release, and each row with it.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from ..errors import ErrorId, UsageError
@@ -35,7 +36,7 @@ RETIRED: Final = {
     "--gpuperf-history": "`gpuperf export` writes a run for what keeps runs",
     "--gpuperf-inline": "plain `pytest` runs the step in the process that a debugger sees",
     "--gpuperf-prune": "`--gpuperf-update=all` removes the baselines of tests that are gone",
-    "--gpuperf-ref": "a red or undecided test prints the `gpuperf ab` that decides it",
+    "--gpuperf-ref": "a red or inconclusive test prints the `gpuperf ab` that decides it",
     "gpuperf_compile_times": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "gpuperf_consecutive": "`gpuperf_warn = true` makes failures warnings",
     "gpuperf_detect": "it is `gpuperf_tolerance` plus 2 %, and `gpuperf.tolerance(detect=)` for a test",
@@ -48,7 +49,7 @@ RETIRED: Final = {
     "gpuperf_precision": "a refresh says what can be detected",
     "gpuperf_pretend_gb": "`gpuperf_simulated_gb` sets the memory of the simulated GPU",
     "gpuperf_prune": "`--gpuperf-update=all` removes the baselines of tests that are gone",
-    "gpuperf_ref": "a red or undecided test prints the `gpuperf ab` that decides it",
+    "gpuperf_ref": "a red or inconclusive test prints the `gpuperf ab` that decides it",
     "gpuperf_start": "`gpuperf_warn = until 2027-01-15` makes failures warnings up to that day",
     "gpuperf.Prospect": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
     "gpuperf.fits()": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
@@ -69,6 +70,19 @@ RETIRED: Final = {
 """What to do instead, by the name as it is typed: ``gpuperf COMMAND``, ``gpuperf COMMAND
 --option``, ``--gpuperf-option``, ``gpuperf_key``, ``gpuperf.mark``, ``gpuperf.method()``,
 ``keyword=`` of a mark or a call."""
+
+
+FORMER_NAMES: Final = {
+    "maybe": "inconclusive",
+}
+"""The names of today by those that 0.2.0 wrote into baselines and results."""
+
+_FORMER: Final = re.compile(f'"({"|".join(FORMER_NAMES)})"')
+
+
+def with_names_of_today(text: str) -> str:
+    """Return a JSON *text* with each key and value of 0.2.0 by its name of today."""
+    return _FORMER.sub(lambda found: f'"{FORMER_NAMES[found[1]]}"', text)
 
 
 def refuse_retired(name: str) -> None:

@@ -242,7 +242,7 @@ class TestVerdict:
 
     @property
     def has_open_time(self) -> bool:
-        """Whether its baseline blames the time of a step, or leaves it undecided."""
+        """Whether its baseline blames the time of a step, or leaves it inconclusive."""
         return any(
             v.metric == STEP_MS.name
             and v.baseline is not None

@@ -118,7 +118,7 @@ OPTIONS: Final = (
         name="gpuperf_explain",
         help="print the rule behind each result, with its numbers",
     ),
-    Option(name="gpuperf_strict", help="fail tests with an undecided result"),
+    Option(name="gpuperf_strict", help="fail tests with an inconclusive result"),
     Option(
         name="gpuperf_seconds",
         help="time limit of one test in seconds (default: 60)",

@@ -87,7 +87,7 @@ NOT_AGAIN: Final = (
 
 
 class GpuperfWarning(UserWarning):
-    """A measured test that passed although something about it is undecided."""
+    """A measured test that passed although something about it is inconclusive."""
 
 
 class ReportedItem(pytest.Item):

@@ -23,11 +23,11 @@ from ..report.screen.comparison import compared_lines
 from ..report.screen.counts import (
     counts_line,
     evidence_line,
+    inconclusive_lines,
     moved_line,
     nothing_line,
     skipped_line,
     suite_line,
-    undecided_lines,
 )
 from ..report.screen.drift import drift_lines, drifted_line, kept_lines, kept_title
 from ..report.screen.explanation import explanation_lines
@@ -169,7 +169,7 @@ def write_rest(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
     if run_result.origin is not None:
         _write(
             reporter,
-            undecided_lines(
+            inconclusive_lines(
                 run_result.verdicts,
                 run_result.invocation,
                 is_strict=unseen.is_strict,
@@ -237,7 +237,7 @@ def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
 
 
 def _wrong(run_result: RunResult) -> Sequence[TestVerdict]:
-    """Return the verdicts that are undecided or failed a test, if by a setting."""
+    """Return the verdicts that are inconclusive or failed a test, if by a setting."""
     failing = {Ending.FAILED, Ending.WARNED}
     failed = [t for t, r in run_result.reports.items() if r.ending in failing]
     return [

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..model.ab import Answer
 from ..model.metric import Direction
 from ..model.metrics import (
     COLLECTIVE_BYTES,
@@ -123,19 +122,13 @@ PER_STEP: Final = frozenset(
 """Amounts of each step, beside the counts."""
 
 PEOPLE: Final = {
-    Outcome.INCONCLUSIVE: "undecided",
+    Outcome.INCONCLUSIVE: "inconclusive",
     Outcome.NO_BASELINE: "no baseline",
     Outcome.IMPROVED: "improved",
     Outcome.PASS: "passed",
     Outcome.NOT_JUDGED: "not judged",
 }
 """What people call an outcome; those that fail go by what happened."""
-
-
-def answer_word(answer: Answer) -> str:
-    """Return what people call the result of an A/B."""
-    undecided = answer is Answer.INCONCLUSIVE
-    return PEOPLE[Outcome.INCONCLUSIVE] if undecided else answer.value
 
 
 def title(metric: str) -> str:
@@ -221,15 +214,15 @@ def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]
 
 
 def open_headline(verdict: TestVerdict) -> str:
-    """Say in a line what is undecided, or what has no baseline, of a test that passed."""
-    undecided = [
+    """Say in a line what is inconclusive, or what has no baseline, of a test that passed."""
+    inconclusive = [
         headline_of(v)
         for v in verdict.verdicts
         if v.outcome is Outcome.INCONCLUSIVE and not v.is_missed
     ]
     missed = missed_headline(verdict.verdicts)
-    if undecided or missed:
-        return "; ".join(filter(None, (*undecided, missed)))
+    if inconclusive or missed:
+        return "; ".join(filter(None, (*inconclusive, missed)))
     found = [v for v in verdict.verdicts if v.outcome is Outcome.NO_BASELINE]
     return no_baseline_headline(found)
 

@@ -471,7 +471,9 @@ SAVING_REMEDIES: Final[Mapping[Saving, str]] = {
 }
 """What lowers the peak of a script's memory, as far as it was tried."""
 
-_WAITS: Final = frozenset({FindingKind.SYNC, FindingKind.COPY, FindingKind.MAYBE})
+_WAITS: Final = frozenset(
+    {FindingKind.SYNC, FindingKind.COPY, FindingKind.INCONCLUSIVE}
+)
 
 
 def remedy_of(finding: Finding) -> Remedy | None:

@@ -48,7 +48,7 @@ def report_of(
 ) -> Report:
     """Return the report of one test; its own failure comes before verdicts.
 
-    So does its skip, unless it would hide one that fails or is undecided.
+    So does its skip, unless it would hide one that fails or is inconclusive.
     """
     last, judged = case.last, list(verdicts.values())
     report = Report(

@@ -17,7 +17,7 @@ from ..model.verdict import Outcome, TestVerdict, Verdict
 
 
 MOST_FRESH_RUNS: Final = 8
-"""Runs after which a test stays undecided: five clean ones and three made up for."""
+"""Runs after which a test stays inconclusive: five clean ones and three made up for."""
 
 RUNS_DESPITE_CAP: Final = 2
 """Runs a test may have whatever they cost: an exact metric is confirmed by a second."""

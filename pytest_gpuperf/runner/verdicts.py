@@ -116,7 +116,7 @@ def _of_weight(
 ) -> Mapping[str, TestVerdict]:
     """Leave out the verdicts that do not matter for a test that did not pass.
 
-    No ending may hide that it became worse; a skip must not hide an undecided metric.
+    No ending may hide that it became worse; a skip must not hide an inconclusive metric.
     """
     ending = case.last.ending
     if ending is Ending.PASSED:

@@ -377,6 +377,6 @@ def test_the_outcomes_of_the_verdicts_are_those_of_the_buttons(
         for o in Outcome
     ]
     path.write_text(page_text(contents(*every)), "utf-8")
-    browser.open(path, "#outcome=no+baseline,undecided")
+    browser.open(path, "#outcome=no+baseline,inconclusive")
 
     assert browser.value(NAMES) == ["inconclusive", "no baseline"]

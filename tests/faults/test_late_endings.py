@@ -188,7 +188,7 @@ def test_one_measured_run_among_skipped_ones_is_no_silent_skip(
 
     case = run.cases["test_is_skipped_in_each_run_but_the_first"]
     assert case.outcome == ("failure" if strict else "passed")
-    assert "UNDECIDED step time" in run.text
+    assert "INCONCLUSIVE step time" in run.text
     assert "runs, which hides no verdict: the data set is gone" in run.text
 
 

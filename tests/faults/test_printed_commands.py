@@ -422,7 +422,7 @@ def test_noise_is_offered_to_nobody(options: list[str], desk: Desk) -> None:
     said = desk.gate(*options, **GITHUB, GITHUB_STEP_SUMMARY="summary.md")
     desk.type("gpuperf report")
 
-    assert "UNDECIDED step time" in said.output, said.text
+    assert "INCONCLUSIVE step time" in said.output, said.text
     assert ("  strict   fails because --gpuperf-strict is on" in said.output) is bool(
         options
     )
@@ -911,10 +911,10 @@ def test_a_time_that_nobody_judged_is_decided_by_the_command_named(
     repository.write("baselines/scripted.json", json.dumps(entries))
     commit(repository)
     repository.play({"test_a": {"step_ms": 10.4}})
-    undecided = repository.type("pytest --gpuperf")
-    assert undecided.status == 0
-    assert "undecided: the time of 1 test" in undecided.words
-    [command] = re.findall(r"code again: (gpuperf ab .*)", undecided.text)
+    inconclusive = repository.type("pytest --gpuperf")
+    assert inconclusive.status == 0
+    assert "inconclusive: the time of 1 test" in inconclusive.words
+    [command] = re.findall(r"code again: (gpuperf ab .*)", inconclusive.text)
 
     decided = repository.type(command)
 

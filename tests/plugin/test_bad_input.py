@@ -314,7 +314,7 @@ def test_an_error_at_collection_that_is_not_ours_keeps_its_exit_status(
     assert result.ret == pytest.ExitCode.INTERRUPTED
 
 
-def test_a_step_that_never_becomes_steady_is_undecided_and_says_so(
+def test_a_step_that_never_becomes_steady_is_inconclusive_and_says_so(
     project: ScriptedProject,
 ) -> None:
     store(project, recorded())
@@ -324,7 +324,7 @@ def test_a_step_that_never_becomes_steady_is_undecided_and_says_so(
     result = project.run()
 
     result.assert_outcomes(passed=1, warnings=1)
-    assert "gpuperf: 1 undecided on scripted" in result.outlines
+    assert "gpuperf: 1 inconclusive on scripted" in result.outlines
     result.stdout.fnmatch_lines(["*the step never became steady: after 200 steps of*"])
     project.run("--gpuperf-strict").assert_outcomes(failed=1)
 

@@ -91,7 +91,7 @@ def test_every_metric_must_be_gated_where_the_project_says_so(
     strict.assert_outcomes(failed=1)
 
 
-def test_an_undecided_test_passes_with_a_warning_and_fails_when_strict(
+def test_an_inconclusive_test_passes_with_a_warning_and_fails_when_strict(
     project: ScriptedProject,
 ) -> None:
     project.file(STEP)
@@ -102,7 +102,7 @@ def test_an_undecided_test_passes_with_a_warning_and_fails_when_strict(
     strict = project.run("--gpuperf-strict")
 
     lenient.assert_outcomes(passed=1, warnings=1)
-    assert lenient.outlines[-2] == "gpuperf: 1 undecided on scripted"
+    assert lenient.outlines[-2] == "gpuperf: 1 inconclusive on scripted"
     lenient.stdout.fnmatch_lines(["*the GPU is throttling*"])
     strict.assert_outcomes(failed=1)
 
@@ -195,7 +195,7 @@ def test_a_slowdown_that_all_tests_share_is_one_verdict_and_no_failure(
         "gpuperf: all 8 tests +6.0 %, no sentinel was measured: the machine, or a "
         "common cause in code or a dependency"
     ) in result.outlines
-    assert result.outlines[-2] == "gpuperf: 8 undecided on scripted"
+    assert result.outlines[-2] == "gpuperf: 8 inconclusive on scripted"
 
 
 def test_a_machine_that_its_sentinels_call_slower_is_not_blamed_on_the_code(

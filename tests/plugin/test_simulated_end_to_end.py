@@ -195,7 +195,7 @@ def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
             "*in use at the peak: aten::tanh, forward, 4.000 MiB in 1 block",
             "  sure?    16 MiB against 12 MiB in each of 2 runs",
             "test_it.py::test_near",
-            "    predicted_peak_allocated_bytes undecided: 16 MiB against 16.5 MiB, and the",
+            "    predicted_peak_allocated_bytes inconclusive: 16 MiB against 16.5 MiB, and the",
             "        prediction may be off by 5 %",
             "test_it.py::test_layer",
             "    predicted_peak_allocated_bytes not judged: only a GPU can judge aten::gru:",

@@ -23,7 +23,7 @@ def test_ok(gpuperf): gpuperf(int)
 @gpuperf.budget(ms=12)
 def test_disturbed(gpuperf): gpuperf(int)
 """
-COUNTS = "gpuperf: 1 failed (1 worse), 1 undecided, 1 passed on scripted"
+COUNTS = "gpuperf: 1 failed (1 worse), 1 inconclusive, 1 passed on scripted"
 
 
 @pytest.fixture

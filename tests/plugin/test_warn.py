@@ -99,7 +99,7 @@ UNCLEAR: Final = {"step_ms": 12.0, "disturbance": "the GPU is throttling"}
         (WORSE, ()),
         (UNCLEAR, ("--gpuperf-strict",)),
     ],
-    ids=["worse", "undecided"],
+    ids=["worse", "inconclusive"],
 )
 def test_what_is_judged_by_a_baseline_is_a_warning(
     project: ScriptedProject, script: dict[str, object], arguments: tuple[str, ...]

@@ -273,15 +273,15 @@ def show(found: Mapping[str, int], results: Path, head: str = OVER_STUB_CUDA) ->
     print(head)  # noqa: T201, for who runs it
     for name, status in found.items():
         became = f"exit status {status}" if status else "passed"
-        print(f"  {name}: {became}{undecided_in(results / f'{name}.txt')}")  # noqa: T201
+        print(f"  {name}: {became}{inconclusive_in(results / f'{name}.txt')}")  # noqa: T201
     return int(any(found.values()))
 
 
-def undecided_in(printed: Path) -> str:
-    """Say how many tests of a part are undecided, which pytest counts as passed."""
+def inconclusive_in(printed: Path) -> str:
+    """Say how many tests of a part are inconclusive, which pytest counts as passed."""
     text = printed.read_text(encoding="utf-8") if printed.exists() else ""
-    count = cuda_examples.undecided(text)
-    return f", {count} undecided" if count else ""
+    count = cuda_examples.inconclusive(text)
+    return f", {count} inconclusive" if count else ""
 
 
 def agreement_file() -> Path:

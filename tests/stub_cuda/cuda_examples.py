@@ -99,7 +99,7 @@ CANNOT_PASS: Final[Mapping[str, str]] = {
 """Why, by node id; all cases of a test that has some."""
 
 
-UNDECIDED: Final = re.compile(r"^gpuperf: .*?(\d+) undecided", re.MULTILINE)
+INCONCLUSIVE: Final = re.compile(r"^gpuperf: .*?(\d+) inconclusive", re.MULTILINE)
 
 
 def options(out: Path, places: Sequence[str] = PLACES) -> list[str]:
@@ -119,9 +119,9 @@ def settings_of(folder: str) -> dict[str, str]:
     return {**SETTINGS, **OF_A_FOLDER.get(folder, {})}
 
 
-def undecided(printed: str) -> int:
+def inconclusive(printed: str) -> int:
     """Count the tests that passed because nothing could be decided about them."""
-    found = UNDECIDED.search(printed)
+    found = INCONCLUSIVE.search(printed)
     return int(found[1]) if found else 0
 
 
@@ -142,9 +142,9 @@ def record(printed: Mapping[str, str]) -> str:
     for folder, text in printed.items():
         found = CLAIMS.search(text)
         result = text.rstrip().rpartition("\n")[2].rpartition(" in ")[0]
-        waiting = undecided(text)
+        waiting = inconclusive(text)
         parts.append(
-            f"\n== {folder}: {result}{f', {waiting} undecided' if waiting else ''}\n"
+            f"\n== {folder}: {result}{f', {waiting} inconclusive' if waiting else ''}\n"
             + (found["rows"] if found else "")
         )
     parts.append("\ncannot pass there\n")

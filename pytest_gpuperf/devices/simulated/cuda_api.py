@@ -74,7 +74,7 @@ def empty_cache() -> None:
     frees = live is not None and live.empty_cache()
     is_known = frees and settings_against_reserved(os.environ) is None
     WATCH.wait(
-        FindingKind.SYNC if is_known else FindingKind.MAYBE,
+        FindingKind.SYNC if is_known else FindingKind.INCONCLUSIVE,
         "torch.cuda.empty_cache",
         f"cudaFree waits for the device{'' if is_known else ', if blocks are cached'}, "
         "and the next step takes them from the driver again",

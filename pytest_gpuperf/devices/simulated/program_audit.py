@@ -184,7 +184,7 @@ def without_buckets(audit: StepAudit) -> StepAudit:
     unjudged = [
         replace(
             found,
-            kind=FindingKind.MAYBE,
+            kind=FindingKind.INCONCLUSIVE,
             op="DistributedDataParallel",
             reason=BUCKETS,
             metrics=(),
@@ -193,11 +193,11 @@ def without_buckets(audit: StepAudit) -> StepAudit:
         for found in buckets
     ]
     waits = sum(f.per_step for f in buckets if f.is_certain)
-    maybe = sum(f.per_step for f in buckets) - waits
+    inconclusive = sum(f.per_step for f in buckets) - waits
     totals = replace(
         audit.totals,
         syncs=audit.totals.syncs - waits,
-        maybe=audit.totals.maybe - maybe,
+        inconclusive=audit.totals.inconclusive - inconclusive,
     )
     return replace(
         audit,

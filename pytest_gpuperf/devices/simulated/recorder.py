@@ -127,7 +127,7 @@ class AuditRecorder:
         self._add(self._as_eager, self._unjudged(op, reason), 1)
 
     def _unjudged(self, op: str, reason: str) -> Finding:
-        return _wait_of((FindingKind.MAYBE, op, reason, self._site(), None))
+        return _wait_of((FindingKind.INCONCLUSIVE, op, reason, self._site(), None))
 
     def remember_forward(self) -> None:
         """Keep the line of an operation with a backward that may wait.
@@ -205,7 +205,7 @@ _Copy = tuple[str, CopyDirection, bool, bool, Site, Location | None]
 
 def _wait_of(wait: _Wait) -> Finding:
     kind, op, reason, site, inside = wait
-    metrics = () if kind is FindingKind.MAYBE else (SYNCS.name,)
+    metrics = () if kind is FindingKind.INCONCLUSIVE else (SYNCS.name,)
     where = where_of(site)
     return Finding(
         kind=kind, op=op, reason=reason, metrics=metrics, torch=inside, **where
@@ -237,7 +237,7 @@ def _totals(
             nbytes[metric] += copy.moved_bytes
     return Totals(
         syncs=syncs,
-        maybe=sum(f.per_step for f in findings) - syncs,
+        inconclusive=sum(f.per_step for f in findings) - syncs,
         device_syncs=sum(f.per_step for f in certain if f.op in DEVICE_SYNC_CALLS),
         pageable_copies=counts[PAGEABLE_COPIES.name],
         blocking_copies=counts[BLOCKING_COPIES.name],

@@ -203,7 +203,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("mode",),
         when=long_slices,
         reason="slices of more than 2048 elements are sorted with waits",
-        kind=FindingKind.MAYBE,
+        kind=FindingKind.INCONCLUSIVE,
         source="TensorModeKernel.cu",
     ),
     SyncRule(
@@ -406,7 +406,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("_grouped_mm",),
         when=named("offs"),
         reason="GPUs without a grouped kernel loop over offsets that the CPU reads",
-        kind=FindingKind.MAYBE,
+        kind=FindingKind.INCONCLUSIVE,
         source="_grouped_mm_fallback, libtorch_cuda 2.13",
     ),
 )

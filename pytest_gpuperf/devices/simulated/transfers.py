@@ -34,7 +34,7 @@ TRANSFER_WAITS: Final[
         "a copy to the GPU from pinned memory, but not non_blocking",
     ),
     (H2D, False, True): (
-        FindingKind.MAYBE,
+        FindingKind.INCONCLUSIVE,
         "a non_blocking copy from pageable memory is staged and may block",
     ),
     (H2D, True, True): None,
@@ -60,7 +60,7 @@ def record_copy(
     if not nbytes or not WATCH.recorders:
         return
     wait = TRANSFER_WAITS[direction, pinned, non_blocking]
-    blocking = wait is not None and wait[0] is not FindingKind.MAYBE
+    blocking = wait is not None and wait[0] is not FindingKind.INCONCLUSIVE
     WATCH.copy(op, direction, pinned=pinned, blocking=blocking, nbytes=nbytes)
     if wait is not None:
         kind, reason = wait

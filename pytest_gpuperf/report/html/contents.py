@@ -76,7 +76,7 @@ class Section:
 
     @property
     def failing(self) -> Sequence[Verdict]:
-        """What failed it, or was undecided; nothing if all passed.
+        """What failed it, or was inconclusive; nothing if all passed.
 
         Times, memory and waits come first: what else grew is mostly why they did.
         """

@@ -126,7 +126,7 @@ FINDING_GROUPS: Final[Mapping[str, tuple[FindingKind, ...]]] = {
     "Where the time is spent": (FindingKind.TIME,),
     "Where the GPU has nothing to do": (FindingKind.IDLE,),
     "Where the CPU waits": (FindingKind.SYNC, FindingKind.COPY),
-    "Where it may wait: only a GPU can show": (FindingKind.MAYBE,),
+    "Where it may wait: only a GPU can show": (FindingKind.INCONCLUSIVE,),
     "What goes between CPU and GPU": (FindingKind.TRANSFER,),
     "What goes between ranks": (FindingKind.COLLECTIVE,),
     "What torch.compile does with the code": (

@@ -13,7 +13,6 @@ from ...model.finding import Finding
 from ...model.metrics import SPEEDUP, STEP_MS
 from ...model.operations import LineChange
 from ...model.training import Training
-from ..headline import answer_word
 from ..numbers import rounded
 from ..remedies import remedy_of
 
@@ -68,7 +67,7 @@ def _time(time: AbResult) -> dict[str, Any]:
     names = ("ratio", "low", "high", "smallest", "before_ms", "after_ms", "p_value")
     numbers = {name: getattr(time, name) for name in names}
     return {
-        "verdict": answer_word(time.answer),
+        "verdict": time.answer.value,
         **{k: None if v is None else rounded(v) for k, v in numbers.items()},
     }
 

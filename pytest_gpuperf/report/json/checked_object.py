@@ -6,6 +6,7 @@ import json
 from typing import Any, NoReturn
 
 from ...errors import ErrorId, UsageError
+from ...model.retired import with_names_of_today
 from ...visible import visible
 
 
@@ -36,7 +37,7 @@ def _parsed(text: str, source: str, expected: str) -> dict[str, Any]:
         refuse(source, "the file is empty", expected)
     try:
         # Python's parser takes NaN and Infinity, which are no JSON.
-        raw = json.loads(text, parse_constant=_refuse_constant)
+        raw = json.loads(with_names_of_today(text), parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
         refuse(source, f"the file is not JSON at line {error.lineno}", expected)
     except RecursionError:

@@ -43,7 +43,7 @@ def audit_lines(
 ) -> tuple[str, ...]:
     """Return the answer in a line, then what repeats with its source and its fix.
 
-    What happened once follows, what is unsure, what was not judged, *notes*, totals and
+    What happened once follows, what is inconclusive, what was not judged, *notes*, totals and
     the *command* to type next. Paths are relative to *here*.
     """
     shown = AuditView(here=here, line_of=line_of, steps=audit.steps)
@@ -62,7 +62,7 @@ def audit_lines(
             shown,
         ),
         *_blocks(
-            "perhaps (only a GPU can show):",
+            "inconclusive (only a GPU can show):",
             [f for f in audit.findings if not f.is_certain],
             shown,
         ),
@@ -314,11 +314,11 @@ def _sums(audit: StepAudit) -> Iterator[str]:
         yield from _sums_of_steps(audit, where)
     else:
         yield f"{counted(audit.totals.syncs, 'wait')}{where}"
-    unsure = {
-        "maybe": audit.totals.maybe,
+    inconclusive = {
+        "inconclusive": audit.totals.inconclusive,
         "not judged": sum(item.per_step for item in audit.not_judged),
     }
-    parts = [f"{number} {what}" for what, number in unsure.items() if number]
+    parts = [f"{number} {what}" for what, number in inconclusive.items() if number]
     if parts:
         yield ", ".join(parts)
     garbage = garbage_of(audit)

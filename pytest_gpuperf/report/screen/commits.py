@@ -18,7 +18,7 @@ from ...model.ab import (
 )
 from ...model.metrics import SPEEDUP, STEP_MS
 from ...model.training import TrainingAnswer
-from ..headline import answer_word, title
+from ..headline import title
 from ..numbers import format_apart, format_change, metric_named
 from ..table import align
 from ..wrapping import wrapped
@@ -46,7 +46,7 @@ SUMMED_UP: Final = {
     AbOutcome.BROKEN: "broken after",
     AbOutcome.BETTER: "better",
     AbOutcome.SAME: "same",
-    AbOutcome.UNDECIDED: "undecided",
+    AbOutcome.INCONCLUSIVE: "inconclusive",
     AbOutcome.NOT_COMPARED: "not compared",
 }
 """What the last line counts, in its order."""
@@ -136,7 +136,7 @@ def _rows(comparison: AbRun) -> Iterator[tuple[str, ...]]:
         elif call.time is not None:
             yield _time_row(call.time, call.test)
         elif call.lost:
-            yield ("undecided", STEP_MS.name, *[NO_VALUE] * 5, call.test)
+            yield ("inconclusive", STEP_MS.name, *[NO_VALUE] * 5, call.test)
         elif not call.exact:
             yield ("same", "exact", *[NO_VALUE] * 5, call.test)
         for change in call.exact:
@@ -159,7 +159,7 @@ def _time_row(time: AbResult, test: str) -> tuple[str, ...]:
     if time.low is not None and time.high is not None:
         interval = f"{_signed(time.low)} to {_signed(time.high)}"
     sees = NO_VALUE if time.smallest is None else f"{100 * time.smallest:.1f} %"
-    verdict = answer_word(time.answer)
+    verdict = time.answer.value
     return (verdict, STEP_MS.name, before, after, change, interval, sees, test)
 
 

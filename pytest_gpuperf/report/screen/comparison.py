@@ -18,7 +18,6 @@ from ...model.metrics import (
     limited_by,
 )
 from ...model.verdict import TestVerdict
-from ..headline import answer_word
 from ..numbers import format_apart, format_change, format_value
 from ..table import align
 from ..wrapping import wrapped
@@ -76,7 +75,7 @@ def time_in_words(sides: Comparison) -> str:
     """Write ``faster, speedup 1.300x (95 %: 1.290x to 1.310x)``."""
     if sides.time is None:
         return f"not measured: {sides.no_time}"
-    verdict = answer_word(sides.time.answer)
+    verdict = sides.time.answer.value
     return f"{verdict}, speedup {speedup(sides.time)} (95 %: {interval(sides.time)})"
 
 
@@ -183,7 +182,7 @@ def _both(sides: Comparison, name: str) -> str:
 def _verdict(verdict: TestVerdict, sides: Comparison) -> str:
     if verdict.outcome.fails:
         return in_a_word(verdict)
-    return _UNKNOWN if sides.time is None else answer_word(sides.time.answer)
+    return _UNKNOWN if sides.time is None else sides.time.answer.value
 
 
 def _role(verdict: TestVerdict) -> LineRole:

@@ -209,7 +209,7 @@ MOST_TYPED: Final = 3
 """Tests that a printed command names; it measures more of them all alike."""
 
 
-def undecided_lines(
+def inconclusive_lines(
     verdicts: Sequence[TestVerdict], invocation: Invocation, *, is_strict: bool
 ) -> Iterator[Line]:
     """Count the tests with a time that nobody judged, and say what would."""
@@ -221,7 +221,7 @@ def undecided_lines(
         named = tests if len(tests) <= MOST_TYPED else ()
         yield Line(
             text=(
-                f"gpuperf: undecided: the time of {counted(len(tests), 'test')}; to decide "
+                f"gpuperf: inconclusive: the time of {counted(len(tests), 'test')}; to decide "
                 "it, measure the baseline's code again: "
                 f"{ab_command(commit, invocation, named)}"
             ),

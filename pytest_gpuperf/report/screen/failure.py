@@ -63,7 +63,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     A test without a failing metric was failed by a setting: then the metrics that could
     not be decided, or became better, are shown. ``source`` is the place of the test.
     ``invocation`` is how this run was started, for the command to accept. The run
-    was ``strict`` if undecided metrics fail, and in one with a ``baseline_needed`` a
+    was ``strict`` if inconclusive metrics fail, and in one with a ``baseline_needed`` a
     missing one does.
     """
     failing = _failing(verdict)
@@ -85,7 +85,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         *_remedy_lines(failing),
         *_certainty_lines([v for v, _ in shown]),
         *_changed_lines(verdict),
-        *_undecided_lines([v for v in verdict.verdicts if v not in failing]),
+        *_inconclusive_lines([v for v in verdict.verdicts if v not in failing]),
         *chain.from_iterable(
             labelled("also", text) for text in missed_sentences(verdict.verdicts)
         ),
@@ -160,12 +160,12 @@ def _certainty_lines(shown: Sequence[Verdict]) -> Iterator[str]:
             label = ""
 
 
-def _undecided_lines(others: Sequence[Verdict]) -> Iterator[str]:
+def _inconclusive_lines(others: Sequence[Verdict]) -> Iterator[str]:
     """Say what nobody can tell beside what failed, and why."""
     for verdict in others:
         if verdict.outcome is Outcome.INCONCLUSIVE and not verdict.is_missed:
             yield from labelled(
-                "also", f"undecided: {title(verdict.metric)}: {verdict.because}"
+                "also", f"inconclusive: {title(verdict.metric)}: {verdict.because}"
             )
 
 
@@ -247,6 +247,6 @@ def _accept_lines(
 def _strict_lines(failing: Sequence[Verdict], *, strict: bool) -> tuple[str, ...]:
     outcomes = {v.outcome for v in failing}
     decides = strict and not any(outcome.fails for outcome in outcomes)
-    why = "fails because --gpuperf-strict is on and the result is undecided"
-    undecided = decides and Outcome.INCONCLUSIVE in outcomes
-    return labelled("strict", why if undecided else "")
+    why = "fails because --gpuperf-strict is on and the result is inconclusive"
+    inconclusive = decides and Outcome.INCONCLUSIVE in outcomes
+    return labelled("strict", why if inconclusive else "")

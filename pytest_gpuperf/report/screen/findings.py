@@ -18,7 +18,7 @@ from ..wrapping import REASON_INDENT, labelled, text_width, wrapped
 
 
 MOST_FINDINGS: Final = 8
-MOST_MAYBES: Final = 2
+MOST_INCONCLUSIVE: Final = 2
 MOST_PEAK_LINES: Final = 12
 MOST_PLACES: Final = 60
 
@@ -37,7 +37,7 @@ EMPTY_GUTTER: Final = f"{' ' * GUTTER}{RULE}"
 """In front of what is said below a line of source."""
 
 KINDS: Final = {
-    FindingKind.MAYBE: "may wait: ",
+    FindingKind.INCONCLUSIVE: "may wait: ",
     FindingKind.MEMORY: "in use at the peak: ",
     FindingKind.PEAK: "most memory is in use here: ",
 }
@@ -46,7 +46,7 @@ KINDS: Final = {
 EVENTS: Final = {
     FindingKind.SYNC: "the CPU waits here for the GPU",
     FindingKind.COPY: "the CPU waits here until the copy is done",
-    FindingKind.MAYBE: "the CPU may wait here for the GPU",
+    FindingKind.INCONCLUSIVE: "the CPU may wait here for the GPU",
     FindingKind.TRANSFER: "a copy between CPU and GPU",
 }
 """What happens, if no reason is known."""
@@ -76,8 +76,8 @@ def finding_lines(
     lines = _fitting(causes, room, MOST_FINDINGS, counted)
     if SYNCS.name not in failing:
         return lines
-    maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
-    return (*lines, *_fitting(maybes, room - len(lines), MOST_MAYBES))
+    inconclusive = [f for f in findings if f.kind is FindingKind.INCONCLUSIVE]
+    return (*lines, *_fitting(inconclusive, room - len(lines), MOST_INCONCLUSIVE))
 
 
 def causes_of(
@@ -384,14 +384,14 @@ def _phase(finding: Finding) -> str:
     return f"{finding.phase.value} of {finding.forward.file}:{finding.forward.line}"
 
 
-def maybe_remark(findings: Sequence[Finding]) -> str:
+def inconclusive_remark(findings: Sequence[Finding]) -> str:
     """Say in a line where the host may wait; nothing if it cannot."""
-    maybes = [f for f in findings if f.kind is FindingKind.MAYBE]
-    if not maybes:
+    inconclusive = [f for f in findings if f.kind is FindingKind.INCONCLUSIVE]
+    if not inconclusive:
         return ""
-    places = list(dict.fromkeys(_place(f.location) for f in maybes))
-    waits = counted(sum(f.per_step for f in maybes), "more sync")
-    return f"maybe {waits} at {join_fitting(places, MOST_PLACES)}"
+    places = list(dict.fromkeys(_place(f.location) for f in inconclusive))
+    waits = counted(sum(f.per_step for f in inconclusive), "more sync")
+    return f"inconclusive: {waits} at {join_fitting(places, MOST_PLACES)}"
 
 
 def _place(location: Location | None) -> str:

@@ -273,7 +273,7 @@ def _basis(forecast: Forecast, gib: float | None) -> Iterator[str]:
     for note in forecast.notes:
         yield from labelled("note", note)
     for missing in forecast.not_judged:
-        yield from labelled("unsure", missing)
+        yield from labelled("note", f"inconclusive: {missing}")
 
 
 def _next(

@@ -22,7 +22,7 @@ ENOUGH: Final = 0.95
 
 
 OTHERWISE: Final = (
-    "    undecided tests are compared with the baseline's code, run again from git"
+    "    inconclusive tests are compared with the baseline's code, run again from git"
 )
 
 

@@ -22,7 +22,7 @@ from ..numbers import (
 )
 from ..table import align
 from ..wrapping import wrapped
-from .findings import maybe_remark
+from .findings import inconclusive_remark
 
 
 SUMMARY_INDENT: Final = "    "
@@ -173,9 +173,9 @@ def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, 
     if verdict.outcome is Outcome.NO_BASELINE:
         ungated = []
     named = [f"no baseline: {', '.join(map(title, ungated))}"] if ungated else []
-    maybe = maybe_remark(verdict.findings)
+    inconclusive = inconclusive_remark(verdict.findings)
     rates = rates_in_words(verdict.rates)
-    said = (*explained[:1], *named, rates, *verdict.remarks, maybe)
+    said = (*explained[:1], *named, rates, *verdict.remarks, inconclusive)
     return wrapped(
         "; ".join(filter(None, said)), first=SUMMARY_INDENT, rest=SUMMARY_INDENT
     )

@@ -70,7 +70,7 @@ def sides(folder: Path) -> tuple[Side, Side]:
 def an_audit(waits: int) -> StepAudit:
     totals = Totals(
         syncs=waits,
-        maybe=0,
+        inconclusive=0,
         device_syncs=0,
         pageable_copies=0,
         blocking_copies=0,

@@ -82,7 +82,7 @@ def test_the_sides_take_turns_and_the_first_changes() -> None:
     ]
 
 
-def test_all_tests_take_turns_and_only_undecided_ones_go_on() -> None:
+def test_all_tests_take_turns_and_only_inconclusive_ones_go_on() -> None:
     runs = Runs()
     before = {"calm": (1.0,), "noisy": (1.0,)}
 
@@ -124,7 +124,7 @@ def test_an_expensive_test_ends_after_three_pairs() -> None:
 
     assert len(found.after.results) == 3
     (call,) = found.judged(last=True)
-    assert call.is_undecided
+    assert call.is_inconclusive
 
 
 @pytest.mark.parametrize("timed", [True, False])
@@ -151,7 +151,7 @@ def test_a_change_that_chance_may_choose_is_proven_whatever_it_takes(
     (both,) = runs.pairs(*sides, ("t",), seconds=60.0, timed=timed)
 
     (call,) = both.judged(last=True)
-    assert (call.pairs, call.is_worse, call.is_undecided) == (8, True, False)
+    assert (call.pairs, call.is_worse, call.is_inconclusive) == (8, True, False)
     assert (
         runs.said[5]
         == f"pair 6 of at most 8: 1 test; 5 of 5 agree, 8 are asked for, because {draws}"
@@ -227,4 +227,4 @@ def test_where_times_do_not_count_two_agreeing_pairs_are_one_too_many() -> None:
     (both,) = runs.pairs(times, times, ("t",), timed=False)
 
     (call,) = both.judged(last=True)
-    assert (call.pairs, call.time, call.is_undecided) == (1, None, False)
+    assert (call.pairs, call.time, call.is_inconclusive) == (1, None, False)

@@ -104,7 +104,7 @@ def run_of(*calls: Comparison, uncompared: tuple[Comparison, ...] = ()) -> AbRun
         (
             Comparison(test="t.py::a", exact=(replace(WAITS, turn=Turn.VARIES),)),
             Mark.SKIP,
-            "undecided",
+            "inconclusive",
         ),
         (Comparison(test="t.py::b"), Mark.SKIP, "it was not compared"),
     ],

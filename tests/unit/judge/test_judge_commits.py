@@ -65,7 +65,7 @@ def test_the_judge_of_pairs_looks_after_three_five_and_eight(
     assert change.settled == (answer is not Answer.MORE)
     assert change.is_worse == (answer is Answer.SLOWER)
     assert change.is_better == (answer is Answer.FASTER)
-    assert change.is_undecided == (answer is Answer.INCONCLUSIVE)
+    assert change.is_inconclusive == (answer is Answer.INCONCLUSIVE)
 
 
 def test_pairs_that_end_early_are_judged_as_they_are() -> None:
@@ -205,7 +205,7 @@ def test_so_does_one_that_the_operating_system_may_have_drawn() -> None:
 
     few, many = (judge_call([(drawn[0], drawn[1])] * n, WHOLE) for n in (2, 8))
 
-    assert (few.settled, few.is_worse, few.is_undecided) == (False, False, True)
+    assert (few.settled, few.is_worse, few.is_inconclusive) == (False, False, True)
     assert (many.settled, many.is_worse) == (True, True)
 
 
@@ -223,7 +223,7 @@ def test_a_time_that_is_none_is_no_evidence() -> None:
     change = judge_call([(run(10.0), run(0.0))], WHOLE)
 
     assert (change.time, change.no_time) == (None, "not a time: 0.0")
-    assert change.is_undecided
+    assert change.is_inconclusive
 
 
 def test_a_time_that_a_run_has_lost_is_inconclusive() -> None:
@@ -236,7 +236,7 @@ def test_a_time_that_a_run_has_lost_is_inconclusive() -> None:
         "no time was measured",
         "the profiler saw no kernel",
     ]
-    assert all(change.is_undecided for change in changes)
+    assert all(change.is_inconclusive for change in changes)
 
 
 def test_a_metric_of_one_side_alone_is_not_compared() -> None:
@@ -254,7 +254,7 @@ def test_pairs_that_were_disturbed_blame_nobody() -> None:
     more, ended = judge_call(pairs, WHOLE), judge_call(pairs, WHOLE, last=True)
 
     assert (more.settled, more.is_worse) == (False, False)
-    assert ended.is_undecided
+    assert ended.is_inconclusive
     assert ended.time is not None
     assert ended.time.why == "2 of 3 pairs were disturbed: throttled"
 

@@ -232,13 +232,13 @@ BLAMED = f"each of 5 runs is more than 1 % slower than {SECOND}; 95 % range"
             STEADY,
             clean(10.3),
             DecidedBy.MORE_RUNS,
-            f"undecided after 1 of at most 5 runs{SEEN}1.9 %",
+            f"inconclusive after 1 of at most 5 runs{SEEN}1.9 %",
         ),
         (
             STEADY,
             [timed(12, "hot"), *clean(10.3)],
             DecidedBy.MORE_RUNS,
-            f"undecided after 2 of at most 6 runs{SEEN}1.9 %",
+            f"inconclusive after 2 of at most 6 runs{SEEN}1.9 %",
         ),
         (
             STEADY[:3],

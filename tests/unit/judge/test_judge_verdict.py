@@ -300,7 +300,7 @@ def test_a_slower_step_is_settled_by_five_runs() -> None:
     last = judge("t", [run] * 5, NOTHING, DEFAULT, entry)
 
     assert (first.outcome, first.settled) == (Outcome.INCONCLUSIVE, False)
-    assert first.verdicts[0].because == f"undecided after 1 of at most 5 runs{SEEN}"
+    assert first.verdicts[0].because == f"inconclusive after 1 of at most 5 runs{SEEN}"
     assert (last.outcome, last.settled, last.runs) == (Outcome.REGRESSED, True, 5)
 
 

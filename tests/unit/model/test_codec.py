@@ -26,7 +26,7 @@ from pytest_gpuperf.settings import Settings
 names = st.text(max_size=5)
 counts = st.integers()
 numbers = st.floats(allow_nan=False)
-maybe_numbers = st.none() | numbers
+optional_numbers = st.none() | numbers
 
 
 def maps(values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -65,8 +65,8 @@ measurements = st.builds(
     findings=tuples(findings),
     dirty=tuples(names),
 )
-budgets = st.builds(Budget, limits=maps(maybe_numbers), on=st.none() | tuples(names))
-tolerances = st.builds(Tolerance, ratios=maps(numbers), detect=maybe_numbers)
+budgets = st.builds(Budget, limits=maps(optional_numbers), on=st.none() | tuples(names))
+tolerances = st.builds(Tolerance, ratios=maps(numbers), detect=optional_numbers)
 calls = st.builds(
     StepCall,
     measurement=measurements,
@@ -104,7 +104,7 @@ verdicts = st.builds(
     metric=names,
     outcome=st.sampled_from(Outcome),
     because=names,
-    now=maybe_numbers,
+    now=optional_numbers,
     settled=st.booleans(),
 )
 test_verdicts = st.builds(

@@ -38,7 +38,7 @@ def row(case: str, simulated: Seen, cuda: Seen) -> Row:
 
 AGREED = row("x.item()", Seen(waits=(1,)), Seen(waits=(1,)))
 COUNTED = row("print(x)", Seen(waits=(1,)), Seen(waits=(4,)))
-OPEN = row("x.mode()", Seen(waits=(0,), maybe=1), Seen(waits=(2,)))
+OPEN = row("x.mode()", Seen(waits=(0,), inconclusive=1), Seen(waits=(2,)))
 MISSED = row("a | b", Seen(waits=(0, 0)), Seen(waits=(0, 1)))
 SILENT = row("x.csr()", Seen(waits=(None,), silent="no rule"), Seen(waits=(1,)))
 
@@ -73,7 +73,7 @@ SILENT = row("x.csr()", Seen(waits=(None,), silent="no rule"), Seen(waits=(1,)))
             Standing.OTHER_PLACE,
         ),
         (row("x", Seen(waits=(None, 0)), Seen(waits=(5, 0))), Standing.AGREE),
-        (row("x", Seen(waits=(0,), maybe=1), Seen(waits=(0,))), Standing.AGREE),
+        (row("x", Seen(waits=(0,), inconclusive=1), Seen(waits=(0,))), Standing.AGREE),
     ],
 )
 def test_cases_stand_by_which_samples_wait(compared: Row, standing: Standing) -> None:
@@ -94,7 +94,7 @@ def test_every_difference_is_a_line_and_the_worst_come_first() -> None:
     assert list(differences([AGREED, COUNTED, OPEN, SILENT, MISSED])) == [
         "differ: a | b: simulated 0 in 0 of 2 samples; cuda 1 in 1 of 2 samples",
         "not judged: x.csr(): simulated no answer: no rule; cuda 1",
-        "open: x.mode(): simulated 0, maybe 1; cuda 2",
+        "open: x.mode(): simulated 0, inconclusive 1; cuda 2",
         "other count: print(x): simulated 1; cuda 4",
     ]
 
@@ -207,7 +207,11 @@ def test_the_corpus_has_every_snippet_once(cases: ModuleType) -> None:
     [
         (
             "3000",
-            {"main: torch.rand(3000, device='cuda').mode()": Seen(waits=(0,), maybe=1)},
+            {
+                "main: torch.rand(3000, device='cuda').mode()": Seen(
+                    waits=(0,), inconclusive=1
+                )
+            },
         ),
         (
             "grid.cpu()",

@@ -200,7 +200,7 @@ def test_a_test_gets_runs_until_it_is_settled(
     assert order_of_work.gate_one(EIGHT, runs) == ended
 
 
-def test_a_test_that_runs_out_of_runs_is_undecided() -> None:
+def test_a_test_that_runs_out_of_runs_is_inconclusive() -> None:
     assert order_of_work.gate_one(EIGHT, fresh(11.0, 11.0)) == (Outcome.INCONCLUSIVE, 2)
 
 

@@ -21,6 +21,7 @@ from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.metric import MetricKind
 from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.retired import with_names_of_today
 from pytest_gpuperf.report.json import results as results_json
 
 
@@ -78,8 +79,18 @@ def results_of(project: Path) -> dict[str, Any]:
 
 
 def in_words_of_today(text: str) -> str:
-    """The simulated GPU was called otherwise."""
-    return text.replace('"pretend"', '"simulated"')
+    """The simulated GPU was called otherwise, as were some values and metrics."""
+    return with_names_of_today(text).replace('"pretend"', '"simulated"')
+
+
+def test_a_name_of_before_is_read_wherever_it_is_a_key_or_a_value() -> None:
+    text = '{"kind": "maybe", "why": "maybe so", "said": "\\"maybe\\""}'
+
+    assert json.loads(with_names_of_today(text)) == {
+        "kind": "inconclusive",
+        "why": "maybe so",
+        "said": '"maybe"',
+    }
 
 
 @pytest.mark.parametrize("file_of", [baseline_of, pending_of])

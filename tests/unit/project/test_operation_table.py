@@ -19,11 +19,11 @@ from agreement_operations import Answer, Row, Standing, as_markdown, news
 from forks import Ended, Task, each_in_a_fork
 
 
-def answer(waits: int = 0, *, maybe: int = 0, silent: str = "") -> Answer:
+def answer(waits: int = 0, *, inconclusive: int = 0, silent: str = "") -> Answer:
     place = "waits in forward"
     return Answer(
         counts={place: waits} if waits else {},
-        maybe={place: maybe} if maybe else {},
+        inconclusive={place: inconclusive} if inconclusive else {},
         silent=silent,
     )
 
@@ -34,7 +34,7 @@ def row(*pairs: tuple[Answer, Answer], name: str = "add") -> Row:
 
 SAME = row((answer(1), answer(1)), (answer(), answer()))
 OTHER = row((answer(1), answer(1)), (answer(), answer(2)), name="mul")
-OPEN = row((answer(1, maybe=1), answer(1)), name="mode")
+OPEN = row((answer(1, inconclusive=1), answer(1)), name="mode")
 MUTE = row((answer(1), answer(silent="it raised")), name="eig")
 
 

@@ -121,7 +121,7 @@ def test_a_part_that_outlasts_its_own_time_is_killed_and_named(
 
 def test_the_record_of_all_folders_has_their_results_and_claims() -> None:
     printed = (
-        "gpuperf: 1 undecided, 2 passed on NVIDIA H100; 3 metrics without baseline\n"
+        "gpuperf: 1 inconclusive, 2 passed on NVIDIA H100; 3 metrics without baseline\n"
         "=== claims ===\nclaim  measured here  verdict  device\nY6  4 -> 1  passed  cuda\n"
         "=== short test summary info ===\nSKIPPED [1] slow\n2 passed, 1 skipped in 0.5s\n"
     )
@@ -131,23 +131,23 @@ def test_the_record_of_all_folders_has_their_results_and_claims() -> None:
     )
 
     assert ran == (
-        f"{cuda_examples.HEAD}\n== memory: 2 passed, 1 skipped, 1 undecided\n"
+        f"{cuda_examples.HEAD}\n== memory: 2 passed, 1 skipped, 1 inconclusive\n"
         "claim  measured here  verdict  device\nY6  4 -> 1  passed  cuda\n"
     )
     assert len(left_out.splitlines()) == len(cuda_examples.CANNOT_PASS)
 
 
-def test_what_is_undecided_is_no_silent_pass(
+def test_what_is_inconclusive_is_no_silent_pass(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "examples.txt").write_text(
-        "gpuperf: 2 undecided, 40 passed on NVIDIA H100; 3 metrics without baseline\n"
+        "gpuperf: 2 inconclusive, 40 passed on NVIDIA H100; 3 metrics without baseline\n"
         "42 passed, 1 skipped in 0.03s\n"
     )
 
     assert check.show({"examples": 0, "laws": 0}, tmp_path) == 0
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "  examples: passed, 2 undecided",
+        "  examples: passed, 2 inconclusive",
         "  laws: passed",
     ]
 

@@ -136,7 +136,7 @@ def test_it_waits_as_often_as_cuda_or_there_is_a_reason() -> None:
     ("answer", "does"),
     [
         (Answer(waits=1, copies=1), Does.WAITS),
-        (Answer(maybe=1, copies=1), Does.MAY_WAIT),
+        (Answer(inconclusive=1, copies=1), Does.MAY_WAIT),
         (Answer(copies=1), Does.COPIES),
         (Answer(), Does.NOTHING),
         (Answer(waits=1, failed="RuntimeError"), Does.UNKNOWN),

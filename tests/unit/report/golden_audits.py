@@ -78,8 +78,8 @@ INSIDE: Final = Finding(
     in_steps=20,
     torch=a_location(9, "/env/lib/python/site-packages/torch/nn/f.py", "clip"),
 )
-PERHAPS: Final = Finding(
-    kind=FindingKind.MAYBE,
+INCONCLUSIVE: Final = Finding(
+    kind=FindingKind.INCONCLUSIVE,
     op="aten::mode",
     reason="slices of more than 2048 elements are sorted with waits",
     **where_of(Site(location=None, innermost=LIBRARY, phase=Phase.OPTIMIZER)),
@@ -95,7 +95,7 @@ NOWHERE: Final = replace(
     **where_of(Site(location=None, innermost=None, phase=Phase.DATA)),
 )
 UNJUDGED: Final = Finding(
-    kind=FindingKind.MAYBE,
+    kind=FindingKind.INCONCLUSIVE,
     op="aten::histc",
     reason="there is no CPU kernel to run in its place",
     **where_of(Site(location=TRAIN, innermost=LIBRARY, phase=Phase.FORWARD)),
@@ -141,7 +141,7 @@ def an_audit(*findings: Finding, steps: int = 20, **fields: Any) -> StepAudit:
         "as_eager": (),
         "totals": Totals(
             syncs=certain,
-            maybe=sum(f.per_step for f in findings) - certain,
+            inconclusive=sum(f.per_step for f in findings) - certain,
             device_syncs=0,
             pageable_copies=5,
             blocking_copies=5,
@@ -160,7 +160,7 @@ WAITING: Final = an_audit(
     ITEM,
     CONDITION,
     INSIDE,
-    PERHAPS,
+    INCONCLUSIVE,
     SETUP,
     not_judged=(UNJUDGED,),
     as_eager=(COMPILED,),
@@ -183,7 +183,7 @@ def audit_clean() -> str:
 
 
 def audit_of_one_step() -> str:
-    found = (ITEM, CONDITION, INSIDE, PERHAPS, NOWHERE)
+    found = (ITEM, CONDITION, INSIDE, INCONCLUSIVE, NOWHERE)
     one = [replace(f, in_steps=0) for f in found]
     audit = an_audit(*one, steps=0, mark=None, not_judged=(UNJUDGED,))
     return audited(audit, command=COMMAND)
@@ -300,7 +300,7 @@ def predicted(
     return text_of(memory_lines(forecast, savings, gib, fit, view))
 
 
-def memory_unsure() -> str:
+def memory_inconclusive() -> str:
     """A script without a step of its own, of which only a GPU can tell a part."""
     guessed = replace(
         with_peak(3 * MIB),
@@ -329,7 +329,7 @@ AUDITS: Final[Mapping[str, Callable[[], str]]] = {
         predicted, FORECAST, SAVINGS, 8.0, Fit.TOO_LARGE
     ),
     "memory-verbose.txt": partial(predicted, FORECAST, SAVINGS, verbose=True),
-    "memory-unsure.txt": memory_unsure,
+    "memory-inconclusive.txt": memory_inconclusive,
     "memory.json": lambda: json_of(
         memory_document(FORECAST, SAVINGS, 8.0, Fit.TOO_LARGE)
     ),

@@ -110,8 +110,8 @@ def two_steps() -> str:
         before={"syncs": 1}, after={"syncs": 0}, unmeasured={"speedup": "no clock"}
     )
     untold = replace(UNCLEAR, ratio=None, before_ms=None)
-    undecided = replace(SIDES, time=untold, training=None)
-    shown = map(sides_lines, (SIDES, untimed, undecided))
+    inconclusive = replace(SIDES, time=untold, training=None)
+    shown = map(sides_lines, (SIDES, untimed, inconclusive))
     return "\n".join(map(text_of, shown))
 
 

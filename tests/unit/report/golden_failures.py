@@ -130,8 +130,8 @@ def waits() -> str:
         innermost=a_location(307, "/env/lib/site-packages/models/masks.py", "is_full"),
         source="out = model(batch, mask)",
     )
-    perhaps = a_finding(
-        FindingKind.MAYBE,
+    inconclusive = a_finding(
+        FindingKind.INCONCLUSIVE,
         line=25,
         op="aten::mode",
         metrics=(),
@@ -139,7 +139,7 @@ def waits() -> str:
         source="vote = logits.mode(dim=1)",
     )
     allowed = a_finding(line=40, allowed="logged every 100 steps", metrics=())
-    return failed(NEW_WAITS, findings=(read, inside, perhaps, allowed))
+    return failed(NEW_WAITS, findings=(read, inside, inconclusive, allowed))
 
 
 def copies() -> str:
@@ -272,7 +272,7 @@ def varies() -> str:
         because="3 to 5 against 1 to 2 stored, in each of 8 runs; the step draws its "
         "own random numbers",
     )
-    unsure = a_verdict(
+    inconclusive = a_verdict(
         "pageable_copies",
         Outcome.INCONCLUSIVE,
         1,
@@ -281,7 +281,7 @@ def varies() -> str:
         because="3 in one run, 1 in another",
     )
     found = a_finding(per_step=1, in_steps=3, of_steps=20)
-    return failed(verdict, unsure, findings=(found,))
+    return failed(verdict, inconclusive, findings=(found,))
 
 
 def environment_changed() -> str:
@@ -315,7 +315,7 @@ def not_measured() -> str:
     return alone + beside + failed(longer, strict=True)
 
 
-def undecided() -> str:
+def inconclusive() -> str:
     alone = failed(TOO_NOISY, strict=True)
     return alone + failed(TOO_NOISY, NEW.verdicts[2], strict=True)
 
@@ -381,7 +381,7 @@ FAILURES: Final[Mapping[str, Callable[[], str]]] = {
     "failure-graph-breaks.txt": graph_breaks,
     "failure-operations.txt": work,
     "failure-varies.txt": varies,
-    "failure-undecided-strict.txt": undecided,
+    "failure-inconclusive-strict.txt": inconclusive,
     "failure-no-baseline.txt": no_baseline,
     "failure-not-measured.txt": not_measured,
     "failure-environment.txt": environment_changed,

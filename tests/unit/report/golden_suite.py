@@ -61,7 +61,7 @@ VERDICTS: Final = (
         a_regression(evidence=some_evidence()),
         a_verdict("syncs", now=1, baseline=1),
         test="tests/test_train.py::test_slower[a long parameter that is never cut]",
-        findings=(a_finding(FindingKind.MAYBE, metrics=()), PEAK),
+        findings=(a_finding(FindingKind.INCONCLUSIVE, metrics=()), PEAK),
         trace=".gpuperf/traces/test_slower.json.gz",
         snapshot=".gpuperf/memory/test_slower.pickle",
     ),

@@ -201,13 +201,15 @@ def test_every_word_that_a_section_can_have_has_its_place() -> None:
 
 
 def test_a_test_that_a_setting_failed_is_among_the_failures() -> None:
-    undecided = outcome(Outcome.INCONCLUSIVE, "t.py::strict")
-    failed = record(undecided)._replace(ending=Ending.FAILED, headline="undecided")
+    inconclusive = outcome(Outcome.INCONCLUSIVE, "t.py::strict")
+    failed = record(inconclusive)._replace(
+        ending=Ending.FAILED, headline="inconclusive"
+    )
 
     found = contents(BAD, others={"t.py::strict": failed})
 
     assert [section.failed for section in found.sections] == [True, True]
-    assert "|failed|undecided|t.py::strict|" in Page(page_text(found)).text
+    assert "|failed|inconclusive|t.py::strict|" in Page(page_text(found)).text
 
 
 def test_a_failure_says_what_where_why_and_what_to_do_in_this_order() -> None:
@@ -379,10 +381,12 @@ def test_a_call_that_passed_is_not_told_of_the_failure_of_another() -> None:
 
 
 def test_what_a_setting_failed_is_told_by_its_headline() -> None:
-    undecided = outcome(Outcome.INCONCLUSIVE, "t.py::t")
-    failed = record(undecided)._replace(ending=Ending.FAILED, headline="undecided")
+    inconclusive = outcome(Outcome.INCONCLUSIVE, "t.py::t")
+    failed = record(inconclusive)._replace(
+        ending=Ending.FAILED, headline="inconclusive"
+    )
 
-    assert "|failed: undecided|" in page(others={"t.py::t": failed}).text
+    assert "|failed: inconclusive|" in page(others={"t.py::t": failed}).text
 
 
 def test_a_test_without_a_verdict_says_how_it_ended() -> None:

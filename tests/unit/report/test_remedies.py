@@ -112,7 +112,7 @@ def test_a_remedy_is_offered_where_it_waits_less_and_computes_the_same(
 
 def waits(audit: StepAudit) -> tuple[int, int]:
     """Return waits and copies from ordinary memory; what may wait counts as it does."""
-    return audit.totals.syncs + audit.totals.maybe, audit.totals.pageable_copies
+    return audit.totals.syncs + audit.totals.inconclusive, audit.totals.pageable_copies
 
 
 @pytest.mark.slow

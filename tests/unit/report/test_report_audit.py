@@ -41,14 +41,14 @@ ITEM = Finding(
     per_step=2,
 )
 LEFT = Finding(
-    kind=FindingKind.MAYBE,
+    kind=FindingKind.INCONCLUSIVE,
     op="aten::histc",
     reason="there is no CPU kernel to run in its place",
     **where_of(Site(location=TRAIN, innermost=MASKS, phase=Phase.FORWARD)),
     per_step=6,
 )
 COMPILED = Finding(
-    kind=FindingKind.MAYBE,
+    kind=FindingKind.INCONCLUSIVE,
     op="torch.compile",
     reason="judged as eager code",
     **where_of(Site(location=TRAIN, innermost=TRAIN, phase=Phase.FORWARD)),
@@ -81,7 +81,7 @@ def audit(
         copies=COPIES if findings else (),
         totals=Totals(
             syncs=sum(certain),
-            maybe=sum(f.per_step for f in findings) - sum(certain),
+            inconclusive=sum(f.per_step for f in findings) - sum(certain),
             device_syncs=0,
             pageable_copies=5,
             blocking_copies=5,

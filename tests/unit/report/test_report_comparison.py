@@ -149,9 +149,9 @@ def test_comparisons_have_a_table_of_their_own_with_both_sides() -> None:
 
 
 def test_what_agreed_and_what_could_not_be_told_stand_below_the_row() -> None:
-    unsure = replace(TIME, answer=Answer.INCONCLUSIVE, why="too noisy")
+    inconclusive = replace(TIME, answer=Answer.INCONCLUSIVE, why="too noisy")
 
-    assert texts(verdict_of(replace(SIDES, time=unsure)))[2:] == [
+    assert texts(verdict_of(replace(SIDES, time=inconclusive)))[2:] == [
         "    too noisy",
         "    same training: the gradients of 4 tensors agree within 1 % over 3 steps",
     ]

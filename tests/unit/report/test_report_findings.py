@@ -13,15 +13,15 @@ from pytest_gpuperf.report.remedies import SYNC_REMEDIES, remedy_of
 from pytest_gpuperf.report.screen.findings import (
     causes_of,
     finding_lines,
-    maybe_remark,
+    inconclusive_remark,
     peak_lines,
 )
 
 
 LINE = Location(file="train.py", line=12, function="step")
 ITEM = a_finding(location=LINE, reason="the CPU reads one element", phase=Phase.FORWARD)
-MAYBE = replace(
-    ITEM, kind=FindingKind.MAYBE, metrics=(), reason="it is staged and may block"
+INCONCLUSIVE = replace(
+    ITEM, kind=FindingKind.INCONCLUSIVE, metrics=(), reason="it is staged and may block"
 )
 FEED = replace(
     ITEM,
@@ -67,7 +67,7 @@ def test_a_value_that_compiles_a_function_again_is_no_shape_to_pad() -> None:
 
 
 def test_a_sync_has_its_reason_below_it_and_what_may_wait_stands_apart() -> None:
-    assert finding_lines([MAYBE, FEED, ITEM], {"syncs"}, room=9) == (
+    assert finding_lines([INCONCLUSIVE, FEED, ITEM], {"syncs"}, room=9) == (
         "  --> train.py:12 in step: aten::item, 1 per step: the CPU reads one element",
         "  fix      keep the value on the GPU, and read it every N steps",
         "  --> train.py:12 in step: may wait: aten::item, 1 per step: it is staged and",
@@ -102,15 +102,15 @@ def test_a_backward_names_its_forward_and_an_installed_file_its_package() -> Non
 
 
 def test_what_may_wait_is_one_remark() -> None:
-    elsewhere = replace(MAYBE, location=replace(LINE, line=20), per_step=2)
+    elsewhere = replace(INCONCLUSIVE, location=replace(LINE, line=20), per_step=2)
 
-    assert maybe_remark([ITEM, MAYBE, elsewhere]) == (
-        "maybe 3 more syncs at train.py:12, train.py:20"
+    assert inconclusive_remark([ITEM, INCONCLUSIVE, elsewhere]) == (
+        "inconclusive: 3 more syncs at train.py:12, train.py:20"
     )
-    assert maybe_remark([ITEM, replace(MAYBE, location=None)]) == (
-        "maybe 1 more sync at line unknown"
+    assert inconclusive_remark([ITEM, replace(INCONCLUSIVE, location=None)]) == (
+        "inconclusive: 1 more sync at line unknown"
     )
-    assert maybe_remark([ITEM, FEED]) == ""
+    assert inconclusive_remark([ITEM, FEED]) == ""
 
 
 PEAK_LINES = (

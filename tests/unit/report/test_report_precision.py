@@ -50,7 +50,7 @@ def test_one_test_gets_advice_too() -> None:
         "noise: runs vary by 2.3 %; this machine can detect slowdowns of 6.1 % or more,",
         "    but with a tolerance of 1 % unchanged code would rarely pass; it would with",
         "    --gpuperf-tolerance=ms=10%",
-        "    undecided tests are compared with the baseline's code, run again from git",
+        "    inconclusive tests are compared with the baseline's code, run again from git",
     ]
 
 
@@ -62,7 +62,7 @@ def test_where_no_tolerance_helps_it_says_what_does() -> None:
         "    of 6.1 % or more, but with their tolerances only 0 of 2 tests would pass",
         "    unchanged; no tolerance up to 50 % would help: check waits and memory on",
         "    this machine, not time",
-        "    undecided tests are compared with the baseline's code, run again from git",
+        "    inconclusive tests are compared with the baseline's code, run again from git",
     ]
 
 

@@ -10,7 +10,7 @@ from pytest_gpuperf.model.metric import Direction, Metric, MetricKind, Unit
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
 from pytest_gpuperf.report.command import DEFAULT_INVOCATION
-from pytest_gpuperf.report.screen.counts import counts_line, undecided_lines
+from pytest_gpuperf.report.screen.counts import counts_line, inconclusive_lines
 from pytest_gpuperf.report.screen.summary import (
     Line,
     LineRole,
@@ -97,7 +97,7 @@ step now  baseline   change  syncs     memory  outcome           test
 12.03 ms  10.00 ms  +20.3 %      1  1.000 GiB  SLOWER            tests/test_x.py::test_slower[a long parameter that is never cut]
        -         -        -      1          -  OVER LIMIT syncs  tests/test_x.py::test_over
     no baseline: kernel launches
-31.80 us  31.20 us   +1.9 %      -          -  undecided         tests/test_x.py::test_noisy
+31.80 us  31.20 us   +1.9 %      -          -  inconclusive      tests/test_x.py::test_noisy
     step time: only 4 stored runs, REGRESSED needs 5; this machine could have
     seen +4.1 %
 12.10 ms         -        -      0          -  no baseline       tests/test_x.py::test_new
@@ -133,7 +133,7 @@ def test_no_verdicts_make_no_table() -> None:
     ("verdicts", "text", "role"),
     [
         ((IMPROVED,), f"gpuperf: 1 improved {ON}", LineRole.GOOD),
-        ((INCONCLUSIVE,), f"gpuperf: 1 undecided {ON}", LineRole.WARN),
+        ((INCONCLUSIVE,), f"gpuperf: 1 inconclusive {ON}", LineRole.WARN),
         ((PASS,), f"gpuperf: 1 passed {ON}; 1 metric not judged", LineRole.GOOD),
         (
             (OVER,),
@@ -201,20 +201,22 @@ def test_nothing_to_refresh_makes_no_table() -> None:
     assert refresh_lines(()) == ()
 
 
-UNDECIDED_TIME = verdict("step_ms", Outcome.INCONCLUSIVE, 0.0318, 0.0312)
+INCONCLUSIVE_TIME = verdict("step_ms", Outcome.INCONCLUSIVE, 0.0318, 0.0312)
 
 
 def test_a_command_that_decides_a_time_names_the_commit_of_its_baseline() -> None:
     tests = [
         a_test(
-            UNDECIDED_TIME, test=f"test_it.py::test_{commit or 'lost'}", recorded=commit
+            INCONCLUSIVE_TIME,
+            test=f"test_it.py::test_{commit or 'lost'}",
+            recorded=commit,
         )
         for commit in ("abc1234", "")
     ]
 
-    lines = tuple(undecided_lines(tests, DEFAULT_INVOCATION, is_strict=False))
+    lines = tuple(inconclusive_lines(tests, DEFAULT_INVOCATION, is_strict=False))
 
-    said = "gpuperf: undecided: the time of 1 test; to decide it, measure the baseline's code again: gpuperf ab"
+    said = "gpuperf: inconclusive: the time of 1 test; to decide it, measure the baseline's code again: gpuperf ab"
     assert [line.text for line in lines] == [
         f"{said} abc1234 -- test_it.py::test_abc1234",
         f"{said} COMMIT -- test_it.py::test_lost",

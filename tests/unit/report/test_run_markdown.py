@@ -111,11 +111,11 @@ def test_a_row_says_of_each_failed_metric_how_it_moved(
         (time(Outcome.NOT_JUDGED, None, None), "not judged: step time: so it was"),
         (
             time(Outcome.INCONCLUSIVE, 12.0, None, limit=10.0),
-            "undecided: step time 12.00 ms (limit 10.00 ms)",
+            "inconclusive: step time 12.00 ms (limit 10.00 ms)",
         ),
         (
             time(Outcome.INCONCLUSIVE, None, None),
-            "undecided: not measured: step time: so it was",
+            "inconclusive: not measured: step time: so it was",
         ),
     ],
 )
@@ -203,7 +203,7 @@ def on(hardware: Hardware, found: Results) -> Results:
     return replace(found, head=replace(found.head, hardware=hardware))
 
 
-UNSURE = record("b", time(Outcome.INCONCLUSIVE))
+INCONCLUSIVE = record("b", time(Outcome.INCONCLUSIVE))
 UNKNOWN = record("a", time(Outcome.NO_BASELINE, 1, None), ending=Ending.FAILED)
 BROKEN = record("a", time(Outcome.PASS), ending=Ending.FAILED)
 NAMELESS = Hardware(kind=DeviceKind.SCRIPTED, name="")
@@ -221,7 +221,10 @@ NAMELESS = Hardware(kind=DeviceKind.SCRIPTED, name="")
             results(3, a=regressed("a"), b=regressed("b")),
             "2 tests got worse (NVIDIA H200), pytest exited with 3",
         ),
-        (results(0, a=PASSES, b=UNSURE), "1 test undecided, 1 passed (NVIDIA H200)"),
+        (
+            results(0, a=PASSES, b=INCONCLUSIVE),
+            "1 test inconclusive, 1 passed (NVIDIA H200)",
+        ),
         (results(a=UNKNOWN, b=PASSES), "1 test without baseline (NVIDIA H200)"),
         (results(a=BROKEN, b=PASSES), "1 test failed (NVIDIA H200)"),
         (on(SIMULATED, results(0, a=PASSES)), "1 test passed (simulated GPU)"),
@@ -250,7 +253,7 @@ def test_what_a_budget_could_not_decide_stands_against_the_budget() -> None:
 
     assert (
         sentence(remarks(results(a=record("a", doubted)))[0])
-        == "UNDECIDED step time: 12.00 ms per step, limit 10.00 ms"
+        == "INCONCLUSIVE step time: 12.00 ms per step, limit 10.00 ms"
     )
 
 

@@ -66,13 +66,13 @@ NOWHERE = a_verdict("step_ms", Outcome.NOT_JUDGED, None, None, because="no clock
     ids=[
         "nothing stored",
         "nothing stored and one metric not measured",
-        "a limit that is undecided",
+        "a limit that is inconclusive",
         "a limit that is kept",
         "nothing that is stored was measured, but what is not",
         "nothing that is stored was measured",
         "no metric was measured",
         "no metric was measured of those that this device can",
-        "one metric was measured and is undecided",
+        "one metric was measured and is inconclusive",
         "this device measures none",
     ],
 )

@@ -73,7 +73,7 @@ def test_tests_that_pass_are_run_once() -> None:
     assert runs.done == [(("a",), 0), (("b",), 0)]
 
 
-def test_undecided_tests_are_confirmed_in_turn() -> None:
+def test_inconclusive_tests_are_confirmed_in_turn() -> None:
     runs = Runs()
     groups = [("a",), ("b",), ("c",)]
 
@@ -232,7 +232,7 @@ SAME_SYNCS = a_verdict("syncs", Outcome.PASS, None, None)
         pytest.param(
             [OPEN_TIME, replace(SAME_SYNCS, outcome=Outcome.INCONCLUSIVE)],
             False,
-            id="a count is undecided",
+            id="a count is inconclusive",
         ),
         pytest.param(
             [OPEN_TIME, replace(SAME_SYNCS, outcome=Outcome.REGRESSED, settled=False)],

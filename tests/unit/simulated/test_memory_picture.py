@@ -182,10 +182,13 @@ def test_to_empty_the_cache_is_a_wait_if_something_is_cached(
     found = measured(device, step)
 
     assert found.exact["syncs"] == 1
-    assert waits_of_cache(found) == [(FindingKind.SYNC, 1), (FindingKind.MAYBE, 1)]
+    assert waits_of_cache(found) == [
+        (FindingKind.SYNC, 1),
+        (FindingKind.INCONCLUSIVE, 1),
+    ]
 
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
-    assert waits_of_cache(measured(device, step)) == [(FindingKind.MAYBE, 1)] * 2
+    assert waits_of_cache(measured(device, step)) == [(FindingKind.INCONCLUSIVE, 1)] * 2
 
 
 def test_to_empty_a_cache_of_which_all_is_in_use_only_may_wait(
@@ -200,7 +203,7 @@ def test_to_empty_a_cache_of_which_all_is_in_use_only_may_wait(
     found = measured(device, step)
 
     assert found.exact["syncs"] == 0
-    assert waits_of_cache(found) == [(FindingKind.MAYBE, 1)]
+    assert waits_of_cache(found) == [(FindingKind.INCONCLUSIVE, 1)]
 
 
 def test_a_measurement_has_predictions_and_what_they_are_for(

@@ -142,8 +142,8 @@ def test_what_may_wait_is_found_and_never_counted(device: SimulatedDevice) -> No
 
     measurement = audited(device, lambda: x.to("cuda", non_blocking=True) + 1)
 
-    maybe, transfer = measurement.findings
-    assert (maybe.kind, maybe.metrics) == (FindingKind.MAYBE, ())
+    inconclusive, transfer = measurement.findings
+    assert (inconclusive.kind, inconclusive.metrics) == (FindingKind.INCONCLUSIVE, ())
     assert (transfer.kind, transfer.moved_bytes) == (FindingKind.TRANSFER, 1024)
     assert transfer.metrics == ("h2d_bytes", "pageable_copies")
     assert measurement.exact["syncs"] == 0

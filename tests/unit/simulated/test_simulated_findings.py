@@ -182,7 +182,7 @@ def test_a_dataset_on_the_device_is_the_data_phase(gpu: SimulatedGpu) -> None:
 
 
 @pytest.mark.parametrize(
-    ("move", "pinned", "blocking", "syncs", "maybe"),
+    ("move", "pinned", "blocking", "syncs", "inconclusive"),
     [
         (lambda host: host.to("cuda"), False, True, 1, 0),
         (lambda host: host.pin_memory().to("cuda"), True, True, 1, 0),
@@ -196,7 +196,7 @@ def test_copies_to_the_device_carry_their_bytes(
     pinned: bool,  # noqa: FBT001
     blocking: bool,  # noqa: FBT001
     syncs: int,
-    maybe: int,
+    inconclusive: int,
 ) -> None:
     host = torch.ones(8, 4)
 
@@ -206,7 +206,7 @@ def test_copies_to_the_device_carry_their_bytes(
     expected = copy_fields(CopyDirection.H2D, pinned=pinned, blocking=blocking)
     assert {name: getattr(copy, name) for name in expected} == expected
     assert (copy.per_step, copy.moved_bytes) == (1, 128)
-    assert (audit.totals.syncs, audit.totals.maybe) == (syncs, maybe)
+    assert (audit.totals.syncs, audit.totals.inconclusive) == (syncs, inconclusive)
     assert (audit.totals.h2d_bytes, audit.totals.d2h_bytes) == (128, 0)
     assert audit.totals.pageable_copies == int(not pinned)
     assert audit.totals.blocking_copies == int(blocking)

@@ -188,7 +188,7 @@ def test_the_host_waits_as_often_as_counted(gpu: SimulatedGpu, snippet: str) -> 
     audit = gpu.end_step()
 
     found = (audit.totals.syncs, audit.totals.pageable_copies)
-    assert (found, audit.totals.maybe) == (COUNTS[snippet], 0)
+    assert (found, audit.totals.inconclusive) == (COUNTS[snippet], 0)
 
 
 def test_copied_lengths_have_their_bytes(gpu: SimulatedGpu) -> None:
