@@ -108,8 +108,8 @@ def test_a_planted_wait_copy_and_byte_are_red_at_their_lines(checkout: Path) -> 
     assert f"--> {CIFAR}:63 in step" in red
     assert "63 | epoch_loss += training.step().item()" in red
     assert "NEW UNPINNED COPIES: 2 per step, was 0 (+2), allowed 0" in red
-    assert f"--> {MNIST}:54 in batches" in red
-    assert "54 | images.to(device, non_blocking=True)," in red
+    assert f"--> {MNIST}:53 in batches" in red
+    assert "53 | images.to(device, non_blocking=True)," in red
     assert "(+12.00 KiB)" in red
     assert "gpuperf: 3 failed (3 worse), 1 passed on simulated GPU" in red
 

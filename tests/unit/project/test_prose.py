@@ -33,7 +33,7 @@ spec.loader.exec_module(prose)
         ("It fails where there is one.", ["where there"]),
         ("A change that is meant passes.", ["that is meant"]),
         ("The host waits.", ["host"]),
-        ("The simulated device has a rule.", ["simulated device"]),
+        ("The pretended GPU has a rule.", ["pretended"]),
         ("Somebody reads it, or nobody.", ["nobody"]),
         ("It lets go of them.", ["lets go"]),
         ("It works as ever.", ["as ever"]),
