@@ -127,7 +127,7 @@ def _audited(gpu: SimulatedGpu, case: Case) -> Seen:
         gpu.begin_step()
         failures.run(step, arguments)
         audit = gpu.end_step()
-        for missing in audit.not_judged[:1]:
+        for missing in audit.not_checked[:1]:
             failures.add(f"{missing.op}: {missing.reason}")
         waits.append(None if failures.is_last else audit.totals.syncs)
         inconclusive += audit.totals.inconclusive

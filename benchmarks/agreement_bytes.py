@@ -73,14 +73,14 @@ CAUSES: Final[Mapping[str, str]] = {
 class Peaks:
     """The most that the third step had at once, or why that is not known.
 
-    ``unjudged`` says what the prediction itself calls unknown. ``taken`` are the sizes of
+    ``unchecked`` says what the prediction itself calls unknown. ``taken`` are the sizes of
     the step's allocations, each with what asked for it.
     """
 
     allocated_bytes: int = 0
     reserved_bytes: int = 0
     requested_bytes: int = 0
-    unjudged: str = ""
+    unchecked: str = ""
     failure: str = ""
     taken: tuple[tuple[int, str], ...] = ()
 
@@ -116,7 +116,7 @@ class ByteRow:
     @property
     def is_good(self) -> bool:
         """Whether the bars are kept, or the prediction says that it is none."""
-        return self.is_within_bars or bool(self.predicted.unjudged)
+        return self.is_within_bars or bool(self.predicted.unchecked)
 
     @property
     def is_within_bars(self) -> bool:
@@ -138,19 +138,19 @@ def on_simulated(prepare: Callable[[], Callable[[], None]]) -> Peaks:
             audit.step(step)
         last = audit.memories()[-1]
         events = audit.events[last.first : last.last]
-        unjudged = "; ".join(unknown_of(audit.live))
+        unchecked = "; ".join(unknown_of(audit.live))
     return Peaks(
         allocated_bytes=last.allocated_bytes,
         reserved_bytes=last.reserved_bytes,
         requested_bytes=last.requested_bytes,
-        unjudged=unjudged,
+        unchecked=unchecked,
         taken=tuple((e.nbytes, e.op) for e in events if e.is_birth),
     )
 
 
 def unknown_of(live: LiveMemory) -> Iterator[str]:
     """What the prediction says that it does not know."""
-    yield from (f"{op}: {why}" for op, why in live.unjudged)
+    yield from (f"{op}: {why}" for op, why in live.unchecked)
     if live.is_compiled:
         yield COMPILED_PEAK
 
@@ -348,8 +348,8 @@ def line_of(row: ByteRow) -> str:
             f"{getattr(row.measured, name):,}",
             f"{difference:+,}" if difference else "0",
         ]
-    if row.predicted.unjudged:
-        why = f"{why} (called unknown: {row.predicted.unjudged})".strip()
+    if row.predicted.unchecked:
+        why = f"{why} (called unknown: {row.predicted.unchecked})".strip()
     return "| " + " | ".join([*cells, why]) + " |"
 
 

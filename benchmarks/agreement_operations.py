@@ -64,7 +64,7 @@ class Standing(Enum):
 
     AGREE = "agree"
     DIFFER = "differ"
-    UNJUDGED = "not judged"
+    UNCHECKED = "not checked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +85,12 @@ class Row:
     @property
     def standing(self) -> Standing:
         if not self.pairs:
-            return Standing.UNJUDGED
+            return Standing.UNCHECKED
         differ = any(map(_differ, self.pairs))
         return Standing.DIFFER if differ else Standing.AGREE
 
     @property
-    def why_unjudged(self) -> str:
+    def why_unchecked(self) -> str:
         reasons = Counter(
             f"{side}: {answer.silent}"
             for side, answers in (("simulated", self.simulated), ("cuda", self.cuda))
@@ -111,7 +111,7 @@ class Row:
     @property
     def shown(self) -> str:
         """What differs, or why nothing is known, in a line."""
-        return "; ".join(self.differences()) if self.pairs else self.why_unjudged
+        return "; ".join(self.differences()) if self.pairs else self.why_unchecked
 
 
 Pair = tuple[Answer, Answer]
@@ -136,15 +136,15 @@ def _named(pair: Pair) -> Iterator[str]:
 
 
 def news(
-    rows: Sequence[Row], differences: Mapping[str, str], unjudged: Mapping[str, str]
+    rows: Sequence[Row], differences: Mapping[str, str], unchecked: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a line for each operation that differs from what is known."""
     for row in rows:
         known = Standing.AGREE
         if row.name in differences:
             known = Standing.DIFFER
-        elif row.name in unjudged:
-            known = Standing.UNJUDGED
+        elif row.name in unchecked:
+            known = Standing.UNCHECKED
         if row.standing is not known:
             yield f"{row.name}: {row.standing.value}, known as {known.value}: {row.shown}"
 
@@ -153,13 +153,13 @@ def as_markdown(
     rows: Sequence[Row],
     title: str,
     differences: Mapping[str, str],
-    unjudged: Mapping[str, str],
+    unchecked: Mapping[str, str],
 ) -> str:
     """A page: how many operations stand how, and each that does not agree."""
     counts = Counter(row.standing for row in rows)
     sections = (
         (Standing.DIFFER, "Differing", differences),
-        (Standing.UNJUDGED, "Not judged", unjudged),
+        (Standing.UNCHECKED, "Not checked", unchecked),
     )
     numbers = (
         len(rows),
@@ -171,7 +171,7 @@ def as_markdown(
         "",
         HEAD,
         "",
-        "| operations | of them agree | differ | not judged | samples judged |",
+        "| operations | of them agree | differ | not checked | samples judged |",
         "|---|---|---|---|---|",
         f"| {' | '.join(map(str, numbers))} |",
     ]
@@ -368,7 +368,7 @@ def on_simulated(operation: Operation) -> Iterator[Answer]:
 
 
 def _audited(audit: StepAudit, silent: str) -> Answer:
-    unjudged = [f"{missing.op}: {missing.reason}" for missing in audit.not_judged]
+    unchecked = [f"{missing.op}: {missing.reason}" for missing in audit.not_checked]
     counts: Counter[str] = Counter()
     inconclusive: Counter[str] = Counter()
     for finding in audit.findings:
@@ -382,7 +382,7 @@ def _audited(audit: StepAudit, silent: str) -> Answer:
     return Answer(
         counts=dict(+counts),
         inconclusive=dict(+inconclusive),
-        silent=silent or (unjudged[0] if unjudged else ""),
+        silent=silent or (unchecked[0] if unchecked else ""),
         causes=causes,
     )
 
@@ -497,7 +497,7 @@ def compared(only: str = "", part: str = "1/1", jobs: int = 0) -> list[Row]:
 def write(rows: Sequence[Row], out: Path) -> None:
     """Write the table."""
     title = f"torch {torch.__version__}"
-    page = as_markdown(rows, title, KNOWN["operations"], KNOWN["unjudged_operations"])
+    page = as_markdown(rows, title, KNOWN["operations"], KNOWN["unchecked_operations"])
     out.write_text(page, encoding="utf-8")
 
 
@@ -516,7 +516,7 @@ def main() -> int:
     rows = compared(options.only, options.part, options.jobs)
     if options.out:
         write(rows, options.out)
-    found = [*news(rows, KNOWN["operations"], KNOWN["unjudged_operations"])]
+    found = [*news(rows, KNOWN["operations"], KNOWN["unchecked_operations"])]
     print(*found, sep="\n")
     return int(bool(found))
 

@@ -36,7 +36,7 @@ class Standing(Enum):
     """Both wait equally often, and not on the same lines, or copy otherwise."""
     OPEN = "open"
     """The simulated GPU says that only a real one can tell, and it has told."""
-    UNJUDGED = "not judged"
+    UNCHECKED = "not checked"
     DIFFER = "differ"
 
 
@@ -88,7 +88,7 @@ class Row:
             if simulated is not None and cuda is not None
         ]
         if not pairs:
-            return Standing.UNJUDGED
+            return Standing.UNCHECKED
         if all(simulated == cuda for simulated, cuda in pairs):
             return Standing.AGREE if self._is_alike() else Standing.OTHER_PLACE
         if all(bool(simulated) == bool(cuda) for simulated, cuda in pairs):

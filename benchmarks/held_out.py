@@ -65,7 +65,7 @@ class Answer:
     waits: Mapping[str, int] = field(default_factory=dict)
     pageable: Mapping[str, int] = field(default_factory=dict)
     raised: str = ""
-    not_judged: str = ""
+    not_checked: str = ""
 
 
 def snippets(only: str) -> Iterator[tuple[str, Snippet]]:
@@ -112,14 +112,14 @@ def on_simulated(only: str) -> Iterator[tuple[str, Answer]]:
             for copy in audit.copies:
                 if PAGEABLE_COPIES.name in copy.metrics:
                     copies[line_of(copy.location)] += copy.per_step
-            reasons = [f"{item.op}: {item.reason}" for item in audit.not_judged]
+            reasons = [f"{item.op}: {item.reason}" for item in audit.not_checked]
             yield (
                 name,
                 Answer(
                     waits=dict(waits),
                     pageable=dict(copies),
                     raised=raised,
-                    not_judged="; ".join(reasons[:1]),
+                    not_checked="; ".join(reasons[:1]),
                 ),
             )
 
@@ -206,32 +206,32 @@ def compared(
         yield f"no line known: simulated 0, true {spare}"
 
 
-def why_not_judged(name: str, said: Answer, true: Answer) -> str:
+def why_not_checked(name: str, said: Answer, true: Answer) -> str:
     if name in OTHER_PATH:
         return f"other values, another path: {OTHER_PATH[name]}"
     if said.raised != true.raised:
         return f"simulated {said.raised or 'nothing'!r}, true {true.raised!r} raised"
-    return said.not_judged
+    return said.not_checked
 
 
 def report(only: str) -> tuple[str, bool]:
     """Ask both sides; return what to print, and whether the bar is met."""
     simulated, cuda = (asked(side, only) for side in SIDES)
     waits, copies = Score(), Score()
-    unjudged, differing = [], []
+    unchecked, differing = [], []
     for name, said in simulated.items():
-        if why := why_not_judged(name, said, cuda[name]):
-            unjudged.append(f"not judged: {name}: {why}")
+        if why := why_not_checked(name, said, cuda[name]):
+            unchecked.append(f"not checked: {name}: {why}")
             continue
         for what, score in (("waits", waits), ("pageable", copies)):
             pair = getattr(said, what), getattr(cuda[name], what)
             differing += [f"{what}: {name} {d}" for d in compared(*pair, score)]
     lines = [
-        f"{len(simulated) - len(unjudged)} of {len(simulated)} functions judged",
+        f"{len(simulated) - len(unchecked)} of {len(simulated)} functions judged",
         f"waits: {waits}",
         f"pageable copies: {copies}",
         *differing,
-        *unjudged,
+        *unchecked,
     ]
     return "\n".join(lines) + "\n", waits.is_met and copies.is_met
 

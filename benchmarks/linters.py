@@ -187,14 +187,14 @@ def main() -> int:
     options = parser.parse_args()
     simulated = asked("simulated", "")
     truth = asked("cuda", "")
-    not_judged = frozenset(
+    not_checked = frozenset(
         name
         for name, answer in truth.items()
-        if answer.raised or simulated[name].not_judged or simulated[name].raised
+        if answer.raised or simulated[name].not_checked or simulated[name].raised
     )
-    unlined = frozenset(n for n, a in truth.items() if UNKNOWN in a.waits) - not_judged
-    true = lines_of(truth) - {*within(not_judged)}
-    open_lines = {*within(not_judged | unlined)} - true
+    unlined = frozenset(n for n, a in truth.items() if UNKNOWN in a.waits) - not_checked
+    true = lines_of(truth) - {*within(not_checked)}
+    open_lines = {*within(not_checked | unlined)} - true
 
     def judged(line: str) -> bool:
         return line not in open_lines
@@ -206,15 +206,17 @@ def main() -> int:
         said=frozenset(filter(judged, lines_of(simulated))),
     )
     page = HEAD.format(
-        functions=len(truth) - len(not_judged),
+        functions=len(truth) - len(not_checked),
         lines=len(true),
         unlined=len(unlined),
         torch=version("torch"),
     )
     page += "".join(f"{tool.row(true)}\n" for tool in (own, *tools(options, judged)))
     print(page, end="")
-    for name in sorted(not_judged):
-        print(f"not judged: {name}: {truth[name].raised or simulated[name].not_judged}")
+    for name in sorted(not_checked):
+        print(
+            f"not checked: {name}: {truth[name].raised or simulated[name].not_checked}"
+        )
     if options.write:
         options.write.write_text(page, encoding="utf-8")
     return 0

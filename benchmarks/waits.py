@@ -407,8 +407,10 @@ def on_simulated(program: Program) -> Answer:
         gpu.begin_step()
         exec(code, names)  # noqa: S102
         audit = gpu.end_step()
-    if audit.not_judged:
-        return Answer(failed=f"{audit.not_judged[0].op}: {audit.not_judged[0].reason}")
+    if audit.not_checked:
+        return Answer(
+            failed=f"{audit.not_checked[0].op}: {audit.not_checked[0].reason}"
+        )
     copies = sum(copy.per_step for copy in audit.copies)
     return Answer(
         waits=audit.totals.syncs, inconclusive=audit.totals.inconclusive, copies=copies

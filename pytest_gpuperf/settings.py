@@ -55,7 +55,7 @@ class MissingBaseline(Enum):
     EVERY_METRIC = "every-metric"
 
 
-class UnjudgedBudget(Enum):
+class UncheckedBudget(Enum):
     """What happens if no run measured what a budget limits on a device that can."""
 
     WARN = "warn"
@@ -99,7 +99,7 @@ class Settings:
     seed: int = 0
     script: str | None = None
     simulated_gib: float = SIMULATED_GIB
-    unjudged_budget: UnjudgedBudget = UnjudgedBudget.WARN
+    unchecked_budget: UncheckedBudget = UncheckedBudget.WARN
     launch: Launch | None = None
     repeated: tuple[str, ...] = ()
     stored_on: tuple[DeviceKind, ...] = ()

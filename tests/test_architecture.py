@@ -421,13 +421,13 @@ MOST_CODE: Final = {
     "environments": 212,  # the releases of a package; what names none
     "judge": 3515,  # same training of two steps as well: compare_steps pays for it
     "measure": 3273,  # what a step keeps has its line; which step raised
-    "model": 1861,  # what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1863,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2335,  # no server without measured tests
     "report": 1512,
     "report.ci": 546,  # a watch marks its lines on GitHub
     "report.html": 839,
     "report.json": 330,  # --json of seven more commands
-    "report.screen": 2129,  # what to do about a loop
+    "report.screen": 2131,  # what to do about a loop
     "runner": 2631,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 231,  # how every process is started, and signals; where a program is
     "trainers": 473,

@@ -397,7 +397,7 @@ CPU: Final = (
         "counted by the test",
         "foretold",
         "skipped",
-        "not judged",
+        "not checked",
         "failed",
     ],
 )

@@ -121,7 +121,7 @@ def _trained(sides: tuple[Side, Side], program: Program) -> Training:
 
 def _predicted(side: Side, program: Program) -> Forecast | None:
     forecast = _answer(side, program, Asked.MEMORY).forecast
-    return None if forecast is None or forecast.not_judged else forecast
+    return None if forecast is None or forecast.not_checked else forecast
 
 
 def _are_equal(peaks: Sequence[Forecast | None]) -> bool:

@@ -108,7 +108,7 @@ class Totals:
 class StepAudit:
     """Everything seen between ``begin_step`` and ``end_step``.
 
-    ``findings`` are waits, ``copies`` go between host and device. ``not_judged`` lists
+    ``findings`` are waits, ``copies`` go between host and device. ``not_checked`` lists
     what only a GPU can judge, and why, ``as_eager`` what was judged as eager code
     although a GPU would run it compiled. ``work`` says, if that was asked for, how many
     operations a line ran, or the code that it called, and ``operations`` which they were.
@@ -122,7 +122,7 @@ class StepAudit:
     findings: tuple[Finding, ...]
     copies: tuple[Finding, ...]
     totals: Totals
-    not_judged: tuple[Finding, ...]
+    not_checked: tuple[Finding, ...]
     as_eager: tuple[Finding, ...]
     work: tuple[tuple[Location, bool, int], ...] = ()
     operations: tuple[LineWork, ...] = ()
@@ -136,7 +136,7 @@ class StepAudit:
     @property
     def touched_gpu(self) -> bool:
         """Whether anything at all happened on the device."""
-        return bool(self.totals.ops or self.copies or self.findings or self.not_judged)
+        return bool(self.totals.ops or self.copies or self.findings or self.not_checked)
 
     @property
     def per_step(self) -> int:

@@ -381,7 +381,7 @@ class EmulatingDevice(Device, Protocol):
         """Why tensors have no values any more, if they lost them."""
 
     @property
-    def made_unjudged(self) -> Sequence[Finding]:
+    def made_unchecked(self) -> Sequence[Finding]:
         """What the project has made so far that cannot be judged, such as scripts."""
 
     @property

@@ -200,7 +200,7 @@ def fit_of(forecast: Forecast, gib: float) -> Fit:
     of its allocations. Between them a GPU must tell, also where the program compiles code
     that may need less.
     """
-    if forecast.not_judged:
+    if forecast.not_checked:
         return Fit.UNKNOWN
     goes_on = forecast.growth_bytes and forecast.was_ended
     if goes_on and grown_at(forecast, gib) <= LIKELY_STEPS:

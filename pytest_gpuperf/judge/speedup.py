@@ -44,7 +44,7 @@ def judge_comparison(calls: Sequence[ComparedCall]) -> TestVerdict:
         sides = [call.sides for call in calls]
         speedup = [judge_speedup(sides, budget.limits[KEYWORD])]
     elif KEYWORD in budget.unbound:
-        because, outcome = budget.unbound[KEYWORD], Outcome.NOT_JUDGED
+        because, outcome = budget.unbound[KEYWORD], Outcome.NOT_CHECKED
         speedup = [Verdict(metric=SPEEDUP.name, outcome=outcome, because=because)]
     return replace(test, verdicts=(*speedup, *exact), sides=first.sides)
 
@@ -88,7 +88,7 @@ def judge_speedup(runs: Sequence[Comparison], least: float) -> Verdict:
 def _judge_run(sides: Comparison, least: float) -> Verdict:
     time = sides.time
     if time is None:
-        outcome = Outcome.NOT_JUDGED
+        outcome = Outcome.NOT_CHECKED
         because = sides.unmeasured.get(SPEEDUP.name, "the time was not measured")
     else:
         outcome, because = _against(time, least)
@@ -98,7 +98,7 @@ def _judge_run(sides: Comparison, least: float) -> Verdict:
         because=because,
         now=None if time is None else time.speedup,
         limit=least,
-        unjudged_budget=time is not None and time.speedup is None,
+        unchecked_budget=time is not None and time.speedup is None,
     )
 
 

@@ -334,7 +334,7 @@ def judge_floor(
     if wrong:
         because = f"not a {metric.unit.noun}: {wrong[0]}"
         return verdict(
-            outcome=Outcome.INCONCLUSIVE, because=because, unjudged_budget=True
+            outcome=Outcome.INCONCLUSIVE, because=because, unchecked_budget=True
         )
     spread = Spread.assumed(runs[-1].environment.hardware.kind)
     missing = deciding(used(metric, seen, least, spread), alpha)

@@ -39,7 +39,7 @@ DETECT_ABOVE_TOLERANCE: Final = 0.02
 
 
 NOTHING_TO_SEE: Final = frozenset(
-    {Outcome.PASS, Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
+    {Outcome.PASS, Outcome.NO_BASELINE, Outcome.NOT_CHECKED}
 )
 
 
@@ -337,7 +337,7 @@ def _judge_any(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Verdict]:
     unbound = case.budget.unbound.get(metrics[0].budget or "")
     if unbound is not None:
         metric = next(iter(measured), metrics[0])
-        yield _not_judged(metric, unbound)
+        yield _not_checked(metric, unbound)
     elif not measured:
         yield from _judge_unmeasured(case, metrics)
     for metric in measured:
@@ -356,7 +356,7 @@ def _judge_any(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Verdict]:
         # What each step does is within the limit; what only some do may not be.
         for metric in metrics:
             if metric in OCCASIONAL.values() and (why := case.why_missed(metric)):
-                yield _unjudged_budget(case, metric, why)
+                yield _unchecked_budget(case, metric, why)
 
 
 def _judge_unmeasured(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Verdict]:
@@ -368,23 +368,23 @@ def _judge_unmeasured(case: _TestCase, metrics: Sequence[Metric]) -> Iterator[Ve
     limit = case.limit(metric)
     is_asked = limit is not None or bool(case.stored(metric))
     if missed and limit is not None:
-        yield _unjudged_budget(case, metric, missed)
+        yield _unchecked_budget(case, metric, missed)
     elif missed and (is_asked or metric.gated):
         yield Verdict(metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=missed)
     elif is_asked or (_is_expected(metric) and reason and case.measured_nothing):
         kind = case.runs[-1].environment.hardware.kind.value
         silent = f"the {kind} device does not measure {metric.budget or metric.name}"
-        yield _not_judged(metric, reason or silent)
+        yield _not_checked(metric, reason or silent)
 
 
-def _unjudged_budget(case: _TestCase, metric: Metric, why: str) -> Verdict:
-    """Report a budget as unjudged although this device could have measured it."""
+def _unchecked_budget(case: _TestCase, metric: Metric, why: str) -> Verdict:
+    """Report a budget as unchecked although this device could have measured it."""
     keyword = metric.budget or ""
     return Verdict(
         metric=metric.name,
         outcome=Outcome.INCONCLUSIVE,
-        because=f"{keyword}={plain(case.budget.limits[keyword])} was not judged: {why}",
-        unjudged_budget=True,
+        because=f"{keyword}={plain(case.budget.limits[keyword])} was not checked: {why}",
+        unchecked_budget=True,
     )
 
 
@@ -403,7 +403,7 @@ def _judge_measured(case: _TestCase, metric: Metric) -> Iterator[Verdict]:
     # Before any rule: they take logarithms, which a time of 0 or NaN does not have.
     nonsense = impossible(metric, case.runs)
     if nonsense is not None and limit is not None:
-        yield _unjudged_budget(case, metric, nonsense)
+        yield _unchecked_budget(case, metric, nonsense)
         return
     if nonsense is not None:
         yield Verdict(
@@ -481,8 +481,8 @@ def _judge_baseline(
     )
 
 
-def _not_judged(metric: Metric, because: str) -> Verdict:
-    return Verdict(metric=metric.name, outcome=Outcome.NOT_JUDGED, because=because)
+def _not_checked(metric: Metric, because: str) -> Verdict:
+    return Verdict(metric=metric.name, outcome=Outcome.NOT_CHECKED, because=because)
 
 
 def _no_baseline(case: _TestCase, metric: Metric) -> Verdict:

@@ -42,7 +42,7 @@ class WatchedTest:
     garbage: tuple[Finding, ...] = ()
     peak_bytes: int = 0
     used: bool = False
-    unjudged: int = 0
+    unchecked_ops: int = 0
     unchecked: str = ""
 
     @property
@@ -362,6 +362,6 @@ def tally(records: Iterable[WatchedTest]) -> Counter[str]:
         found["tests"] += 1
         found["used"] += record.used
         found["unchecked"] += bool(record.unchecked)
-        found["unjudged"] += record.unjudged > 0
+        found["unchecked_ops"] += record.unchecked_ops > 0
         found["leaking"] += bool(record.left)
     return found

@@ -264,8 +264,8 @@ class _Looking:
             self.raised = f"step {self.numbered.steps} {what}"
             return ()
         self.results[:] = [result]
-        if seen.not_judged:
-            self.ended = _why_unjudged(seen.not_judged, self.device.root)
+        if seen.not_checked:
+            self.ended = _why_unchecked(seen.not_checked, self.device.root)
             return ()
         return (self.numbered.seen(_by_comments(seen)),)
 
@@ -275,9 +275,9 @@ def _counted(
 ) -> Measurement:
     if not any(step.touched_gpu for step in steps):
         return untouched(measurement)
-    unjudged = [
-        *device.made_unjudged,
-        *(missing for step in steps for missing in step.not_judged),
+    unchecked = [
+        *device.made_unchecked,
+        *(missing for step in steps for missing in step.not_checked),
     ]
     measurement = replace(
         measurement,
@@ -294,8 +294,8 @@ def _counted(
         ),
     )
     # One operation that cannot be judged may change every number after it.
-    if unjudged:
-        reason = _why_unjudged(unjudged, device.root)
+    if unchecked:
+        reason = _why_unchecked(unchecked, device.root)
         return replace(measurement, unmeasured=dict.fromkeys(METRICS, reason))
     if any(taken.op == COMPILER for taken in device.as_eager):
         lacking = measurement.lacking(dict.fromkeys(_COMPILED, AS_EAGER))
@@ -362,12 +362,12 @@ def _as_eager(device: EmulatingDevice) -> Iterable[str]:
     return (f"{op}: judged as eager code" for op in ops)
 
 
-def _why_unjudged(unjudged: Sequence[Finding], root: str) -> str:
+def _why_unchecked(unchecked: Sequence[Finding], root: str) -> str:
     """Name what only a GPU can judge; a metric that it could move has no number."""
     named = list(
         dict.fromkeys(
             f"{missing.op}{_place(missing.location, root)}: {missing.reason}"
-            for missing in unjudged
+            for missing in unchecked
         )
     )
     left = len(named) - MOST_GUESSES_NAMED

@@ -53,9 +53,9 @@ def forecast_of_program(memory: ProgramMemory) -> Forecast:
     """Sum up the *memory* of a program of at least one step, at its end."""
     memory.end()
     steps, live, picture = memory.memories(), memory.live, memory.picture
-    unjudged = [f"{op}: {reason}" for op, reason in live.unjudged]
+    unchecked = [f"{op}: {reason}" for op, reason in live.unchecked]
     if not any(step.allocated_bytes for step in steps):
-        unjudged.append(UNTOUCHED)
+        unchecked.append(UNTOUCHED)
     forecast = Forecast(
         allocated_bytes=max(step.allocated_bytes for step in steps),
         reserved_bytes=max(step.reserved_bytes for step in steps),
@@ -65,7 +65,7 @@ def forecast_of_program(memory: ProgramMemory) -> Forecast:
             *memory.growth.held,
         ),
         growth_bytes=memory.growth.nbytes,
-        not_judged=tuple(unjudged),
+        not_checked=tuple(unchecked),
         as_eager=live.is_compiled,
         was_ended=memory.was_ended,
     )

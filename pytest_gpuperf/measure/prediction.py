@@ -102,7 +102,7 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
         _numbers(memory, for_peak)[name] for name in PREDICTED_LEFT_BEHIND
     ):
         memory.step(run())
-    missing = [f"{op}: {reason}" for op, reason in memory.live.unjudged]
+    missing = [f"{op}: {reason}" for op, reason in memory.live.unchecked]
     if missing:
         reason = f"only a GPU can judge {'; '.join(missing)}"
         return Found(unmeasured=dict.fromkeys(PREDICTED_NAMES, reason))

@@ -12,7 +12,7 @@ from .finding import Finding
 class Forecast:
     """Peaks over the ``steps`` that were run, and what is in use at the larger one.
 
-    ``not_judged`` says what of the program only a GPU can tell; then every number is
+    ``not_checked`` says what of the program only a GPU can tell; then every number is
     a guess. ``notes`` say what else must be known to read the numbers. ``as_eager`` says
     that the program compiles code, and the numbers are those of eager code. Only Python's
     garbage collector frees ``garbage_bytes`` of each step, and where it does not run all
@@ -24,7 +24,7 @@ class Forecast:
     reserved_bytes: int
     steps: int
     findings: tuple[Finding, ...] = ()
-    not_judged: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     as_eager: bool = False
     garbage_bytes: int = 0

@@ -74,6 +74,8 @@ RETIRED: Final = {
 
 FORMER_NAMES: Final = {
     "maybe": "inconclusive",
+    "not judged": "not checked",
+    "unjudged_budget": "unchecked_budget",
 }
 """The names of today by those that 0.2.0 wrote into baselines and results."""
 

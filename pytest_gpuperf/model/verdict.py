@@ -138,7 +138,7 @@ class Outcome(Enum):
     NO_BASELINE = "no baseline"
     IMPROVED = "improved"
     PASS = "pass"
-    NOT_JUDGED = "not judged"
+    NOT_CHECKED = "not checked"
 
     @property
     def fails(self) -> bool:
@@ -153,7 +153,7 @@ def worst_of(outcomes: Iterable[Outcome]) -> Outcome | None:
     """Return the worst of *outcomes*, one that was judged if any was."""
     found = set(outcomes)
     # Any judged metric says more about a test than one that could not be judged.
-    judged = found - {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
+    judged = found - {Outcome.NO_BASELINE, Outcome.NOT_CHECKED}
     return min(judged or found, key=_ORDER.index, default=None)
 
 
@@ -166,7 +166,7 @@ class Verdict:
     speaks for blame, so that the others are made whatever they cost.
     ``environment_changed`` says that the number moved together with the software it was
     read on. ``evidence`` belongs to verdicts on times by budgets and baselines.
-    ``unjudged_budget`` says that a budget asks for a number that this device can measure
+    ``unchecked_budget`` says that a budget asks for a number that this device can measure
     and no run has, ``not_stored`` that the test has a baseline which lacks this metric.
     """
 
@@ -180,7 +180,7 @@ class Verdict:
     proving: bool = False
     environment_changed: bool = False
     evidence: Evidence | None = None
-    unjudged_budget: bool = False
+    unchecked_budget: bool = False
     not_stored: bool = False
 
     @property
@@ -190,7 +190,7 @@ class Verdict:
             self.outcome is Outcome.INCONCLUSIVE
             and self.now is None
             and self.limit is None
-            and not self.unjudged_budget
+            and not self.unchecked_budget
         )
 
 
@@ -228,12 +228,12 @@ class TestVerdict:
     def outcome(self) -> Outcome:
         """The worst outcome of its judged metrics.
 
-        NO_BASELINE and NOT_JUDGED are a test's outcome only where nothing was judged. A
+        NO_BASELINE and NOT_CHECKED are a test's outcome only where nothing was judged. A
         comparison that nobody set a budget for passes.
         """
         if self.sides is not None and not self.verdicts:
             return Outcome.PASS
-        return worst_of(v.outcome for v in self.verdicts) or Outcome.NOT_JUDGED
+        return worst_of(v.outcome for v in self.verdicts) or Outcome.NOT_CHECKED
 
     @property
     def settled(self) -> bool:

@@ -26,7 +26,7 @@ from ..settings import (
     Isolation,
     MissingBaseline,
     Settings,
-    UnjudgedBudget,
+    UncheckedBudget,
     refuse_in_ci,
 )
 from .options import OPTIONS, ini_value, refuse_retired_settings, repeated_in_commands
@@ -207,7 +207,7 @@ def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings
     settings = replace(
         settings,
         missing_baseline=missing_baseline(value, environ),
-        unjudged_budget=UnjudgedBudget.FAIL if ci else UnjudgedBudget.WARN,
+        unchecked_budget=UncheckedBudget.FAIL if ci else UncheckedBudget.WARN,
         baselines=config.rootpath / settings.baselines,
         artefacts=no_link(config.rootpath / settings.artefacts),
         tolerance=project_tolerance(config),

@@ -140,7 +140,7 @@ def write_summary(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
         run_result.verdicts,
         run_result.hardware,
         unseen,
-        unjudged=_endings_without_verdict(run_result),
+        unchecked=_endings_without_verdict(run_result),
         refused=len(run_result.drifted_tests),
         note=run_result.note,
         warns=run_result.warns,

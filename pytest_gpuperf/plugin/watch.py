@@ -61,7 +61,7 @@ WATCHED_ON: Final = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
 OLD_COUNTS: Final = "counts.json"
 """The file of 0.2.0."""
 
-NOT_JUDGED: Final = (
+NOT_CHECKED: Final = (
     "there is no baseline, so nothing is judged; to store one: "
     "pytest --gpuperf-watch --gpuperf-update=missing"
 )
@@ -214,7 +214,7 @@ def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
         garbage=tuple(_placed(freed, root) for freed in garbage),
         peak_bytes=found.peak_bytes,
         used=found.used,
-        unjudged=found.unjudged,
+        unchecked_ops=found.unchecked_ops,
     )
 
 
@@ -321,7 +321,7 @@ class WatchReport:
         if self._stored and self._update is not Refresh.ALL:
             yield from worse_than(self._stored, records)
         if self._judges_nothing() and self._missing is not MissingBaseline.WARN:
-            yield Objection(test=self._place, what=NOT_JUDGED)
+            yield Objection(test=self._place, what=NOT_CHECKED)
 
     def _judges_nothing(self) -> bool:
         """Whether nothing can fail, where it looks as if all were well."""
@@ -335,7 +335,7 @@ class WatchReport:
             tests = counted(len(better), "test")
             said = f"better than stored: {tests}; --gpuperf-update=improved"
             return said if better else ""
-        return f"{self._place}: {NOT_JUDGED}" if self._judges_nothing() else ""
+        return f"{self._place}: {NOT_CHECKED}" if self._judges_nothing() else ""
 
     def _taken(self, *kinds: Refresh) -> dict[str, Entry]:
         """Return the new entries that a refresh of one of these *kinds* takes."""

@@ -126,7 +126,7 @@ PEOPLE: Final = {
     Outcome.NO_BASELINE: "no baseline",
     Outcome.IMPROVED: "improved",
     Outcome.PASS: "passed",
-    Outcome.NOT_JUDGED: "not judged",
+    Outcome.NOT_CHECKED: "not checked",
 }
 """What people call an outcome; those that fail go by what happened."""
 

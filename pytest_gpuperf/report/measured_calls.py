@@ -79,7 +79,7 @@ def outcome_of(call: Mapping[str, Any]) -> Outcome:
     if call.get("sides") is not None and not call["verdicts"]:
         return Outcome.PASS  # two steps were compared, and no budget was set
     found = worst_of(Outcome(judged["outcome"]) for judged in call["verdicts"])
-    return found or Outcome.NOT_JUDGED
+    return found or Outcome.NOT_CHECKED
 
 
 def _values(call: Mapping[str, Any]) -> dict[str, float]:

@@ -20,7 +20,7 @@ from ..report.json.results import to_json
 from ..report.screen.drift import drift_text
 from ..report.screen.failure import failure_text
 from ..report.secrets import shown_verdict
-from ..settings import MissingBaseline, Settings, UnjudgedBudget
+from ..settings import MissingBaseline, Settings, UncheckedBudget
 from .baseline_writer import Refreshed
 from .request import repeated_options, shown_path
 from .screening import Case
@@ -162,8 +162,8 @@ def _ending(
         return Ending.FAILED, text
     outcomes = {v.outcome for verdict in verdicts for v in verdict.verdicts}
     is_silent = bool(verdicts) and not any(map(_is_shown, verdicts))
-    if is_silent and outcomes <= {Outcome.NOT_JUDGED}:
-        return Ending.SKIPPED, "; ".join(_reasons(verdicts, Outcome.NOT_JUDGED))
+    if is_silent and outcomes <= {Outcome.NOT_CHECKED}:
+        return Ending.SKIPPED, "; ".join(_reasons(verdicts, Outcome.NOT_CHECKED))
     return Ending.PASSED, ""
 
 
@@ -180,13 +180,13 @@ def fails(verdict: TestVerdict, settings: Settings) -> bool:
         return True
     if settings.strict and Outcome.INCONCLUSIVE in outcomes:
         return True
-    unjudged = any(v.unjudged_budget for v in verdict.verdicts)
-    if unjudged and settings.unjudged_budget is UnjudgedBudget.FAIL:
+    unchecked = any(v.unchecked_budget for v in verdict.verdicts)
+    if unchecked and settings.unchecked_budget is UncheckedBudget.FAIL:
         return True
-    return _fails_unjudged(verdict.verdicts, settings.missing_baseline)
+    return _fails_unchecked(verdict.verdicts, settings.missing_baseline)
 
 
-def _fails_unjudged(verdicts: Sequence[Verdict], policy: MissingBaseline) -> bool:
+def _fails_unchecked(verdicts: Sequence[Verdict], policy: MissingBaseline) -> bool:
     """Whether a number that was compared with nothing, or is missing, fails the test."""
     ungated = any(v.outcome is Outcome.NO_BASELINE for v in verdicts)
     missed = any(v.is_missed for v in verdicts)
@@ -198,7 +198,7 @@ def _fails_unjudged(verdicts: Sequence[Verdict], policy: MissingBaseline) -> boo
 
 
 def _nothing_judged(outcomes: set[Outcome]) -> bool:
-    return outcomes <= {Outcome.NO_BASELINE, Outcome.NOT_JUDGED}
+    return outcomes <= {Outcome.NO_BASELINE, Outcome.NOT_CHECKED}
 
 
 def _warning(verdicts: Sequence[TestVerdict]) -> str:
@@ -206,7 +206,7 @@ def _warning(verdicts: Sequence[TestVerdict]) -> str:
     for verdict in verdicts:
         outcomes = {v.outcome for v in verdict.verdicts}
         if _is_shown(verdict):
-            outcomes.discard(Outcome.NOT_JUDGED)
+            outcomes.discard(Outcome.NOT_CHECKED)
         not_stored = any(v.not_stored for v in verdict.verdicts)
         if (
             Outcome.INCONCLUSIVE in outcomes

@@ -105,7 +105,7 @@ def verdicts_of(
     return {
         test: {
             **_of_weight(cases[test], {**calls, **_settled(cases[test])}, judge),
-            **unjudged(cases[test].last),
+            **unchecked(cases[test].last),
         }
         for test, calls in together.items()
     }
@@ -141,8 +141,8 @@ def compared(case: Case) -> dict[str, TestVerdict]:
     return {key: judge_comparison(calls) for key, calls in case.comparisons.items()}
 
 
-def unjudged(result: TestResult) -> dict[str, TestVerdict]:
-    """Report a test as not judged if it was skipped for want of a GPU."""
+def unchecked(result: TestResult) -> dict[str, TestVerdict]:
+    """Report a test as not checked if it was skipped for want of a GPU."""
     if not result.needs_gpu or result.ending is not Ending.SKIPPED:
         return {}
     verdict = TestVerdict(test=result.test, verdicts=(), remarks=(result.text,))

@@ -43,12 +43,12 @@ far beyond that a typing error takes the machine down before any timeout is hear
 def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Execute the test of one request in ranks, and return its result.
 
-    A test that cannot be measured in ranks is returned as not judged.
+    A test that cannot be measured in ranks is returned as not checked.
     """
     request = decode(RunRequest, raw)
     why = why_not(request.device, request.ranks, request.settings.launch)
     if why is not None:
-        return [encode(_not_judged(request, name, why)) for name in request.names]
+        return [encode(_not_checked(request, name, why)) for name in request.names]
     ranks = request.ranks
     if ranks is None or ranks.timeout_s is None or len(request.names) != 1:
         msg = "ranks execute one test, in a time that is known"
@@ -142,7 +142,7 @@ def why_no_gpu(kind: DeviceKind, launch: Launch) -> str:
     )
 
 
-def _not_judged(request: RunRequest, name: str, why: str) -> TestResult:
+def _not_checked(request: RunRequest, name: str, why: str) -> TestResult:
     device = open_device(request.device, request.settings.script, request.number)
     measurement = Measurement(
         test=name,

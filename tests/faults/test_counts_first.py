@@ -251,7 +251,7 @@ def test_a_budget_that_no_run_measured_fails_in_ci_and_warns_elsewhere(
     for result in (at_home, in_ci):
         told = " ".join(" ".join(result.outlines).split())
         assert f"INCONCLUSIVE {metric}" in told
-        assert re.search(r"\w+=\d+ was not judged: the time cap was reached", told)
+        assert re.search(r"\w+=\d+ was not checked: the time cap was reached", told)
 
 
 def test_a_budget_that_does_not_bind_here_never_fails_for_want_of_a_number(

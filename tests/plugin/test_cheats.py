@@ -181,7 +181,7 @@ def test_a_setup_that_copies_a_batch_is_no_cheat(device: SimulatedDevice) -> Non
     assert found.remarks == ()
 
 
-def test_a_step_that_does_nothing_is_not_judged(device: SimulatedDevice) -> None:
+def test_a_step_that_does_nothing_is_not_checked(device: SimulatedDevice) -> None:
     found = audited(device, lambda: None)
 
     assert "syncs" not in found.exact

@@ -346,7 +346,7 @@ def test_without_a_clock_counts_are_compared_and_times_skip(
         [
             "*1 -> 0*test_it.py::test_exact#compare",
             "    time was not measured: the simulated GPU has no clock",
-            "not judged: speedup of 2 tests, the simulated GPU has no clock",
+            "not checked: speedup of 2 tests, the simulated GPU has no clock",
             "SKIPPED*speedup: the simulated GPU has no clock",
             "SKIPPED*time was not measured: the simulated GPU has no clock",
         ]

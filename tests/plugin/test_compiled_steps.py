@@ -72,7 +72,7 @@ def test_a_break_fails_with_its_line_and_a_recompilation_with_its_reason(
     result.stdout.no_fnmatch_line("*torch.__trace*")
 
 
-def test_on_the_simulated_device_compiled_code_is_not_judged_and_eager_code_is(
+def test_on_the_simulated_device_compiled_code_is_not_checked_and_eager_code_is(
     project: ScriptedProject,
 ) -> None:
     project.file(STEPS)
@@ -83,7 +83,7 @@ def test_on_the_simulated_device_compiled_code_is_not_judged_and_eager_code_is(
 
     result.assert_outcomes(passed=4)
     reason = "the simulated GPU runs compiled code as eager code"
-    assert f"not judged: graph_breaks of 3 tests, {reason}" in " ".join(
+    assert f"not checked: graph_breaks of 3 tests, {reason}" in " ".join(
         line.strip() for line in result.outlines
     )
 

@@ -73,7 +73,7 @@ def test_loop(gpuperf):
     result.assert_outcomes(passed=1)
 
 
-def test_a_step_without_a_loader_is_not_judged_by_what_a_loop_waits(
+def test_a_step_without_a_loader_is_not_checked_by_what_a_loop_waits(
     project: ScriptedProject,
 ) -> None:
     project.file(
@@ -84,6 +84,6 @@ def test_a_step_without_a_loader_is_not_judged_by_what_a_loop_waits(
 
     result.assert_outcomes(passed=1, warnings=1)
     assert " ".join(result.stdout.str().split()).count(
-        "not judged: loader_wait_pct of 1 test, gpuperf(step) fetches no batches: measure "
+        "not checked: loader_wait_pct of 1 test, gpuperf(step) fetches no batches: measure "
         "it with gpuperf.loader(loader, step)"
     )

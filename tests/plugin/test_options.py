@@ -188,7 +188,7 @@ def test_every_setting_comes_from_an_option_or_is_derived() -> None:
         "script",
         "stored_on",
         "today",
-        "unjudged_budget",
+        "unchecked_budget",
     }
 
 

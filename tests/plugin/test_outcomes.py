@@ -107,7 +107,7 @@ def test_an_inconclusive_test_passes_with_a_warning_and_fails_when_strict(
     strict.assert_outcomes(failed=1)
 
 
-def test_a_budget_that_binds_elsewhere_is_not_judged_and_skips_with_the_reason(
+def test_a_budget_that_binds_elsewhere_is_not_checked_and_skips_with_the_reason(
     project: ScriptedProject,
 ) -> None:
     project.file('@gpuperf.budget(ms=12, mem_mb=1, syncs=0, on="*H200*")\n' + STEP)
@@ -116,7 +116,9 @@ def test_a_budget_that_binds_elsewhere_is_not_judged_and_skips_with_the_reason(
     result = project.run("-rs")
 
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["gpuperf: 1 passed on scripted; 3 metrics not judged"])
+    result.stdout.fnmatch_lines(
+        ["gpuperf: 1 passed on scripted; 3 metrics not checked"]
+    )
 
 
 def test_a_test_that_never_calls_gpuperf_fails(project: ScriptedProject) -> None:

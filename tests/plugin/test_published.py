@@ -52,7 +52,14 @@ def test_a_red_run_tells_the_page_of_its_pull_request(
     ) in result.outlines
     assert (github / "output").read_text("utf-8").splitlines() == [
         *("regressed=0", "over_budget=1", "inconclusive=0", "no_baseline=1"),
-        *("improved=0", "pass=0", "not_judged=0", "warned=0", "failed=1", "measured=2"),
+        *(
+            "improved=0",
+            "pass=0",
+            "not_checked=0",
+            "warned=0",
+            "failed=1",
+            "measured=2",
+        ),
         f"pending={folder}/.gpuperf/pending-scripted.json",
     ]
 

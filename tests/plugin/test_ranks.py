@@ -146,7 +146,7 @@ def test_a_plain_run_executes_one_rank(project: ScriptedProject) -> None:
     result.assert_outcomes(passed=2)
 
 
-def test_budgets_of_ranks_are_not_judged_without_ranks(
+def test_budgets_of_ranks_are_not_checked_without_ranks(
     project: ScriptedProject,
 ) -> None:
     project.file(
@@ -161,7 +161,7 @@ def test_step(gpuperf): gpuperf(int)
     result.assert_outcomes(passed=1)
     result.stdout.fnmatch_lines(
         [
-            "not judged: rank_skew, collectives of 1 test, this test has no ranks to *",
+            "not checked: rank_skew, collectives of 1 test, this test has no ranks to *",
         ]
     )
 

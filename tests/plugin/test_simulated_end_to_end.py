@@ -110,7 +110,7 @@ def test_speechless(gpuperf):
     gpuperf(step_of(lambda loss: loss.item(), feed=on_device))  # gpuperf: allow-sync
 """
 
-UNJUDGED = """
+UNCHECKED = """
 @torch.library.custom_op("plugin_test::op", mutates_args=(), device_types="cuda")
 def op(x: torch.Tensor) -> torch.Tensor:
     raise NotImplementedError
@@ -169,8 +169,8 @@ def test_syncs_and_copies_are_named_with_line_and_reason(
             "OVER LIMIT h2d_mb: 8.000 KiB per step, limit 0 B",
             f"  --> test_it.py:{feed} in step",
             "*from ordinary (pageable) memory to the GPU, 8.000 KiB*",
-            "not judged: step_ms of 1 test, ms=12 binds on cuda only, the simulated GPU has",
-            "gpuperf: 2 failed (2 over limit), 1 passed, 1 not judged on simulated GPU; *",
+            "not checked: step_ms of 1 test, ms=12 binds on cuda only, the simulated GPU has",
+            "gpuperf: 2 failed (2 over limit), 1 passed, 1 not checked on simulated GPU; *",
         ],
     )
 
@@ -198,7 +198,7 @@ def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
             "    predicted_peak_allocated_bytes inconclusive: 16 MiB against 16.5 MiB, and the",
             "        prediction may be off by 5 %",
             "test_it.py::test_layer",
-            "    predicted_peak_allocated_bytes not judged: only a GPU can judge aten::gru:",
+            "    predicted_peak_allocated_bytes not checked: only a GPU can judge aten::gru:",
             "        cuDNN keeps memory of its own for it, which only a GPU can show; what",
         ]
     )
@@ -274,7 +274,7 @@ def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> N
 def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
     project: ScriptedProject,
 ) -> None:
-    project.file(TRAINING + UNJUDGED)
+    project.file(TRAINING + UNCHECKED)
     op = line_of(project, "op(x).sum()")
     script = line_of(project, "torch.jit.script(")
 

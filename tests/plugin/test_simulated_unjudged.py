@@ -133,7 +133,7 @@ def reasons(project: ScriptedProject, source: str, *, skipped: int) -> list[str]
     project.file(SETTING + source + CLEAN)
     result = project.pytester.runpytest_inprocess(*ON)
     result.assert_outcomes(passed=1, skipped=skipped)
-    counted = f"gpuperf: 1 passed, {skipped} not judged on simulated GPU; 9 metrics without baseline"
+    counted = f"gpuperf: 1 passed, {skipped} not checked on simulated GPU; 9 metrics without baseline"
     assert counted in result.outlines
     lines = [line for line in result.outlines if line.startswith("SKIPPED")]
     told = [line[line.index("only a GPU") :] for line in lines]

@@ -437,7 +437,7 @@ IN_CORE: Final[dict[str, Any]] = {
 
 
 def missing_in_core(name: str) -> Any:
-    """``torch._C.name`` in a build without CUDA: an answer, or a call left unjudged."""
+    """``torch._C.name`` in a build without CUDA: an answer, or a call left unchecked."""
     if name in IN_CORE:
         return IN_CORE[name]
     if name.startswith(DOES_NOTHING):
@@ -447,7 +447,7 @@ def missing_in_core(name: str) -> Any:
         raise AttributeError(msg)
 
     def unanswered(*_: object, **__: object) -> None:
-        WATCH.leave_unjudged(f"torch._C.{name}", "only a GPU can answer it")
+        WATCH.leave_unchecked(f"torch._C.{name}", "only a GPU can answer it")
 
     return unanswered
 

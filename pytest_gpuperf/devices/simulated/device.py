@@ -199,7 +199,7 @@ class SimulatedDevice(EmulatingDevice):
         return BACKING.switched
 
     @property
-    def made_unjudged(self) -> Sequence[Finding]:
+    def made_unchecked(self) -> Sequence[Finding]:
         """Scripts that the project has made so far; those of libraries do not count."""
         return self._made
 
@@ -212,7 +212,7 @@ class SimulatedDevice(EmulatingDevice):
         self._as_eager += audit.as_eager
         self._made += [
             made
-            for made in audit.not_judged
+            for made in audit.not_checked
             if made.op in SCRIPTED and self._is_of_project(made)
         ]
 

@@ -14,7 +14,7 @@ from ..memory_owners import current_node, has_node
 from .backward_rules import BackwardWatch, is_in_place, is_stolen
 from .device_names import is_host
 from .errors import BUGS, NeedsGpuError, is_own_bug, own_failure
-from .guesses import GUESSED, SIZE_OF_ZEROS, guessed_on_host, leave_unjudged, positions
+from .guesses import GUESSED, SIZE_OF_ZEROS, guessed_on_host, leave_unchecked, positions
 from .kernels import NO_OUTPUT, in_another_dtype, mapped, sizes_from_zeros, zeros
 from .memory import SIMULATED_MEMORY, LiveMemory, taken
 from .mixed_devices import check_devices, check_lengths
@@ -43,11 +43,11 @@ _backward = BackwardWatch()
 def observe(
     plan: OpPlan, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Record it; a rule that fails leaves the operation unjudged and ends nothing."""
+    """Record it; a rule that fails leaves the operation unchecked and ends nothing."""
     try:
         _observe(plan, func, args, kwargs)
     except Exception as error:  # noqa: BLE001, see above
-        WATCH.leave_unjudged(plan.op, own_failure(error))
+        WATCH.leave_unchecked(plan.op, own_failure(error))
 
 
 def _observe(
@@ -59,7 +59,7 @@ def _observe(
     if plan.launches:
         WATCH.launch(plan.op)
     if plan.is_absent:
-        WATCH.leave_unjudged(plan.op, "CUDA has no kernel for it")
+        WATCH.leave_unchecked(plan.op, "CUDA has no kernel for it")
     if plan.transfers:
         _record_transfer(plan, args, kwargs)
     if plan.rules:
@@ -224,7 +224,7 @@ def _with_sizes_of_zeros(plan: OpPlan, args: list[Any], kwargs: dict[str, Any]) 
     found = sizes_from_zeros(plan.kernel, args, kwargs)
     # Nobody knows of a custom operation whether values decide its sizes.
     if plan.sized_by_values or not plan.op.startswith("aten::"):
-        leave_unjudged(plan.op, SIZE_OF_ZEROS)
+        leave_unchecked(plan.op, SIZE_OF_ZEROS)
     return found
 
 
@@ -322,7 +322,7 @@ def _performed(
 def _temporaries(
     plan: OpPlan, func: Any, inner: list[Any], kwargs: dict[str, Any]
 ) -> Temporaries:
-    """What its kernel takes; a rule that fails leaves the memory unjudged."""
+    """What its kernel takes; a rule that fails leaves the memory unchecked."""
     assert plan.temporaries is not None  # noqa: S101, the caller looked
     call = OpCall(schema_of(func), inner, kwargs, is_gpu_tensor)
     if SHOWN.any and any(map(is_unusual, call.tensors())):
@@ -330,7 +330,7 @@ def _temporaries(
     try:
         return plan.temporaries(call)
     except Exception as error:  # noqa: BLE001, it ends nothing
-        WATCH.leave_unjudged(plan.op, own_failure(error))
+        WATCH.leave_unchecked(plan.op, own_failure(error))
         return NO_TEMPORARIES
 
 
@@ -370,7 +370,7 @@ def _count_flops(
     try:
         count = flops.of(args, kwargs, result)
     except Exception as error:  # noqa: BLE001, it ends nothing either
-        WATCH.leave_unjudged(plan.op, own_failure(error))
+        WATCH.leave_unchecked(plan.op, own_failure(error))
     else:
         WATCH.count_flops(count)
 
@@ -434,7 +434,7 @@ def _run(
         except BUGS as error:
             if not is_own_bug(error, __file__):
                 raise
-            WATCH.leave_unjudged(plan.op, own_failure(error))
+            WATCH.leave_unchecked(plan.op, own_failure(error))
             return kernel_of(func)(*args, **kwargs)
         except RuntimeError as error:
             if to_host or not BACKING.give_up_after(error):
@@ -445,12 +445,12 @@ def _run(
 def _run_without_kernel(
     plan: OpPlan, func: Any, args: list[Any], kwargs: dict[str, Any]
 ) -> Any:
-    """Run in another dtype if the CPU has no kernel; else return zeros, unjudged."""
+    """Run in another dtype if the CPU has no kernel; else return zeros, unchecked."""
     __tracebackhide__ = True
     result = in_another_dtype(func, args, kwargs)
     if result is not NO_OUTPUT:
         return result
-    WATCH.leave_unjudged(plan.op, "there is no CPU kernel to run in its place")
+    WATCH.leave_unchecked(plan.op, "there is no CPU kernel to run in its place")
     try:
         return zeros(func, args, kwargs)
     except NotImplementedError:

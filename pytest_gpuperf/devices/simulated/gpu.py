@@ -63,11 +63,11 @@ from .tensor_values import inside_values
 # Code that the simulated GPU runs in a simpler form, which is reported.
 
 
-def unjudged_patches() -> Iterator[Patch]:
+def unchecked_patches() -> Iterator[Patch]:
     """Compilers, scripts and replicas."""
     yield Patch(torch, "compile", compile_)
     for name in ("script", "trace", "trace_module"):
-        yield Patch(torch.jit, name, _unjudged(getattr(torch.jit, name), name))
+        yield Patch(torch.jit, name, _unchecked(getattr(torch.jit, name), name))
     for name in {"export", "draft_export"} & vars(torch.export).keys():
         yield Patch(torch.export, name, _of_host(getattr(torch.export, name)))
     program = torch.export.ExportedProgram
@@ -122,7 +122,7 @@ def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _unjudged(compile_script: Callable[..., Any], name: str) -> Callable[..., Any]:
+def _unchecked(compile_script: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Wrap ``torch.jit.name``, which stays; what fuses a script's operations is not known."""
 
     @functools.wraps(compile_script)
@@ -130,7 +130,7 @@ def _unjudged(compile_script: Callable[..., Any], name: str) -> Callable[..., An
         # Scripts of torch itself, such as those of the optimizers, are known: only the
         # caller's file tells them apart.
         if torch_path(sys._getframe(1)) is None:  # noqa: SLF001
-            WATCH.leave_unjudged(
+            WATCH.leave_unchecked(
                 f"torch.jit.{name}", "judged without what a script fuses"
             )
         # Names in a class are looked up in the frame of the caller: this one is between.
@@ -146,7 +146,7 @@ def _of_host(export: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(export)
     def exported(module: Any, args: Any, kwargs: Any = None, **options: Any) -> Any:
-        WATCH.leave_unjudged("torch.export", "it is traced on the CPU")
+        WATCH.leave_unchecked("torch.export", "it is traced on the CPU")
         own = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         of_host = copy.deepcopy(module, {id(t): _host_twin(t) for t in own.values()})
         args, kwargs = tree_map(_host_twin, (args, kwargs))
@@ -188,7 +188,7 @@ def _host_twin(value: Any) -> Any:
 
 
 def _on_one_device(parallel: Any, *args: Any, **options: Any) -> Any:
-    WATCH.leave_unjudged(
+    WATCH.leave_unchecked(
         "torch.nn.DataParallel", "the copies to and from its replicas are not made"
     )
     return parallel.module(*args, **options)
@@ -322,7 +322,7 @@ def _patches() -> Iterator[Patch]:
     yield from numbering_patches()
     yield from uninitialized_patches()
     yield from flattening_patches()
-    yield from unjudged_patches()
+    yield from unchecked_patches()
     yield from higher_order_patches()
     yield from traceback_patches()
 

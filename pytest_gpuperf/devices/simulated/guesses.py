@@ -1,6 +1,6 @@
 """Guesses for values that the host reads from GPU tensors without values.
 
-A guess that decides what runs makes the step unjudged.
+A guess that decides what runs makes the step unchecked.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ SCALER: Final = "grad_scaler.py"
 """torch's scaler: it reads whether gradients are infinite; in a steady step none is."""
 
 
-def leave_unjudged(op: str, reason: str) -> None:
+def leave_unchecked(op: str, reason: str) -> None:
     """Record that a guess of *op* turns every number into a guess."""
-    WATCH.leave_unjudged(op, reason)
+    WATCH.leave_unchecked(op, reason)
 
 
 class Guess(float):
@@ -64,7 +64,7 @@ def concluded(result: Any) -> Any:
     """What was computed with a guess: a guess, or a decision."""
     if isinstance(result, float):
         return Guess(result)
-    leave_unjudged("Tensor.item", STEERS)
+    leave_unchecked("Tensor.item", STEERS)
     return result
 
 
@@ -72,7 +72,7 @@ def _steering(name: str) -> Callable[..., Any]:
     plain = getattr(float, name)
 
     def method(guess: Guess, *args: Any) -> Any:
-        leave_unjudged("Tensor.item", STEERS)
+        leave_unchecked("Tensor.item", STEERS)
         return plain(guess, *args)
 
     return method
@@ -122,7 +122,7 @@ def item(tensor: Any) -> Any:
     caller = sys._getframe(2).f_code.co_filename  # noqa: SLF001, inspect.stack() reads sources
     if tensor.dtype.is_floating_point:
         return 0.0 if caller.endswith(SCALER) else Guess(1.0)
-    leave_unjudged("Tensor.item", STEERS)
+    leave_unchecked("Tensor.item", STEERS)
     return _number(tensor)
 
 
@@ -137,14 +137,14 @@ def _number(tensor: Any) -> Any:
 def local_scalar_dense(tensor: Any) -> Any:
     """A number that leaves for a place where it cannot be followed."""
     if not _followed:
-        leave_unjudged("aten::_local_scalar_dense", LEAVES)
+        leave_unchecked("aten::_local_scalar_dense", LEAVES)
     return _number(tensor)
 
 
 def guessed_on_host(op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Return a host tensor of unknown values: the target as it was, or zeros."""
     if not _followed:
-        leave_unjudged(op, LEAVES)
+        leave_unchecked(op, LEAVES)
     if op == "aten::copy_":
         return args[0]
     dtype = kwargs.get("dtype") or args[0].dtype
@@ -153,27 +153,27 @@ def guessed_on_host(op: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 def equal(*_: Any, **__: Any) -> bool:
     """Whether two tensors are equal, or nearly so."""
-    leave_unjudged("aten::equal", STEERS)
+    leave_unchecked("aten::equal", STEERS)
     return True
 
 
 def nonzero(tensor: Any) -> Any:
     """Every element might be."""
-    leave_unjudged("aten::nonzero", UNKNOWN_SIZE)
+    leave_unchecked("aten::nonzero", UNKNOWN_SIZE)
     size = (tensor.numel(), tensor.dim())
     return torch.empty(size, dtype=torch.int64, device="meta")
 
 
 def masked_select(tensor: Any, mask: Any) -> Any:
     """Every element might be selected."""
-    leave_unjudged("aten::masked_select", UNKNOWN_SIZE)
+    leave_unchecked("aten::masked_select", UNKNOWN_SIZE)
     size = torch.broadcast_shapes(tensor.shape, mask.shape).numel()
     return torch.empty(size, dtype=tensor.dtype, device="meta")
 
 
 def unique(tensor: Any, *_: Any, **__: Any) -> Any:
     """Every element might be a value of its own."""
-    leave_unjudged("aten::_unique2", UNKNOWN_SIZE)
+    leave_unchecked("aten::_unique2", UNKNOWN_SIZE)
     flat = torch.empty(tensor.numel(), dtype=tensor.dtype, device="meta")
     inverse = torch.empty(tensor.shape, dtype=torch.int64, device="meta")
     return flat, inverse, torch.empty_like(flat, dtype=torch.int64)
@@ -181,7 +181,7 @@ def unique(tensor: Any, *_: Any, **__: Any) -> Any:
 
 def coalesced(tensor: Any) -> Any:
     """Every index of a sparse *tensor* might stand once."""
-    leave_unjudged("aten::_coalesce", UNKNOWN_SIZE)
+    leave_unchecked("aten::_coalesce", UNKNOWN_SIZE)
     rows = tensor._indices(), tensor._values()  # noqa: SLF001, the public ones ask for a coalesced one
     return torch.sparse_coo_tensor(
         *rows, tensor.shape, is_coalesced=True, check_invariants=False
@@ -198,14 +198,14 @@ def sparse_mask(tensor: Any, mask: Any) -> Any:
 def repeat_interleave(repeats: Any, *, output_size: int | None = None) -> Any:
     """Every element might be repeated any number of times."""
     if output_size is None:
-        leave_unjudged("aten::repeat_interleave", SIZE_TAKEN_ONCE)
+        leave_unchecked("aten::repeat_interleave", SIZE_TAKEN_ONCE)
     size = repeats.numel() if output_size is None else output_size
     return torch.empty(size, dtype=repeats.dtype, device="meta")
 
 
 def positions(mask: Any) -> list[Any]:
     """Indices in place of a boolean *mask*, as if all of it were true."""
-    leave_unjudged("aten::index", UNKNOWN_SIZE)
+    leave_unchecked("aten::index", UNKNOWN_SIZE)
     # One index per dimension of the mask, as torch's own expansion of masks gives.
     return [torch.empty(mask.numel(), dtype=torch.int64, device="meta")] * mask.dim()
 
@@ -216,7 +216,7 @@ _pack = torch.ops.aten._pack_padded_sequence.default  # noqa: SLF001, what torch
 def packed(tensor: Any, lengths: Any, batch_first: bool) -> Any:  # noqa: FBT001
     """Every sequence might be as long as there can be."""
     if not lengths.any():
-        leave_unjudged("aten::_pack_padded_sequence", UNKNOWN_LENGTHS)
+        leave_unchecked("aten::_pack_padded_sequence", UNKNOWN_LENGTHS)
     return _pack(tensor, lengths_of(tensor, lengths, batch_first), batch_first)
 
 

@@ -213,7 +213,7 @@ class LiveMemory:
         self.peak_bytes = 0
         self.several_streams = False
         self.is_emptied = False
-        self.unjudged: dict[tuple[str, str], None] = {}
+        self.unchecked: dict[tuple[str, str], None] = {}
         self.before_birth: Callable[[], None] | None = None
         self.on_birth: Callable[[int], None] | None = None
         self.at_outputs: Mapping[int, AtOutput] = {}
@@ -321,9 +321,9 @@ class LiveMemory:
         known = self._storages.get(tensor.untyped_storage()._cdata)  # noqa: SLF001
         return known[0] if known is not None else None
 
-    def leave_unjudged(self, op: str, reason: str) -> None:
+    def leave_unchecked(self, op: str, reason: str) -> None:
         """Record that *op* ran and that nothing can be said about its memory."""
-        self.unjudged[op, reason] = None
+        self.unchecked[op, reason] = None
 
     def reset_peak(self) -> None:
         """``torch.cuda.reset_peak_memory_stats``."""

@@ -219,11 +219,11 @@ def watching_memory(
         held_collector() as collector,
         watched(live, None if from_now else is_gpu_tensor),
     ):
-        WATCH.unjudged_listeners.append(live.leave_unjudged)
+        WATCH.unchecked_listeners.append(live.leave_unchecked)
         try:
             yield MemoryAudit(live, collector)
         finally:
-            WATCH.unjudged_listeners.remove(live.leave_unjudged)
+            WATCH.unchecked_listeners.remove(live.leave_unchecked)
 
 
 # The memory of a program that runs its own loop.

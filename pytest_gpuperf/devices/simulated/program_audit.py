@@ -174,14 +174,14 @@ BUCKETS: Final = "only NCCL moves its buckets on the GPU; gloo copies them here"
 
 
 def without_buckets(audit: StepAudit) -> StepAudit:
-    """Leave unjudged the copies of ``DistributedDataParallel`` between gradients and buckets.
+    """Leave unchecked the copies of ``DistributedDataParallel`` between gradients and buckets.
 
     They are those of its reducer, which runs in C++ in the backward.
     """
     buckets = [f for f in audit.findings if _is_of_bucket(f)]
     if not (REPLICAS.made and buckets):
         return audit
-    unjudged = [
+    unchecked = [
         replace(
             found,
             kind=FindingKind.INCONCLUSIVE,
@@ -203,7 +203,7 @@ def without_buckets(audit: StepAudit) -> StepAudit:
         audit,
         findings=tuple(f for f in audit.findings if f not in buckets),
         totals=totals,
-        not_judged=(*audit.not_judged, *unjudged),
+        not_checked=(*audit.not_checked, *unchecked),
     )
 
 

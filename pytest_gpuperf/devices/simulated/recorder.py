@@ -68,7 +68,7 @@ class AuditRecorder:
         self._copies: Counter[_Copy] = Counter()
         self._bytes: Counter[_Copy] = Counter()
         # By findings without a number.
-        self._not_judged: Counter[Finding] = Counter()
+        self._not_checked: Counter[Finding] = Counter()
         self._as_eager: Counter[Finding] = Counter()
         self._work: Counter[tuple[Location, bool]] = Counter()
         self.locates_work = False
@@ -118,15 +118,15 @@ class AuditRecorder:
         self._add(self._copies, copy, 1)
         self._add(self._bytes, copy, nbytes)
 
-    def leave_unjudged(self, op: str, reason: str) -> None:
+    def leave_unchecked(self, op: str, reason: str) -> None:
         """Record that *op* ran and that nothing can be said about it."""
-        self._add(self._not_judged, self._unjudged(op, reason), 1)
+        self._add(self._not_checked, self._unchecked(op, reason), 1)
 
     def take_as_eager(self, op: str, reason: str) -> None:
         """Record that *op* was asked to compile and judged as eager code."""
-        self._add(self._as_eager, self._unjudged(op, reason), 1)
+        self._add(self._as_eager, self._unchecked(op, reason), 1)
 
-    def _unjudged(self, op: str, reason: str) -> Finding:
+    def _unchecked(self, op: str, reason: str) -> Finding:
         return _wait_of((FindingKind.INCONCLUSIVE, op, reason, self._site(), None))
 
     def remember_forward(self) -> None:
@@ -159,7 +159,7 @@ class AuditRecorder:
             findings=findings,
             copies=copies,
             totals=_totals(findings, copies, self.ops, self.flops),
-            not_judged=_counted(self._not_judged),
+            not_checked=_counted(self._not_checked),
             as_eager=_counted(self._as_eager),
             work=tuple((*where, count) for where, count in self._work.copy().items()),
             operations=tuple(self.log.lines()),
@@ -266,7 +266,7 @@ class ActiveRecorders:
 
     def __init__(self) -> None:
         self.recorders: list[AuditRecorder] = []
-        self.unjudged_listeners: list[Callable[[str, str], object]] = []
+        self.unchecked_listeners: list[Callable[[str, str], object]] = []
 
     def wait(self, kind: FindingKind, op: str, reason: str, count: int = 1) -> None:
         """Pass a wait on to every recorder."""
@@ -277,15 +277,15 @@ class ActiveRecorders:
         """Pass a certain wait on to every recorder."""
         self.wait(FindingKind.SYNC, op, reason, count)
 
-    def leave_unjudged(self, op: str, reason: str) -> None:
+    def leave_unchecked(self, op: str, reason: str) -> None:
         """Pass on that *op* cannot be judged."""
         self.leave_uncounted(op, reason)
-        for notify in self.unjudged_listeners:
+        for notify in self.unchecked_listeners:
             notify(op, reason)
 
     copy = _by_all("copy")
     launch = _by_all("launch")
-    leave_uncounted = _by_all("leave_unjudged")
+    leave_uncounted = _by_all("leave_unchecked")
     ran = _by_all("ran")
     remember_forward = _by_all("remember_forward")
     take_as_eager = _by_all("take_as_eager")

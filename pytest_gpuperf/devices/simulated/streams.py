@@ -250,7 +250,7 @@ class CUDAGraph:
         take_from_default_pool()
 
     def replay(self) -> None:
-        """Do nothing, unjudged."""
+        """Do nothing, unchecked."""
         WATCH.leave_uncounted("torch.cuda.CUDAGraph.replay", GRAPH_REASON)
 
     def reset(self) -> None:

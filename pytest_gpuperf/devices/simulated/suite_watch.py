@@ -42,7 +42,7 @@ class TestAudit:
     garbage: tuple[Finding, ...] = ()
     peak_bytes: int = 0
     used: bool = False
-    unjudged: int = 0
+    unchecked_ops: int = 0
 
 
 MOST_OBJECTS_OF_TEST: Final = 1_000_000
@@ -124,7 +124,7 @@ class SimulatedSuite:
             # What only a GPU can tell is no count.
             waits=tuple(found for found in audit.findings if found.is_certain),
             copies=audit.copies,
-            unjudged=sum(found.per_step for found in audit.not_judged),
+            unchecked_ops=sum(found.per_step for found in audit.not_checked),
             peak_bytes=self._memory.test_peak if used else 0,
             used=used,
             left=held_by_events(left.values(), FindingKind.LEFT, self._keeper(left)),

@@ -91,12 +91,12 @@ def shown_as(inner: Any) -> tuple[Any, Any]:
 
 
 def leave_unknown_layouts(tensors: Iterable[Any]) -> None:
-    """Leave unjudged what makes or takes tensors of a layout without rules."""
+    """Leave unchecked what makes or takes tensors of a layout without rules."""
     for tensor in tensors:
         if tensor.is_nested:
-            WATCH.leave_unjudged("nested tensors", NO_RULES)
+            WATCH.leave_unchecked("nested tensors", NO_RULES)
         elif tensor.layout not in KNOWN:
-            WATCH.leave_unjudged(str(tensor.layout), NO_RULES)
+            WATCH.leave_unchecked(str(tensor.layout), NO_RULES)
 
 
 NESTED_KEYS: Final = AUTOCAST_KEY.add(DispatchKey.NestedTensor).add(
@@ -382,7 +382,7 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         """Return the GPU tensor itself: a GPU tensor cannot get the class of a subclass."""
         if not issubclass(GpuTensor, cls):
             name = f"{cls.__module__}.{cls.__qualname__}"
-            WATCH.leave_unjudged(
+            WATCH.leave_unchecked(
                 name, "a tensor of this class is taken for a plain one"
             )
         return self

@@ -18,7 +18,7 @@ from ...model.run import Ending
 from ...model.verdict import Outcome, TestVerdict
 from ...visible import visible
 from ..command import ACCEPTABLE, Invocation, accept_command, at_root
-from ..screen.counts import COUNTED_WORDS, UNJUDGED_WORDS
+from ..screen.counts import COUNTED_WORDS, UNCHECKED_WORDS
 from ..screen.failure import failure_text
 from .worst_findings import Remark, Sources, has_cause, movements, place
 
@@ -101,7 +101,7 @@ FINISHED_EXITS: Final = frozenset({0, 1, 5})
 
 GREEN_EXITS: Final = frozenset({0, 5})
 
-PASSABLE: Final = frozenset({Outcome.PASS, Outcome.NOT_JUDGED})
+PASSABLE: Final = frozenset({Outcome.PASS, Outcome.NOT_CHECKED})
 """Outcomes that fail no test by any setting."""
 
 BY_ITSELF: Final = "failed"
@@ -109,7 +109,7 @@ BY_ITSELF: Final = "failed"
 
 TITLE_WORDS: Final[Mapping[Outcome, str]] = {
     **COUNTED_WORDS,
-    **UNJUDGED_WORDS,
+    **UNCHECKED_WORDS,
     Outcome.REGRESSED: "got worse",
 }
 """Counts the tests of an outcome in this order."""

@@ -95,7 +95,7 @@ class Remark(NamedTuple):
     @property
     def is_telling(self) -> bool:
         """Whether the outcome says what happened: a test can pass it and fail."""
-        return not (self.fails and self.outcome in {Outcome.PASS, Outcome.NOT_JUDGED})
+        return not (self.fails and self.outcome in {Outcome.PASS, Outcome.NOT_CHECKED})
 
     @property
     def fails(self) -> bool:
@@ -225,9 +225,9 @@ TOLD_FIRST: Final = frozenset(
 
 
 def _shown(verdict: TestVerdict) -> Sequence[Verdict]:
-    failing = [v for v in verdict.verdicts if v.outcome.fails or v.unjudged_budget]
+    failing = [v for v in verdict.verdicts if v.outcome.fails or v.unchecked_budget]
     worst = [v for v in verdict.verdicts if v.outcome is verdict.outcome]
-    if verdict.outcome in {Outcome.PASS, Outcome.NOT_JUDGED}:
+    if verdict.outcome in {Outcome.PASS, Outcome.NOT_CHECKED}:
         worst = worst[:1]
     if verdict.outcome is Outcome.NO_BASELINE:
         worst = [v for v in worst if v.metric in TOLD_FIRST] or worst

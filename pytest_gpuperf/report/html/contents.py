@@ -30,14 +30,14 @@ COMMIT_CHARS: Final = 10
 MOST_IN_FULL: Final = 300
 """Tests of which all are shown with every picture."""
 
-PASSING: Final = frozenset({Outcome.IMPROVED, Outcome.PASS, Outcome.NOT_JUDGED})
+PASSING: Final = frozenset({Outcome.IMPROVED, Outcome.PASS, Outcome.NOT_CHECKED})
 
 
 WORST_FIRST_ENDINGS: Final = (
     *(Ending.DIED.value, Ending.FAILED.value, Ending.WARNED.value),
     *(PEOPLE[o] for o in (Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED)),
     *(Ending.XFAILED.value, Ending.PASSED.value),
-    *(PEOPLE[Outcome.NOT_JUDGED], Ending.SKIPPED.value),
+    *(PEOPLE[Outcome.NOT_CHECKED], Ending.SKIPPED.value),
 )
 """Words that a section can be counted as; people call all that fails the same."""
 
@@ -83,7 +83,7 @@ class Section:
         if self.verdict is None or self.verdict.outcome in PASSING:
             return ()
         judged = self.verdict.verdicts
-        found = [v for v in judged if v.outcome.fails or v.unjudged_budget]
+        found = [v for v in judged if v.outcome.fails or v.unchecked_budget]
         worst = found or [v for v in judged if v.outcome is self.verdict.outcome]
         return sorted(worst, key=lambda v: (_familiarity(v.metric), -_beyond(v)))
 

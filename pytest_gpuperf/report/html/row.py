@@ -32,7 +32,7 @@ def verdict_rows(verdicts: Sequence[Verdict]) -> list[VerdictRow]:
     order = list(Outcome)
     judged: dict[str, list[Verdict]] = {}
     for verdict in sorted(verdicts, key=lambda verdict: order.index(verdict.outcome)):
-        if verdict.outcome is not Outcome.NOT_JUDGED:
+        if verdict.outcome is not Outcome.NOT_CHECKED:
             judged.setdefault(verdict.metric, []).append(verdict)
     return [_row(name, found) for name, found in judged.items()]
 
@@ -78,11 +78,11 @@ def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
     return [*texts[:2], change, *texts[2:]]
 
 
-def unjudged(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
-    """Return the titles of what was not judged, by the reason why."""
+def unchecked(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
+    """Return the titles of what was not checked, by the reason why."""
     alike: dict[str, list[str]] = {}
     for verdict in verdicts:
-        if verdict.outcome is Outcome.NOT_JUDGED:
+        if verdict.outcome is Outcome.NOT_CHECKED:
             alike.setdefault(verdict.because, []).append(title(verdict.metric))
     return alike
 
@@ -91,7 +91,7 @@ def unjudged(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
 
 MEMORY_METRICS: Final = limited_by(str(PEAK_ALLOCATED.budget))
 
-SILENT: Final = frozenset({Outcome.PASS, Outcome.NOT_JUDGED, Outcome.NO_BASELINE})
+SILENT: Final = frozenset({Outcome.PASS, Outcome.NOT_CHECKED, Outcome.NO_BASELINE})
 """Outcomes with a reason that is not worth a line."""
 
 

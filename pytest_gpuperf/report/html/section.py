@@ -15,7 +15,7 @@ from .findings import MOST_PLACES_SHOWN, answer, findings_list, places_of
 from .markup import Markup, rendered
 from .memory import UNKNOWN_STEP, memory_figures
 from .pictures import lines_of
-from .row import unjudged, verdict_rows
+from .row import unchecked, verdict_rows
 from .samples import Runs, interval_of, samples_figure, strips_of
 
 
@@ -99,7 +99,7 @@ def _numbers(
         "numbers",
         verdict=verdict,
         judged=verdict_rows(verdict.verdicts),
-        unjudged=unjudged(verdict.verdicts),
+        unchecked=unchecked(verdict.verdicts),
         said=(rates_in_words(verdict.rates), *verdict.remarks),
         sides=comparison_texts(verdict.sides) if verdict.sides else (),
         pictures=pictures,

@@ -40,7 +40,7 @@ def _test(call: Comparison) -> dict[str, Any]:
         "test": call.test,
         "verdict": call.outcome.value,
         "why": call.uncompared or _of_time(call),
-        "not_judged": {
+        "not_checked": {
             STEP_MS.name if name == SPEEDUP.name else name: why
             for name, why in call.unmeasured.items()
         },
@@ -57,9 +57,9 @@ def _test(call: Comparison) -> dict[str, Any]:
 
 
 def _of_time(call: Comparison) -> str:
-    """Say that time was not judged, or what it says: verdicts without it are of counts."""
+    """Say that time was not checked, or what it says: verdicts without it are of counts."""
     if call.no_time:
-        return f"time was not judged: {call.no_time}"
+        return f"time was not checked: {call.no_time}"
     return call.time.why if call.time else ""
 
 

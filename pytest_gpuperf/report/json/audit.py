@@ -47,8 +47,8 @@ def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
     return {
         "judged": audit.touched_gpu,
         "findings": [_finding(finding, audit.steps) for finding in audit.findings],
-        "not_judged": [_unjudged(unjudged) for unjudged in audit.not_judged],
-        "as_eager": [_unjudged(unjudged) for unjudged in audit.as_eager],
+        "not_checked": [_unchecked(unchecked) for unchecked in audit.not_checked],
+        "as_eager": [_unchecked(unchecked) for unchecked in audit.as_eager],
         "notes": list(notes),
         "steps": audit.steps,
         "step_mark": audit.mark.value if audit.mark else None,
@@ -85,12 +85,12 @@ def _finding(finding: Finding, steps: int) -> dict[str, Any]:
     }
 
 
-def _unjudged(unjudged: Finding) -> dict[str, Any]:
+def _unchecked(unchecked: Finding) -> dict[str, Any]:
     return {
-        "op": unjudged.op,
-        "reason": unjudged.reason,
-        **_where(unjudged),
-        "count": unjudged.per_step,
+        "op": unchecked.op,
+        "reason": unchecked.reason,
+        **_where(unchecked),
+        "count": unchecked.per_step,
     }
 
 

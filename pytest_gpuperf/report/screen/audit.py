@@ -43,7 +43,7 @@ def audit_lines(
 ) -> tuple[str, ...]:
     """Return the answer in a line, then what repeats with its source and its fix.
 
-    What happened once follows, what is inconclusive, what was not judged, *notes*, totals and
+    What happened once follows, what is inconclusive, what was not checked, *notes*, totals and
     the *command* to type next. Paths are relative to *here*.
     """
     shown = AuditView(here=here, line_of=line_of, steps=audit.steps)
@@ -67,7 +67,7 @@ def audit_lines(
             shown,
         ),
         *_garbage(audit, shown),
-        *_listed("not judged (only a GPU can show):", audit.not_judged, shown),
+        *_listed("not checked (only a GPU can show):", audit.not_checked, shown),
         *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, shown),
         *_blocks(
             "once, before the first step was over:",
@@ -266,10 +266,10 @@ def with_counts(notes: Iterable[str]) -> Iterator[str]:
         yield note if count == 1 else f"{note} ({times(count)})"
 
 
-def _listed(title: str, unjudged: Iterable[Finding], view: AuditView) -> Iterator[str]:
-    """Yield what was not judged: each line, operation and reason once."""
+def _listed(title: str, unchecked: Iterable[Finding], view: AuditView) -> Iterator[str]:
+    """Yield what was not checked: each line, operation and reason once."""
     alike: dict[tuple[str, str, str], list[Finding]] = {}
-    for item in unjudged:
+    for item in unchecked:
         where = view.where(item.location)
         alike.setdefault((where, item.op or "", item.reason), []).append(item)
     if alike:
@@ -316,7 +316,7 @@ def _sums(audit: StepAudit) -> Iterator[str]:
         yield f"{counted(audit.totals.syncs, 'wait')}{where}"
     inconclusive = {
         "inconclusive": audit.totals.inconclusive,
-        "not judged": sum(item.per_step for item in audit.not_judged),
+        "not checked": sum(item.per_step for item in audit.not_checked),
     }
     parts = [f"{number} {what}" for what, number in inconclusive.items() if number]
     if parts:

@@ -186,7 +186,7 @@ def _explanations(comparison: AbRun) -> Iterator[str]:
             yield from wrapped(f"{call.test}: no time to compare: {call.no_time}")
         for metric, why in call.unmeasured.items():
             if metric != SPEEDUP.name:
-                yield from wrapped(f"{call.test}: {metric} not judged: {why}")
+                yield from wrapped(f"{call.test}: {metric} not checked: {why}")
         yield from _explanation(call)
 
 

@@ -28,7 +28,7 @@ from .summary import (
     LineRole,
     in_a_word,
     remark,
-    unjudged_lines,
+    unchecked_lines,
     worst_first,
 )
 
@@ -157,7 +157,7 @@ def compared_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=_role(verdict)))
         lines += [Line(text=text, role=LineRole.PLAIN) for text in _remarks(verdict)]
-    lines += [Line(text=text, role=LineRole.PLAIN) for text in unjudged_lines(ordered)]
+    lines += [Line(text=text, role=LineRole.PLAIN) for text in unchecked_lines(ordered)]
     return tuple(lines)
 
 

@@ -28,9 +28,9 @@ COUNTED_WORDS: Final = {
 }
 """What people call the tests of an outcome; those that fail have a word for each reason."""
 
-UNJUDGED_WORDS: Final = {
+UNCHECKED_WORDS: Final = {
     Outcome.NO_BASELINE: "without baseline",
-    Outcome.NOT_JUDGED: "not judged",
+    Outcome.NOT_CHECKED: "not checked",
 }
 
 
@@ -68,7 +68,7 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
     verdicts: Sequence[TestVerdict],
     hardware: Hardware,
     unseen: Unseen = NOTHING_SEEN,
-    unjudged: Sequence[str] = (),
+    unchecked: Sequence[str] = (),
     refused: int = 0,
     *,
     note: str = "",
@@ -78,12 +78,12 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
 ) -> Line:
     """Count every outcome that occurred, and the tests which have none.
 
-    *unjudged* says how tests ended that gave nothing to judge, *unseen* names those
+    *unchecked* says how tests ended that gave nothing to judge, *unseen* names those
     that a green run would hide, *refused* counts those that were not refreshed.
     The *note* is on the device, and on a run that *warns*. *unmeasured* are those that
     nobody waited for: they are *stopped*, which says why.
     """
-    counts = replace(_counted(verdicts, unjudged), warns=warns)
+    counts = replace(_counted(verdicts, unchecked), warns=warns)
     parts = (
         *count_lines(counts, f"{hardware.in_words}{f' ({note})' if note else ''}"),
         *([f"{refused} NOT REFRESHED"] if refused else []),
@@ -115,14 +115,16 @@ def _hidden(unseen: Unseen) -> Iterator[str]:
     yield from named(unseen.unmeasured, "STORED AND NOT MEASURED")
 
 
-def _counted(verdicts: Sequence[TestVerdict], unjudged: Sequence[str]) -> OutcomeCounts:
+def _counted(
+    verdicts: Sequence[TestVerdict], unchecked: Sequence[str]
+) -> OutcomeCounts:
     calls = [v for v in verdicts if v.verdicts or v.sides is None]
-    judged = [v for v in verdicts if v.outcome is not Outcome.NOT_JUDGED]
+    judged = [v for v in verdicts if v.outcome is not Outcome.NOT_CHECKED]
     return OutcomeCounts(
         calls=Counter(v.outcome for v in calls),
         compared=len(verdicts) - len(calls),
         metrics=Counter(v.outcome for test in judged for v in test.verdicts),
-        endings=Counter(unjudged),
+        endings=Counter(unchecked),
         not_stored=Counter(
             v.metric for test in judged for v in test.verdicts if v.not_stored
         ),
@@ -170,10 +172,10 @@ def _without_verdict(endings: Mapping[str, int]) -> Iterator[str]:
 
 
 def _ungated(metrics: Mapping[Outcome, int]) -> Iterable[str]:
-    """Count the metrics of judged tests that were not judged themselves."""
+    """Count the metrics of judged tests that were not checked themselves."""
     counts = [
         f"{metrics[outcome]} metric{'s' if metrics[outcome] > 1 else ''} {what}"
-        for outcome, what in UNJUDGED_WORDS.items()
+        for outcome, what in UNCHECKED_WORDS.items()
         if metrics.get(outcome)
     ]
     return [", ".join(counts)] if counts else []

@@ -70,13 +70,13 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     missed = [v for v in failing if v.is_missed]
     failing = tuple(v for v in failing if not v.is_missed)
     if not {v.outcome for v in failing} - {Outcome.NO_BASELINE}:
-        unjudged = (
-            *_unjudged_heads(failing, missed, needed=baseline_needed),
+        unchecked = (
+            *_unchecked_heads(failing, missed, needed=baseline_needed),
             *_strict_lines(missed, strict=strict and not baseline_needed),
             *_longer_lines([] if failing else missed, nodeid, invocation),
             *_accept_lines(failing, nodeid, invocation),
         )
-        return "\n".join(map(visible, unjudged))
+        return "\n".join(map(visible, unchecked))
     shown = list(merged_headlines(failing))[:MOST_FAILING]
     heads = [text for _, text in shown]
     tail = (
@@ -109,7 +109,7 @@ def _loop_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> Sequence[st
     return loop_lines(verdict.operations) if is_ops else ()
 
 
-def _unjudged_heads(
+def _unchecked_heads(
     found: Sequence[Verdict], missed: Sequence[Verdict], *, needed: bool
 ) -> Iterator[str]:
     """Say what was compared with nothing, what was not measured, and why that fails."""
@@ -143,9 +143,9 @@ def _needed_lines(failing: Sequence[Verdict], *, needed: bool) -> tuple[str, ...
 
 
 def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
-    unjudged = tuple(v for v in verdict.verdicts if v.unjudged_budget)
+    unchecked = tuple(v for v in verdict.verdicts if v.unchecked_budget)
     failing = tuple(v for v in verdict.verdicts if v.outcome.fails)
-    return (*failing, *unjudged) or tuple(
+    return (*failing, *unchecked) or tuple(
         v for v in verdict.verdicts if v.outcome in FAILED_BY_SETTING
     )
 
@@ -221,10 +221,10 @@ def _budget_lines(failing: Sequence[Verdict], source: str | None) -> Iterator[st
             "limit",
             f"is set in the test's budget{place}: change it there, a new baseline does not",
         )
-    if any(v.unjudged_budget for v in failing):
+    if any(v.unchecked_budget for v in failing):
         yield from labelled(
             "limit",
-            "a limit that was not judged fails if CI is set: let it be measured, or "
+            "a limit that was not checked fails if CI is set: let it be measured, or "
             "lift it with None",
         )
 
@@ -233,7 +233,7 @@ def _accept_lines(
     failing: Sequence[Verdict], nodeid: str, invocation: Invocation
 ) -> Iterator[str]:
     """Name the command that ends the failure, if storing the numbers can."""
-    outcomes = {v.outcome for v in failing if not v.unjudged_budget} & ACCEPTABLE
+    outcomes = {v.outcome for v in failing if not v.unchecked_budget} & ACCEPTABLE
     if not outcomes:
         return
     kind = Refresh.MISSING if outcomes == {Outcome.NO_BASELINE} else Refresh.ALL

@@ -110,7 +110,7 @@ def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -
         fits = f"; {FIT_IN_WORDS[fit].format(f'{gib:g}')}"
     else:
         fits = f"; a GPU with {least} GiB is enough" if least else ""
-    about = "about " if forecast.not_judged or forecast.as_eager else ""
+    about = "about " if forecast.not_checked or forecast.as_eager else ""
     return f"{name} needs {about}{peak} at its peak{fits}"
 
 
@@ -272,7 +272,7 @@ def _basis(forecast: Forecast, gib: float | None) -> Iterator[str]:
     )
     for note in forecast.notes:
         yield from labelled("note", note)
-    for missing in forecast.not_judged:
+    for missing in forecast.not_checked:
         yield from labelled("note", f"inconclusive: {missing}")
 
 

@@ -42,7 +42,7 @@ WORST_FIRST_OUTCOMES: Final = tuple(Outcome)
 EXPLAINED_OUTCOMES: Final = frozenset(Outcome) - {
     Outcome.NO_BASELINE,
     Outcome.PASS,
-    Outcome.NOT_JUDGED,
+    Outcome.NOT_CHECKED,
 }
 
 
@@ -63,7 +63,7 @@ ROLES: Final = {
     Outcome.NO_BASELINE: LineRole.WARN,
     Outcome.IMPROVED: LineRole.GOOD,
     Outcome.PASS: LineRole.GOOD,
-    Outcome.NOT_JUDGED: LineRole.PLAIN,
+    Outcome.NOT_CHECKED: LineRole.PLAIN,
 }
 
 
@@ -98,7 +98,7 @@ def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a test, worst first: its step time, syncs and memory, its whole name last.
 
     Below it, what else there is to say of a test that did not simply pass, but for the
-    failure that stands above, and at the end what was not judged at all. Comparisons
+    failure that stands above, and at the end what was not checked at all. Comparisons
     have a table of their own.
     """
     ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
@@ -110,7 +110,7 @@ def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=ROLES[verdict.outcome]))
         lines += as_lines(remark(verdict, failures_above=True))
-    return (*lines, *as_lines(unjudged_lines(ordered)))
+    return (*lines, *as_lines(unchecked_lines(ordered)))
 
 
 def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
@@ -164,7 +164,7 @@ def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, 
     explained = [
         f"{title(v.metric)}: {v.because}"
         # A limit that somebody asked for comes before what a baseline would have said.
-        for v in sorted(verdict.verdicts, key=lambda v: not v.unjudged_budget)
+        for v in sorted(verdict.verdicts, key=lambda v: not v.unchecked_budget)
         if v.outcome is verdict.outcome and v.outcome in EXPLAINED_OUTCOMES
         if not (failures_above and v.outcome.fails)
     ]
@@ -181,13 +181,13 @@ def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, 
     )
 
 
-def unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
-    """Say once for all tests what was not judged, and why."""
+def unchecked_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
+    """Say once for all tests what was not checked, and why."""
     reasons = Counter(
-        (_unjudged_name(v, test), v.because)
+        (_unchecked_name(v, test), v.because)
         for test in verdicts
         for v in test.verdicts
-        if v.outcome is Outcome.NOT_JUDGED
+        if v.outcome is Outcome.NOT_CHECKED
     )
     alike: dict[tuple[str, int], list[str]] = {}
     for (name, because), tests in reasons.items():
@@ -196,17 +196,17 @@ def unjudged_lines(verdicts: Sequence[TestVerdict]) -> tuple[str, ...]:
         line
         for (because, tests), names in alike.items()
         for line in wrapped(
-            f"not judged: {', '.join(names)} of {tests} "
+            f"not checked: {', '.join(names)} of {tests} "
             f"test{'s' if tests > 1 else ''}, {because}",
             rest=SUMMARY_INDENT,
         )
     )
 
 
-def _unjudged_name(unjudged: Verdict, test: TestVerdict) -> str:
+def _unchecked_name(unchecked: Verdict, test: TestVerdict) -> str:
     """Name the metric, or only its budget where a baseline was asked instead."""
-    judged = {v.metric for v in test.verdicts if v.outcome is not Outcome.NOT_JUDGED}
-    return unjudged.metric + (" budget" if unjudged.metric in judged else "")
+    judged = {v.metric for v in test.verdicts if v.outcome is not Outcome.NOT_CHECKED}
+    return unchecked.metric + (" budget" if unchecked.metric in judged else "")
 
 
 def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:

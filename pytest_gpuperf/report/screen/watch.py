@@ -194,7 +194,7 @@ def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:
     own = sum(waits_in(record.lines) - record.waits for record in records)
     if own:
         yield ""
-        yield f"{counted(own, 'wait')} on lines of the tests themselves: not judged"
+        yield f"{counted(own, 'wait')} on lines of the tests themselves: not checked"
 
 
 def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:
@@ -206,9 +206,9 @@ def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:
             "each ends without the simulated GPU"
         )
         yield from _unchecked(records, most)
-    if found["unjudged"]:
+    if found["unchecked_ops"]:
         yield ""
-        tests = counted(found["unjudged"], "test")
+        tests = counted(found["unchecked_ops"], "test")
         yield f"{tests} used what only a GPU can judge"
 
 

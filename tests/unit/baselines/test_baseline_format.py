@@ -493,7 +493,7 @@ RETIRED = (
 
 
 @pytest.mark.parametrize("name", RETIRED.split())
-def test_a_stored_number_of_a_retired_metric_is_kept_and_not_judged(name: str) -> None:
+def test_a_stored_number_of_a_retired_metric_is_kept_and_not_checked(name: str) -> None:
     assert name not in METRICS
     entry = an_entry(
         a_run(1.0, exact={"syncs": 0, name: 7}),

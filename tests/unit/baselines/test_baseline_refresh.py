@@ -71,7 +71,7 @@ def selected(verdict: TestVerdict, entry: Entry | None, *runs: Measurement) -> s
 
 
 PASS, NO_BASELINE = Outcome.PASS, Outcome.NO_BASELINE
-NOT_JUDGED, IMPROVED = Outcome.NOT_JUDGED, Outcome.IMPROVED
+NOT_CHECKED, IMPROVED = Outcome.NOT_CHECKED, Outcome.IMPROVED
 TIMED = an_entry(measured(10.0))
 
 
@@ -82,7 +82,7 @@ TIMED = an_entry(measured(10.0))
         ((PASS, PASS), None, NOTHING, set()),
         ((NO_BASELINE, None), None, measured(10.0), {"missing", "all"}),
         ((PASS, NO_BASELINE), TIMED, measured(10.0, 0), {"missing", "all"}),
-        ((PASS, NOT_JUDGED), ENTRY, measured(10.0), {"all"}),
+        ((PASS, NOT_CHECKED), ENTRY, measured(10.0), {"all"}),
         ((IMPROVED, PASS), ENTRY, measured(9.0, 0), {"improved", "all"}),
         ((None, PASS), TIMED, measured(syncs=0), {"missing", "all"}),
         ((Outcome.REGRESSED, IMPROVED), TIMED, measured(12.0, 1), {"all"}),

@@ -79,7 +79,7 @@ def an_audit(waits: int) -> StepAudit:
         ops=10,
         flops=0,
     )
-    return StepAudit(findings=(), copies=(), totals=totals, not_judged=(), as_eager=())
+    return StepAudit(findings=(), copies=(), totals=totals, not_checked=(), as_eager=())
 
 
 def a_peak(mib: int) -> Forecast:

@@ -93,7 +93,7 @@ def test_a_training_script_waits_on_the_lines_that_say_so_and_on_no_other(
     found = sorted(found_waits(document, script))
     assert code == 0
     assert found == sorted(expected_waits(script))
-    assert document["not_judged"] == []
+    assert document["not_checked"] == []
     assert document["totals"]["syncs"] == sum(count for *_, count in found)
 
 
@@ -705,7 +705,7 @@ def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
     main(["audit", "train.py", "--json"])
     document = json.loads(capfd.readouterr().out)
 
-    assert shown.splitlines()[1] == "gpuperf: 1 wait on 1 line; 1 not judged"
+    assert shown.splitlines()[1] == "gpuperf: 1 wait on 1 line; 1 not checked"
     assert shown.splitlines()[-5:] == [
         "note: values on the simulated GPU need more than the 1024 MiB of memory that",
         "      this machine has left: from there on it runs without values",
@@ -713,7 +713,7 @@ def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
         "next: gpuperf audit --max-syncs=1 train.py",
         "      exits with 1 when a wait is added",
     ]
-    assert "train.py:6 in <module>: " in shown.partition("not judged (only")[2]
+    assert "train.py:6 in <module>: " in shown.partition("not checked (only")[2]
     (note,) = document["notes"]
     assert note == (
         "values on the simulated GPU need more than the 1024 MiB of memory that this machine "

@@ -67,7 +67,7 @@ def test_what_grows_fits_nothing_that_it_fills_in_as_many_steps_as_people_run(
 
 def test_a_guess_fits_nothing() -> None:
     guess = Forecast(
-        allocated_bytes=1, reserved_bytes=1, steps=1, not_judged=("aten::nonzero: ?",)
+        allocated_bytes=1, reserved_bytes=1, steps=1, not_checked=("aten::nonzero: ?",)
     )
 
     assert fit_of(guess, 80.0) is Fit.UNKNOWN

@@ -116,7 +116,7 @@ def test_it_binds_where_kernels_run() -> None:
     }
 
 
-def test_a_trace_without_a_kernel_is_not_judged_and_says_why() -> None:
+def test_a_trace_without_a_kernel_is_not_checked_and_says_why() -> None:
     blind = a_measurement(
         None,
         exact={"syncs": 0},
@@ -129,6 +129,6 @@ def test_a_trace_without_a_kernel_is_not_judged_and_says_why() -> None:
 
     assert found.verdicts[-1] == Verdict(
         metric="busy_pct",
-        outcome=Outcome.NOT_JUDGED,
+        outcome=Outcome.NOT_CHECKED,
         because="no kernel ran on the GPU in the profiled steps",
     )

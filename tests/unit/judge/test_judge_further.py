@@ -240,7 +240,9 @@ def raised_at(step: int) -> Measurement:
 
 
 @pytest.mark.parametrize("step", [4, 30, 100])
-def test_steps_that_the_baseline_knows_and_that_raise_are_not_judged(step: int) -> None:
+def test_steps_that_the_baseline_knows_and_that_raise_are_not_checked(
+    step: int,
+) -> None:
     assert [
         (metric, because) for metric, _, because in found(looked(100), raised_at(step))
     ] == [

@@ -92,12 +92,12 @@ def test_too_little_for_an_interval_is_inconclusive(speedup: float | None) -> No
     assert verdict.now == speedup
 
 
-def test_without_a_clock_it_is_not_judged() -> None:
+def test_without_a_clock_it_is_not_checked() -> None:
     verdict = judge_speedup(
         [Comparison(unmeasured={"speedup": "there is no clock"})], 1.3
     )
 
     assert (verdict.outcome, verdict.because) == (
-        Outcome.NOT_JUDGED,
+        Outcome.NOT_CHECKED,
         "there is no clock",
     )

@@ -50,10 +50,10 @@ def test_a_speedup_is_judged_wherever_there_is_a_clock(kind: DeviceKind) -> None
     assert outcomes(missed) == {"speedup": Outcome.OVER_BUDGET}
 
 
-def test_a_speedup_that_is_meant_for_other_hardware_is_not_judged() -> None:
+def test_a_speedup_that_is_meant_for_other_hardware_is_not_checked() -> None:
     (verdict,) = judged(Budget(limits={"speedup": 1.5}, on=("*H100*",))).verdicts
 
-    assert verdict.outcome is Outcome.NOT_JUDGED
+    assert verdict.outcome is Outcome.NOT_CHECKED
     assert (
         verdict.because == "speedup=1.5 is meant for *H100*, this is cuda NVIDIA H200"
     )
@@ -83,10 +83,10 @@ def test_exact_budgets_hold_for_after_and_a_second_run_settles_them() -> None:
 
 
 @pytest.mark.parametrize("keyword", ["ms", "latency_ms"])
-def test_a_time_of_its_own_is_not_judged_by_a_comparison(keyword: str) -> None:
+def test_a_time_of_its_own_is_not_checked_by_a_comparison(keyword: str) -> None:
     (verdict,) = judged(Budget(limits={keyword: 12})).verdicts
 
-    assert verdict.outcome is Outcome.NOT_JUDGED
+    assert verdict.outcome is Outcome.NOT_CHECKED
     assert verdict.because == (
         "gpuperf.compare judges the speedup alone, gpuperf(step) judges times"
     )

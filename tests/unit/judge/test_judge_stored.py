@@ -97,7 +97,7 @@ AGAINST_STEADY_RUNS = {
         True,
     ),
     "the mean passes before five runs": (clean(10.3, 10.1), PASS, True),
-    "no blame any more, perhaps a pass": (clean(10.45, 10.1), INCONCLUSIVE, False),
+    "no blame any more, possibly a pass": (clean(10.45, 10.1), INCONCLUSIVE, False),
     "neither any more": (clean(10.4, 10.1, 10.4, 10.6), INCONCLUSIVE, True),
     "a fast run passes, and is chased": (clean(9.7), PASS, False),
     "four are chased": (clean(*[9.7] * 4), PASS, False),
@@ -485,7 +485,7 @@ def test_sentinels_must_say_something_of_every_run() -> None:
         (clean(inf), "not a time: inf"),
     ],
 )
-def test_what_is_no_time_is_said_and_not_judged(
+def test_what_is_no_time_is_said_and_not_checked(
     fresh: list[Measurement], because: str
 ) -> None:
     assert judged(STEADY, fresh) == Verdict(

@@ -74,7 +74,7 @@ def test_an_entry_without_the_metric_is_no_baseline() -> None:
     run = measured(exact={"syncs": 0})
 
     assert verdicts(run, entry=stored(measured({"step_ms": 10.0}))) == [
-        ("step_ms", Outcome.NOT_JUDGED, "the cuda device does not measure ms"),
+        ("step_ms", Outcome.NOT_CHECKED, "the cuda device does not measure ms"),
         ("syncs", Outcome.NO_BASELINE, "not in its baseline and no budget"),
     ]
 
@@ -176,7 +176,7 @@ def test_a_memory_budget_is_mib_and_holds_what_the_device_measures() -> None:
     ]
 
 
-def test_what_the_device_cannot_measure_is_not_judged_with_its_reason() -> None:
+def test_what_the_device_cannot_measure_is_not_checked_with_its_reason() -> None:
     run = measured(
         exact={"graph_breaks": 0},
         unmeasured={"peak_allocated_bytes": "it is a clock"},
@@ -185,10 +185,10 @@ def test_what_the_device_cannot_measure_is_not_judged_with_its_reason() -> None:
     budget = ResolvedBudget(limits={"reserved_mb": 900, "mem_mb": 1})
 
     assert verdicts(run, budget=budget) == [
-        ("peak_allocated_bytes", Outcome.NOT_JUDGED, "it is a clock"),
+        ("peak_allocated_bytes", Outcome.NOT_CHECKED, "it is a clock"),
         (
             "peak_reserved_bytes",
-            Outcome.NOT_JUDGED,
+            Outcome.NOT_CHECKED,
             "the cpu device does not measure reserved_mb",
         ),
     ]
@@ -208,7 +208,7 @@ def test_one_quantity_is_missed_once_with_the_reason_of_the_stored_metric() -> N
     assert verdicts(run, entry=entry) == [
         (
             "predicted_peak_allocated_bytes",
-            Outcome.NOT_JUDGED,
+            Outcome.NOT_CHECKED,
             "the dispatch mode was taken",
         )
     ]
@@ -222,7 +222,7 @@ def test_a_run_that_measured_nothing_says_why_of_each_gated_metric() -> None:
     run = measured(unmeasured=dict.fromkeys(METRICS, why))
 
     found = verdicts(run)
-    assert {tuple(said) for _, *said in found} == {(Outcome.NOT_JUDGED, why)}
+    assert {tuple(said) for _, *said in found} == {(Outcome.NOT_CHECKED, why)}
     assert " ".join(metric for metric, *_ in found) == (
         "step_ms peak_allocated_bytes growth_bytes garbage_bytes kept_graphs syncs "
         "pageable_copies h2d_bytes d2h_bytes ops flops"
@@ -247,20 +247,20 @@ def test_a_metric_that_a_later_run_missed_is_judged_by_the_others() -> None:
     ]
 
 
-def test_a_budget_for_other_hardware_is_not_judged_and_the_baseline_still_is() -> None:
+def test_a_budget_for_other_hardware_is_not_checked_and_the_baseline_still_is() -> None:
     run = measured({"step_ms": 10.0})
     budget = ResolvedBudget(unbound={"ms": "ms=12 is meant for *A100*"})
 
     assert verdicts(run, budget=budget, entry=stored(*[run] * 5)) == [
-        ("step_ms", Outcome.NOT_JUDGED, "ms=12 is meant for *A100*"),
+        ("step_ms", Outcome.NOT_CHECKED, "ms=12 is meant for *A100*"),
         ("step_ms", Outcome.PASS, "10 ms, baseline 10 ms, +0.0 %"),
     ]
     assert verdicts(run, budget=budget) == [
-        ("step_ms", Outcome.NOT_JUDGED, "ms=12 is meant for *A100*"),
+        ("step_ms", Outcome.NOT_CHECKED, "ms=12 is meant for *A100*"),
         ("step_ms", Outcome.NO_BASELINE, "no baseline and no budget that binds here"),
     ]
     assert verdicts(measured(unmeasured={"step_ms": "no clock"}), budget=budget) == [
-        ("step_ms", Outcome.NOT_JUDGED, "ms=12 is meant for *A100*")
+        ("step_ms", Outcome.NOT_CHECKED, "ms=12 is meant for *A100*")
     ]
 
 
@@ -310,7 +310,7 @@ def test_a_number_that_is_no_time_never_passes(ms: float) -> None:
     budget = ResolvedBudget(limits={"ms": 12.0})
 
     assert verdicts(run, budget=budget, entry=stored(run)) == [
-        ("step_ms", Outcome.INCONCLUSIVE, f"ms=12 was not judged: not a time: {ms}")
+        ("step_ms", Outcome.INCONCLUSIVE, f"ms=12 was not checked: not a time: {ms}")
     ]
 
 
@@ -323,7 +323,7 @@ def test_a_negative_count_or_size_never_passes() -> None:
     ]
 
 
-def test_a_recorded_metric_is_not_judged_even_if_it_is_nonsense() -> None:
+def test_a_recorded_metric_is_not_checked_even_if_it_is_nonsense() -> None:
     assert verdicts(measured({"latency_ms": -1.0})) == []
 
 

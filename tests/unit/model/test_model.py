@@ -210,7 +210,7 @@ def test_only_a_regression_and_a_broken_budget_fail_a_test(outcome: Outcome) -> 
         (Outcome.OVER_BUDGET, Outcome.INCONCLUSIVE),
         (Outcome.INCONCLUSIVE, Outcome.IMPROVED),
         (Outcome.IMPROVED, Outcome.PASS),
-        (Outcome.NO_BASELINE, Outcome.NOT_JUDGED),
+        (Outcome.NO_BASELINE, Outcome.NOT_CHECKED),
     ],
 )
 def test_the_outcome_of_a_test_is_its_worst(worse: Outcome, better: Outcome) -> None:
@@ -219,17 +219,17 @@ def test_the_outcome_of_a_test_is_its_worst(worse: Outcome, better: Outcome) -> 
     assert test.outcome is worse
 
 
-@pytest.mark.parametrize("unjudged", [Outcome.NO_BASELINE, Outcome.NOT_JUDGED])
-def test_what_was_not_judged_does_not_hide_what_was(unjudged: Outcome) -> None:
-    test = judged(verdict(unjudged), verdict(Outcome.PASS))
+@pytest.mark.parametrize("unchecked", [Outcome.NO_BASELINE, Outcome.NOT_CHECKED])
+def test_what_was_not_checked_does_not_hide_what_was(unchecked: Outcome) -> None:
+    test = judged(verdict(unchecked), verdict(Outcome.PASS))
 
     assert test.outcome is Outcome.PASS
 
 
-def test_a_test_without_verdicts_is_not_judged_and_settled() -> None:
+def test_a_test_without_verdicts_is_not_checked_and_settled() -> None:
     test = judged()
 
-    assert (test.outcome, test.settled) == (Outcome.NOT_JUDGED, True)
+    assert (test.outcome, test.settled) == (Outcome.NOT_CHECKED, True)
 
 
 @pytest.mark.parametrize("settled", [True, False])

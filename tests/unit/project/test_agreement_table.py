@@ -50,7 +50,7 @@ SILENT = row("x.csr()", Seen(waits=(None,), silent="no rule"), Seen(waits=(1,)))
         (COUNTED, Standing.OTHER_COUNT),
         (OPEN, Standing.OPEN),
         (MISSED, Standing.DIFFER),
-        (SILENT, Standing.UNJUDGED),
+        (SILENT, Standing.UNCHECKED),
         (row("x", Seen(waits=(1,)), Seen(waits=(0,))), Standing.DIFFER),
         (
             row(
@@ -80,12 +80,12 @@ def test_cases_stand_by_which_samples_wait(compared: Row, standing: Standing) ->
     assert compared.standing is standing
 
 
-def test_a_case_that_one_side_was_not_asked_is_not_judged() -> None:
+def test_a_case_that_one_side_was_not_asked_is_not_checked() -> None:
     rows = rows_of({"a": Seen(waits=(0,))}, {"b": Seen(waits=(0,))})
 
     assert [(r.case, r.standing) for r in rows] == [
-        ("a", Standing.UNJUDGED),
-        ("b", Standing.UNJUDGED),
+        ("a", Standing.UNCHECKED),
+        ("b", Standing.UNCHECKED),
     ]
     assert str(rows[0].cuda) == "no answer: it was not asked"
 
@@ -93,7 +93,7 @@ def test_a_case_that_one_side_was_not_asked_is_not_judged() -> None:
 def test_every_difference_is_a_line_and_the_worst_come_first() -> None:
     assert list(differences([AGREED, COUNTED, OPEN, SILENT, MISSED])) == [
         "differ: a | b: simulated 0 in 0 of 2 samples; cuda 1 in 1 of 2 samples",
-        "not judged: x.csr(): simulated no answer: no rule; cuda 1",
+        "not checked: x.csr(): simulated no answer: no rule; cuda 1",
         "open: x.mode(): simulated 0, inconclusive 1; cuda 2",
         "other count: print(x): simulated 1; cuda 4",
     ]
@@ -115,7 +115,7 @@ def test_the_page_counts_all_cases_and_shows_those_that_do_not_agree() -> None:
         "| other count | 0 |\n"
         "| other place | 0 |\n"
         "| open | 0 |\n"
-        "| not judged | 0 |\n"
+        "| not checked | 0 |\n"
         "| differ | 1 |\n"
         "\n"
         "| case | standing | simulated | CUDA | cause |\n"

@@ -72,9 +72,8 @@ def read(path: Path) -> Baselines:
 
 
 def results_of(project: Path) -> dict[str, Any]:
-    results: dict[str, Any] = json.loads(
-        (project / "left" / "results.json").read_text(encoding="utf-8")
-    )
+    text = (project / "left" / "results.json").read_text(encoding="utf-8")
+    results: dict[str, Any] = json.loads(in_words_of_today(text))
     return results
 
 

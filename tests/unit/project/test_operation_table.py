@@ -48,8 +48,8 @@ def test_what_only_a_gpu_can_tell_is_no_agreement() -> None:
     assert OPEN.shown == "waits in forward: 1 to 2, in fact 1 (1 of 1)"
 
 
-def test_an_operation_of_which_no_sample_ran_on_both_is_not_judged() -> None:
-    assert MUTE.standing is Standing.UNJUDGED
+def test_an_operation_of_which_no_sample_ran_on_both_is_not_checked() -> None:
+    assert MUTE.standing is Standing.UNCHECKED
     assert MUTE.shown == "cuda: it raised"
 
 

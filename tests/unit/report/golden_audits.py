@@ -94,14 +94,14 @@ NOWHERE: Final = replace(
     op="aten::nonzero",
     **where_of(Site(location=None, innermost=None, phase=Phase.DATA)),
 )
-UNJUDGED: Final = Finding(
+UNCHECKED: Final = Finding(
     kind=FindingKind.INCONCLUSIVE,
     op="aten::histc",
     reason="there is no CPU kernel to run in its place",
     **where_of(Site(location=TRAIN, innermost=LIBRARY, phase=Phase.FORWARD)),
     per_step=6,
 )
-COMPILED: Final = replace(UNJUDGED, op="torch.compile", reason="judged as eager code")
+COMPILED: Final = replace(UNCHECKED, op="torch.compile", reason="judged as eager code")
 SCRATCH: Final = replace(
     ITEM,
     kind=FindingKind.GARBAGE,
@@ -137,7 +137,7 @@ def an_audit(*findings: Finding, steps: int = 20, **fields: Any) -> StepAudit:
     )
     known: dict[str, Any] = {
         "copies": copies,
-        "not_judged": (),
+        "not_checked": (),
         "as_eager": (),
         "totals": Totals(
             syncs=certain,
@@ -162,7 +162,7 @@ WAITING: Final = an_audit(
     INSIDE,
     INCONCLUSIVE,
     SETUP,
-    not_judged=(UNJUDGED,),
+    not_checked=(UNCHECKED,),
     as_eager=(COMPILED,),
     garbage=Garbage(nbytes=24 * MIB, held=(SCRATCH,), cycle="ValueError, traceback"),
 )
@@ -185,7 +185,7 @@ def audit_clean() -> str:
 def audit_of_one_step() -> str:
     found = (ITEM, CONDITION, INSIDE, INCONCLUSIVE, NOWHERE)
     one = [replace(f, in_steps=0) for f in found]
-    audit = an_audit(*one, steps=0, mark=None, not_judged=(UNJUDGED,))
+    audit = an_audit(*one, steps=0, mark=None, not_checked=(UNCHECKED,))
     return audited(audit, command=COMMAND)
 
 
@@ -305,7 +305,7 @@ def memory_inconclusive() -> str:
     guessed = replace(
         with_peak(3 * MIB),
         steps=1,
-        not_judged=("aten::nonzero: the size of the result is a guess",),
+        not_checked=("aten::nonzero: the size of the result is a guess",),
         notes=("no optimizer steps: all of it is one step",),
     )
     fits = zip((Fit.UNKNOWN, Fit.TOO_CLOSE), (80.0, 8.0), strict=True)

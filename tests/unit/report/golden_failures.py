@@ -178,13 +178,13 @@ def budgets() -> str:
         a_missed_budget("busy_pct", 71, 85),
         a_missed_budget("peak_allocated_bytes", 100 * MIB + 512, 100 * MIB),
     )
-    unjudged = Verdict(
+    unchecked = Verdict(
         metric="latency_ms",
         outcome=Outcome.INCONCLUSIVE,
-        because="latency_ms=9 was not judged: 60 s were not enough",
-        unjudged_budget=True,
+        because="latency_ms=9 was not checked: 60 s were not enough",
+        unchecked_budget=True,
     )
-    return failed(*verdicts, unjudged, source="tests/test_train.py:9")
+    return failed(*verdicts, unchecked, source="tests/test_train.py:9")
 
 
 def growth() -> str:

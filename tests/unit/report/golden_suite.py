@@ -53,7 +53,7 @@ VERDICTS: Final = (
         a_verdict(),
         a_verdict("syncs", now=0, baseline=0),
         a_verdict("peak_allocated_bytes", now=36 * MIB, baseline=36 * MIB),
-        a_verdict("latency_ms", Outcome.NOT_JUDGED, None, None, because=ON_CUDA),
+        a_verdict("latency_ms", Outcome.NOT_CHECKED, None, None, because=ON_CUDA),
         test="tests/test_train.py::test_passes",
         rates={"samples_per_s": 74_240.4, "tokens_per_s": 1234.5},
     ),
@@ -100,7 +100,7 @@ VERDICTS: Final = (
         remarks=("the clock of the SMs was 1980 MHz",),
     ),
     a_test(
-        a_verdict("latency_ms", Outcome.NOT_JUDGED, None, None, because=ON_CUDA),
+        a_verdict("latency_ms", Outcome.NOT_CHECKED, None, None, because=ON_CUDA),
         test="tests/test_train.py::test_elsewhere",
     ),
     TestVerdict(

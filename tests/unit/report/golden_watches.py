@@ -76,7 +76,7 @@ WATCHED: Final = (
         garbage=(GARBAGE,),
         peak_bytes=10 * MIB,
         used=True,
-        unjudged=2,
+        unchecked_ops=2,
         unchecked="failed: RuntimeError: no kernel",
     ),
     WatchedTest(

@@ -127,7 +127,7 @@ def test_the_worst_verdict_of_a_test_comes_first() -> None:
 
 def test_failures_come_first_then_the_worst_outcomes_then_the_largest_excess() -> None:
     verdicts = [
-        outcome(Outcome.NOT_JUDGED, "not judged"),
+        outcome(Outcome.NOT_CHECKED, "not checked"),
         outcome(Outcome.PASS, "pass"),
         outcome(Outcome.IMPROVED, "improved"),
         outcome(Outcome.INCONCLUSIVE, "inconclusive"),
@@ -144,7 +144,7 @@ def test_failures_come_first_then_the_worst_outcomes_then_the_largest_excess() -
         "inconclusive",
         "improved",
         "pass",
-        "not judged",
+        "not checked",
     ]
 
 

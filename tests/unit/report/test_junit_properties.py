@@ -15,10 +15,10 @@ def judged(key: str, *verdicts: Verdict, sides: Comparison | None = None) -> str
     return to_json(a_test(test=key, verdicts=verdicts, sides=sides))
 
 
-def test_what_was_not_judged_has_an_outcome_and_no_number() -> None:
-    missing = judged("t", a_verdict("step_ms", Outcome.NOT_JUDGED, None))
+def test_what_was_not_checked_has_an_outcome_and_no_number() -> None:
+    missing = judged("t", a_verdict("step_ms", Outcome.NOT_CHECKED, None))
 
-    assert properties_of("t", [missing]) == [("gpuperf.outcome", "not judged")]
+    assert properties_of("t", [missing]) == [("gpuperf.outcome", "not checked")]
     assert properties_of("t", []) == []
 
 

@@ -73,7 +73,7 @@ def of_steps(found: StepAudit, steps: int) -> StepAudit:
 
 
 def audit(
-    *findings: Finding, ops: int = 7, not_judged: tuple[Finding, ...] = ()
+    *findings: Finding, ops: int = 7, not_checked: tuple[Finding, ...] = ()
 ) -> StepAudit:
     certain = [f.per_step for f in findings if f.is_certain]
     return StepAudit(
@@ -90,8 +90,8 @@ def audit(
             ops=ops,
             flops=48,
         ),
-        not_judged=not_judged,
-        as_eager=(COMPILED,) if not_judged else (),
+        not_checked=not_checked,
+        as_eager=(COMPILED,) if not_checked else (),
     )
 
 
@@ -171,10 +171,10 @@ def test_what_is_alike_is_said_once_with_its_count() -> None:
     other = replace(LEFT, op="aten::eig")
 
     lines = audit_lines(
-        audit(not_judged=(LEFT, elsewhere, LEFT, other)), ("So.", "It.", "So."), HERE
+        audit(not_checked=(LEFT, elsewhere, LEFT, other)), ("So.", "It.", "So."), HERE
     )
 
-    begin = lines.index("not judged (only a GPU can show):") + 1
+    begin = lines.index("not checked (only a GPU can show):") + 1
     place = "train.py:12 in train"
     assert lines[begin : begin + 4] == (
         f"  --> {place}: aten::histc, 14 times: there is no CPU kernel to run",

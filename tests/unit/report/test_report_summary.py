@@ -40,7 +40,7 @@ PASS = a_test(
     verdict("step_ms", Outcome.PASS, 10.0, 10.02),
     verdict("syncs", Outcome.PASS, 0, 0),
     verdict("peak_allocated_bytes", Outcome.PASS, 38_063_309, 38_063_309),
-    verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
+    verdict("latency_ms", Outcome.NOT_CHECKED, because=ELSEWHERE),
     test="tests/test_x.py::test_pass",
 )
 REGRESSED = a_test(
@@ -65,7 +65,7 @@ INCONCLUSIVE = a_test(
     test="tests/test_x.py::test_noisy",
 )
 NEW = a_test(
-    verdict("step_ms", Outcome.NOT_JUDGED, because="ms=12 binds on cuda only"),
+    verdict("step_ms", Outcome.NOT_CHECKED, because="ms=12 binds on cuda only"),
     verdict("step_ms", Outcome.NO_BASELINE, 12.1),
     verdict("syncs", Outcome.NO_BASELINE, 0),
     test="tests/test_x.py::test_new",
@@ -74,9 +74,9 @@ IMPROVED = a_test(
     verdict("step_ms", Outcome.IMPROVED, 8.0, 10.0, "all 5 runs are faster"),
     test="tests/test_x.py::test_faster",
 )
-NOT_JUDGED = a_test(
-    verdict("latency_ms", Outcome.NOT_JUDGED, because=ELSEWHERE),
-    verdict("syncs", Outcome.NOT_JUDGED, because="no device was touched"),
+NOT_CHECKED = a_test(
+    verdict("latency_ms", Outcome.NOT_CHECKED, because=ELSEWHERE),
+    verdict("syncs", Outcome.NOT_CHECKED, because="no device was touched"),
     test="tests/test_x.py::test_elsewhere",
 )
 UNMEASURED = TestVerdict(test="tests/test_x.py::test_bare", verdicts=())
@@ -88,7 +88,7 @@ def text_of(lines: tuple[Line, ...]) -> str:
 
 def test_the_table_stands_worst_first_with_whole_names_last() -> None:
     lines = summary_lines(
-        (PASS, NOT_JUDGED, UNMEASURED, IMPROVED, NEW, INCONCLUSIVE, OVER, REGRESSED)
+        (PASS, NOT_CHECKED, UNMEASURED, IMPROVED, NEW, INCONCLUSIVE, OVER, REGRESSED)
     )
 
     assert text_of(lines) == (
@@ -104,12 +104,12 @@ step now  baseline   change  syncs     memory  outcome           test
 8.000 ms  10.00 ms  -20.0 %      -          -  improved          tests/test_x.py::test_faster
     step time: all 5 runs are faster
 10.00 ms  10.02 ms   -0.2 %      0  36.30 MiB  passed            tests/test_x.py::test_pass
-       -         -        -      -          -  not judged        tests/test_x.py::test_elsewhere
-       -         -        -      -          -  not judged        tests/test_x.py::test_bare
-not judged: step_ms budget of 1 test, ms=12 binds on cuda only
-not judged: latency_ms of 2 tests, latency_ms=15 binds on cuda only, this is cpu
-    AMD EPYC 2 cores; name it with on=
-not judged: syncs of 1 test, no device was touched"""
+       -         -        -      -          -  not checked       tests/test_x.py::test_elsewhere
+       -         -        -      -          -  not checked       tests/test_x.py::test_bare
+not checked: step_ms budget of 1 test, ms=12 binds on cuda only
+not checked: latency_ms of 2 tests, latency_ms=15 binds on cuda only, this is
+    cpu AMD EPYC 2 cores; name it with on=
+not checked: syncs of 1 test, no device was touched"""
     )
     assert text_of(lines).isascii()
 
@@ -134,13 +134,13 @@ def test_no_verdicts_make_no_table() -> None:
     [
         ((IMPROVED,), f"gpuperf: 1 improved {ON}", LineRole.GOOD),
         ((INCONCLUSIVE,), f"gpuperf: 1 inconclusive {ON}", LineRole.WARN),
-        ((PASS,), f"gpuperf: 1 passed {ON}; 1 metric not judged", LineRole.GOOD),
+        ((PASS,), f"gpuperf: 1 passed {ON}; 1 metric not checked", LineRole.GOOD),
         (
             (OVER,),
             f"gpuperf: 1 failed (1 over limit) {ON}; 1 metric without baseline",
             LineRole.BAD,
         ),
-        ((UNMEASURED,), f"gpuperf: 1 not judged {ON}", LineRole.PLAIN),
+        ((UNMEASURED,), f"gpuperf: 1 not checked {ON}", LineRole.PLAIN),
         ((), f"gpuperf: no verdict {ON}", LineRole.WARN),
     ],
 )

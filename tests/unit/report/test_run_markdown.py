@@ -108,7 +108,7 @@ def test_a_row_says_of_each_failed_metric_how_it_moved(
             a_verdict("syncs", Outcome.PASS, 0.1 + 0.2, 0.1 + 0.2),
             "passed: waits 0.3 per step",
         ),
-        (time(Outcome.NOT_JUDGED, None, None), "not judged: step time: so it was"),
+        (time(Outcome.NOT_CHECKED, None, None), "not checked: step time: so it was"),
         (
             time(Outcome.INCONCLUSIVE, 12.0, None, limit=10.0),
             "inconclusive: step time 12.00 ms (limit 10.00 ms)",

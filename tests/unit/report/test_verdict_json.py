@@ -15,7 +15,7 @@ from pytest_gpuperf.report.json.results import from_json, to_json
 
 VERDICT = a_test(
     a_verdict("step_ms", Outcome.REGRESSED, 12.03, 10.0, because="slower", limit=10.26),
-    a_verdict("syncs", Outcome.NOT_JUDGED, None, None, settled=False),
+    a_verdict("syncs", Outcome.NOT_CHECKED, None, None, settled=False),
     test="tests/test_x.py::test_y",
     findings=(
         a_finding(

@@ -45,7 +45,7 @@ def test_the_verdicts_that_pytest_reports_name_no_path_of_this_machine() -> None
 
 NEW = a_verdict("step_ms", Outcome.NO_BASELINE, 3.0, None)
 MISSED = a_verdict("syncs", Outcome.INCONCLUSIVE, None, None, because="no profile")
-NOWHERE = a_verdict("step_ms", Outcome.NOT_JUDGED, None, None, because="no clock")
+NOWHERE = a_verdict("step_ms", Outcome.NOT_CHECKED, None, None, because="no clock")
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_rms_norm_is_the_fused_kernel_s(
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layers_leave_their_memory_unjudged(kind: type[nn.Module]) -> None:
+def test_recurrent_layers_leave_their_memory_unchecked(kind: type[nn.Module]) -> None:
     layer = kind(4, 4).cuda()
     batch = torch.randn(3, 2, 4, device="cuda")
 
@@ -256,4 +256,4 @@ def test_recurrent_layers_leave_their_memory_unjudged(kind: type[nn.Module]) -> 
         "cuDNN keeps memory of its own for it, which only a GPU can show; what backward "
         "cannot do without is assumed"
     )
-    assert list(audit.live.unjudged) == [(f"aten::{name}", reason)]
+    assert list(audit.live.unchecked) == [(f"aten::{name}", reason)]

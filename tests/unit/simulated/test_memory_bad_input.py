@@ -343,7 +343,7 @@ def test_what_is_easily_miscounted_is_counted_exactly(case: Case) -> None:
     memory = audit.memories()[1]
     assert (memory.allocated_bytes / KIB, memory.end_bytes / KIB) == case[1:3]
     is_guess = case.reads and not BACKING.has_values
-    assert [op for op, _ in audit.live.unjudged] == ["aten::_to_copy"] * is_guess
+    assert [op for op, _ in audit.live.unchecked] == ["aten::_to_copy"] * is_guess
 
 
 def test_memory_that_another_library_would_take_needs_a_gpu(gpu: SimulatedGpu) -> None:
@@ -351,7 +351,7 @@ def test_memory_that_another_library_would_take_needs_a_gpu(gpu: SimulatedGpu) -
         kib(1).__dlpack__()
 
     assert caught.value.error_id is ErrorId.GP308
-    assert gpu.end_step().not_judged == ()
+    assert gpu.end_step().not_checked == ()
 
 
 @pytest.mark.usefixtures("gpu")

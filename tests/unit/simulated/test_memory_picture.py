@@ -241,7 +241,7 @@ def test_what_earlier_steps_returned_is_let_go(device: SimulatedDevice) -> None:
     assert found.exact["predicted_peak_allocated_bytes"] < 5 * MIB
 
 
-def test_settings_of_the_allocator_leave_a_prediction_unjudged(
+def test_settings_of_the_allocator_leave_a_prediction_unchecked(
     device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
@@ -256,7 +256,7 @@ def test_settings_of_the_allocator_leave_a_prediction_unjudged(
     )
 
 
-def test_settings_that_change_sizes_leave_all_predictions_unjudged(
+def test_settings_that_change_sizes_leave_all_predictions_unchecked(
     device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "roundup_power2_divisions:4")

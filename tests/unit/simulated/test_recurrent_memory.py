@@ -154,7 +154,7 @@ def test_a_layer_of_cudnn_takes_what_torch_takes_around_it(
 
     assert peaks(memory) == OF_CUDNN[kind, case]
     # What cuDNN itself takes is assumed, and the prediction says so.
-    assert live.unjudged
+    assert live.unchecked
 
 
 @pytest.mark.slow
@@ -165,7 +165,7 @@ def test_without_cudnn_a_layer_takes_what_its_steps_take(kind: str, case: str) -
     memory, _, live = watched(step, cudnn=False)
 
     assert peaks(memory) == OF_TORCH[kind, case]
-    assert not live.unjudged
+    assert not live.unchecked
 
 
 def test_a_projected_layer_has_one_matrix_more() -> None:

@@ -1,4 +1,4 @@
-"""Audited steps as a measurement: counts, findings, allowances, what is not judged."""
+"""Audited steps as a measurement: counts, findings, allowances, what is not checked."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_a_comment_allows_the_syncs_of_its_line(device: SimulatedDevice) -> None
     assert seen(measurement) == [(ITEM, 1, "it is logged")]
 
 
-def test_a_step_on_the_host_alone_is_not_judged(device: SimulatedDevice) -> None:
+def test_a_step_on_the_host_alone_is_not_checked(device: SimulatedDevice) -> None:
     measurement = audited(device, lambda: torch.ones(3) + 1)
 
     assert measurement.exact == {}
@@ -259,7 +259,7 @@ def test_a_time_cap_that_leaves_no_step_is_said(device: SimulatedDevice) -> None
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
-def test_a_script_of_the_project_leaves_its_step_unjudged(
+def test_a_script_of_the_project_leaves_its_step_unchecked(
     device: SimulatedDevice,
 ) -> None:
     x = torch.ones(3, device="cuda")

@@ -89,7 +89,7 @@ def test_the_host_does_not_wait(gpu: SimulatedGpu, setting: str, snippet: str) -
     found = audit(gpu, setting, snippet)
 
     assert found.findings == ()
-    assert found.not_judged == ()
+    assert found.not_checked == ()
 
 
 @pytest.mark.parametrize(("setting", "snippet"), snippets("MAY_WAIT"))

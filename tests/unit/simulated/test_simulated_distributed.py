@@ -140,7 +140,7 @@ def test_fully_sharded_layers_are_gathered_one_ahead(mesh: Any) -> None:
     assert peak - 30 == 4 * 64 * KIB / MIB + 1 * KIB / MIB
     # shards, gradients, moments; the batch
     assert end == 16 + 64 * KIB / MIB
-    assert audit.live.unjudged == {}
+    assert audit.live.unchecked == {}
 
 
 def test_layers_of_a_tensor_parallel_block_hold_a_part_each(mesh: Any) -> None:
@@ -180,11 +180,11 @@ def test_replicas_have_a_bucket_for_their_gradients() -> None:
     assert end == 12 + 32 * KIB / MIB
     # the loss and its gradient; that of the batch in one piece, as cuBLAS takes it
     assert peak == end + 1 * KIB / MIB + 32 * KIB / MIB
-    assert audit.live.unjudged == {}
+    assert audit.live.unchecked == {}
 
 
 @pytest.mark.usefixtures("_gpu")
-def test_what_another_stream_uses_leaves_reserved_memory_unjudged() -> None:
+def test_what_another_stream_uses_leaves_reserved_memory_unchecked() -> None:
     aside, batch = torch.cuda.Stream(), torch.zeros(1024)
 
     def step() -> None:

@@ -346,7 +346,7 @@ def test_what_cannot_be_judged_is_named_and_the_run_goes_on(gpu: SimulatedGpu) -
 
     audit = audited(gpu, step)
 
-    assert [u.op for u in audit.not_judged] == [
+    assert [u.op for u in audit.not_checked] == [
         "torch.jit.script",
         "torch.nn.DataParallel",
         "torch.cuda.CUDAGraph",
@@ -356,12 +356,12 @@ def test_what_cannot_be_judged_is_named_and_the_run_goes_on(gpu: SimulatedGpu) -
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
-def test_sparse_rows_are_not_judged(gpu: SimulatedGpu) -> None:
+def test_sparse_rows_are_not_checked(gpu: SimulatedGpu) -> None:
     square = torch.eye(3, device="cuda")
 
     audit = audited(gpu, square.to_sparse_csr)
 
-    assert [u.op for u in audit.not_judged] == ["torch.sparse_csr"]
+    assert [u.op for u in audit.not_checked] == ["torch.sparse_csr"]
 
 
 class Tagged(torch.Tensor):  # type: ignore[misc]
@@ -377,13 +377,13 @@ def test_tensors_of_the_users_classes_are_taken_for_plain_ones(
     audit = audited(gpu, lambda: sums.append((tagged.to("cuda") * 2).sum().item()))
 
     assert sums == [6.0]
-    assert {(u.op, u.reason) for u in audit.not_judged} == {
+    assert {(u.op, u.reason) for u in audit.not_checked} == {
         (f"{__name__}.Tagged", "a tensor of this class is taken for a plain one")
     }
 
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_nested_tensors_go_through_and_are_not_judged(gpu: SimulatedGpu) -> None:
+def test_nested_tensors_go_through_and_are_not_checked(gpu: SimulatedGpu) -> None:
     parts = [torch.ones(2, 3), torch.ones(4, 3)]
     seen: list[Any] = []
 
@@ -396,7 +396,7 @@ def test_nested_tensors_go_through_and_are_not_judged(gpu: SimulatedGpu) -> None
     audit = audited(gpu, step)
 
     assert seen == [(True, "cuda:0"), 36.0]
-    assert {(u.op, u.reason) for u in audit.not_judged} == {
+    assert {(u.op, u.reason) for u in audit.not_checked} == {
         ("nested tensors", "no rules are known for this layout")
     }
 
@@ -409,7 +409,7 @@ def test_compiled_code_is_judged_as_eager_and_said_to_be(gpu: SimulatedGpu) -> N
     assert [(e.op, e.reason) for e in audit.as_eager] == [
         ("torch.compile", "judged as eager code")
     ]
-    assert audit.not_judged == ()
+    assert audit.not_checked == ()
     assert audit.totals.syncs == 1
 
 
@@ -428,13 +428,13 @@ def test_an_operation_that_only_cuda_has_gives_zeros_and_is_named(
 
     audit = audited(gpu, lambda: outputs.append(only_cuda(batch)))
 
-    assert [u.op for u in audit.not_judged] == ["gpuperf_test::only_cuda"]
+    assert [u.op for u in audit.not_checked] == ["gpuperf_test::only_cuda"]
     assert outputs[0].is_cuda
     assert outputs[0].tolist() == [0.0, 0.0]
 
 
 @pytest.mark.filterwarnings("ignore:Sparse CSR")
-def test_a_reduced_product_that_cuda_lacks_is_not_judged_by_its_name(
+def test_a_reduced_product_that_cuda_lacks_is_not_checked_by_its_name(
     gpu: SimulatedGpu,
 ) -> None:
     rows = torch.eye(3, device="cuda").to_sparse_csr()
@@ -442,7 +442,7 @@ def test_a_reduced_product_that_cuda_lacks_is_not_judged_by_its_name(
 
     audit = audited(gpu, lambda: torch.sparse.mm(rows, dense, "amax"))
 
-    reasons = {u.op: u.reason for u in audit.not_judged}
+    reasons = {u.op: u.reason for u in audit.not_checked}
     assert reasons["aten::_sparse_mm_reduce_impl"] == "CUDA has no kernel for it"
 
 

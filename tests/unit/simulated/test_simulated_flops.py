@@ -132,7 +132,7 @@ def test_a_product_in_another_dtype_is_computed_and_counted(
     total = add(more, left, right, out_dtype=torch.float32, beta=2, out=more)
     step = gpu.end_step()
 
-    assert not step.not_judged
+    assert not step.not_checked
     assert step.totals.flops == 2 * math.prod(batch) * 2 * 2 * 3 * 5
     assert product.dtype is torch.float32
     assert product.flatten()[0].item() == 4.5

@@ -40,11 +40,11 @@ def waits(gpu: SimulatedGpu, run: Run) -> int:
     return gpu.end_step().totals.syncs
 
 
-def unjudged(gpu: SimulatedGpu, run: Run) -> set[str]:
-    """What of *run* is not judged."""
+def unchecked(gpu: SimulatedGpu, run: Run) -> set[str]:
+    """What of *run* is not checked."""
     gpu.begin_step()
     run()
-    return {found.op for found in gpu.end_step().not_judged}
+    return {found.op for found in gpu.end_step().not_checked}
 
 
 def on_gpu(*size: int, **options: Any) -> Any:
@@ -197,10 +197,10 @@ def cleared_workspaces() -> None:
     ],
     ids=["workspaces", "sleep", "tunable", "history", "reduce"],
 )
-def test_only_names_that_may_matter_are_not_judged(
+def test_only_names_that_may_matter_are_not_checked(
     gpu: SimulatedGpu, call: Run, named: set[str]
 ) -> None:
-    assert unjudged(gpu, call) == named
+    assert unchecked(gpu, call) == named
 
 
 def test_other_names_of_the_core_are_missing_as_ever() -> None:
@@ -227,7 +227,7 @@ def traced() -> Any:
 
 @pytest.mark.parametrize("make", [scripted, traced])
 def test_a_script_is_one_and_trains(gpu: SimulatedGpu, make: Callable[[], Any]) -> None:
-    assert "torch.jit" in str(unjudged(gpu, make))
+    assert "torch.jit" in str(unchecked(gpu, make))
     module = make()
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
 
@@ -363,7 +363,7 @@ def test_an_exported_network_runs_on_the_device(
     audit = gpu.end_step()
 
     assert (audit.findings, audit.copies) == ((), ())
-    assert {found.op for found in audit.not_judged} == {"torch.export"}
+    assert {found.op for found in audit.not_checked} == {"torch.export"}
     torch.testing.assert_close(exported.module()(x).cpu(), net(x).cpu())
 
 
@@ -457,7 +457,7 @@ def test_compressed_matrices_run(gpu: SimulatedGpu, run: Run) -> None:
 def _reasons(gpu: SimulatedGpu, run: Run) -> set[str]:
     gpu.begin_step()
     run()
-    return {found.reason for found in gpu.end_step().not_judged}
+    return {found.reason for found in gpu.end_step().not_checked}
 
 
 # Counts.
@@ -562,4 +562,4 @@ def test_each_pool_and_stream_has_memory_of_its_own(case: str) -> None:
         assert torch.cuda.memory_allocated() == allocated
         assert torch.cuda.memory_reserved() == reserved
         del kept
-    assert audit.live.unjudged == {}
+    assert audit.live.unchecked == {}

@@ -90,7 +90,7 @@ def test_a_clean_step_has_no_findings(
 
     assert audit.findings == ()
     assert audit.copies == ()
-    assert audit.not_judged == ()
+    assert audit.not_checked == ()
     assert audit.totals.ops > 10
 
 

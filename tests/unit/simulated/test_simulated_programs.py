@@ -536,7 +536,7 @@ def test_integers_without_a_cpu_kernel_are_counted() -> None:
     assert counts.dtype is torch.int32
     assert counts.tolist() == [1, 0, 2, 1]
     assert audit.findings == ()
-    assert audit.not_judged == ()
+    assert audit.not_checked == ()
 
 
 def test_conjugates_are_computed() -> None:

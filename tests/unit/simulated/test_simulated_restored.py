@@ -286,9 +286,9 @@ def test_a_bug_of_ours_is_named_as_ours_and_the_program_goes_on(
         audit = gpu.end_step()
         assert two.tolist() == [2.0, 2.0]
 
-    (unjudged,) = audit.not_judged
-    assert unjudged.op == "aten::add"
-    assert unjudged.reason.startswith(
+    (unchecked,) = audit.not_checked
+    assert unchecked.op == "aten::add"
+    assert unchecked.reason.startswith(
         "the simulated GPU failed here by a bug of its own, not of your code: please "
         "report AttributeError at "
     )
@@ -334,12 +334,12 @@ def test_a_kernel_of_triton_launches_nothing_while_inside(
     with simulated_gpu() as gpu:
         jit = importlib.import_module("triton.runtime.jit")
         launched = jit.JITFunction().run()
-        unjudged = [u.op for u in gpu.end_step().not_judged]
+        unchecked = [u.op for u in gpu.end_step().not_checked]
     for name in ("triton", "triton.runtime", "triton.runtime.jit"):
         del sys.modules[name]  # for good: monkeypatch would put the false one back
 
     assert launched is None
-    assert unjudged == ["triton kernel kernel"]
+    assert unchecked == ["triton kernel kernel"]
     assert jit.JITFunction().run() == "launched"
     assert type(jit.__loader__).__name__ == "SourceFileLoader"
     assert sys.meta_path == finders

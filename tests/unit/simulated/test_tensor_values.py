@@ -54,7 +54,7 @@ def gpu() -> Iterator[SimulatedGpu]:
 def guessed(gpu: SimulatedGpu, act: Callable[[], object]) -> list[tuple[str, str]]:
     gpu.begin_step()
     act()
-    return [(missing.op, missing.reason) for missing in gpu.end_step().not_judged]
+    return [(missing.op, missing.reason) for missing in gpu.end_step().not_checked]
 
 
 def test_a_training_step_runs_without_values_and_without_a_guess(
@@ -201,7 +201,7 @@ def test_the_line_of_a_guess_is_known(gpu: SimulatedGpu) -> None:
 
     if loss.item() < 0:
         loss.zero_()
-    (missing,) = gpu.end_step().not_judged
+    (missing,) = gpu.end_step().not_checked
 
     assert missing.inner is not None
     assert Path(missing.inner.file) == Path(__file__)
@@ -265,10 +265,10 @@ def test_an_operation_without_a_meta_kernel_goes_on(
 ) -> None:
     found: list[Any] = []
 
-    unjudged = guessed(gpu, lambda: found.append(act()))
+    unchecked = guessed(gpu, lambda: found.append(act()))
 
     assert found[0].shape == shape
-    assert [op for op, _ in unjudged] == ops
+    assert [op for op, _ in unchecked] == ops
 
 
 def test_whether_tensors_are_close_is_a_guess(gpu: SimulatedGpu) -> None:
@@ -290,7 +290,7 @@ def test_values_are_there_unless_they_are_not_wanted(gpu: SimulatedGpu) -> None:
     with simulated_gpu():
         assert torch.ones(2, device="cuda").inside.is_meta
 
-    assert gpu.end_step().not_judged == ()
+    assert gpu.end_step().not_checked == ()
 
 
 def test_what_needs_no_values_is_made_on_the_host(gpu: SimulatedGpu) -> None:
@@ -323,7 +323,7 @@ def test_values_are_given_up_before_they_would_not_fit(
             "values on the simulated GPU need more than the 1000 MiB of memory that this "
             "machine has left: from there on it runs without values"
         )
-        assert gpu.end_step().not_judged == ()
+        assert gpu.end_step().not_checked == ()
         assert huge.inside.is_meta
         assert product.inside.is_meta
         assert not tied.inside.is_meta
@@ -358,7 +358,7 @@ def test_values_are_given_up_where_the_host_refuses_memory_for_them() -> None:
 
         assert grid.inside.is_meta
         assert grid.shape == (2**22, 2**22)
-        assert gpu.end_step().not_judged == ()
+        assert gpu.end_step().not_checked == ()
 
 
 def test_the_host_is_asked_again_after_much_was_made() -> None:
@@ -447,7 +447,7 @@ def test_lengths_from_the_host_are_no_guess(gpu: SimulatedGpu) -> None:
 
     assert packed.batch_sizes.tolist() == [3, 3, 2, 1, 1]
     assert packed.data.shape == (10, 4)
-    assert not gpu.end_step().not_judged
+    assert not gpu.end_step().not_checked
 
 
 @pytest.mark.parametrize("values", [True, False])

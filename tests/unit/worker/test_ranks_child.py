@@ -172,7 +172,7 @@ def test_torchruns_ranks_execute_what_asks_for_as_many(
     assert why_not(DeviceKind.CPU, ranks, LAUNCH) == why
 
 
-def test_tests_that_ask_for_no_ranks_are_not_judged_where_torchrun_started_some() -> (
+def test_tests_that_ask_for_no_ranks_are_not_checked_where_torchrun_started_some() -> (
     None
 ):
     request = RunRequest(
@@ -186,7 +186,7 @@ def test_tests_that_ask_for_no_ranks_are_not_judged_where_torchrun_started_some(
 
     assert [result.test for result in results] == ["a.py::one", "a.py::two"]
     for result in results:
-        assert judge_calls(result.calls, None).outcome is Outcome.NOT_JUDGED
+        assert judge_calls(result.calls, None).outcome is Outcome.NOT_CHECKED
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_rank_of_torchruns_keeps_its_variables_and_has_one_gpu(
     assert launched_variables(LAUNCH, cuda=False) == {"GLOO_SOCKET_IFNAME": LOOPBACK}
 
 
-def test_ranks_that_cannot_be_had_are_not_judged_and_no_process_starts() -> None:
+def test_ranks_that_cannot_be_had_are_not_checked_and_no_process_starts() -> None:
     request = RunRequest(
         tests=("/a.py::step",),
         device=DeviceKind.SIMULATED,
@@ -249,7 +249,7 @@ def test_ranks_that_cannot_be_had_are_not_judged_and_no_process_starts() -> None
     assert measurement.unmeasured == dict.fromkeys(
         METRICS, why_not(DeviceKind.SIMULATED, Ranks(count=2))
     )
-    assert judge_calls(result.calls, None).outcome is Outcome.NOT_JUDGED
+    assert judge_calls(result.calls, None).outcome is Outcome.NOT_CHECKED
 
 
 def test_ranks_execute_one_test_at_a_time() -> None:
