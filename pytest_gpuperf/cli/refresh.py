@@ -11,6 +11,7 @@ from itertools import pairwise, repeat
 from math import inf
 from typing import Final
 
+from ..errors import ErrorId, UsageError
 from ..model.baseline import LEAST_GAP, Refresh
 from ..sharing.processes import EXIT_INTERRUPTED, interrupts_left_to_child, shell_code
 from .files import count
@@ -68,9 +69,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Run pytest, once an occasion, and return its exit code as a shell would give it."""
+    is_partial = arguments.occasions or arguments.kind not in {None, Refresh.ALL}
+    if arguments.accept_drift and is_partial:
+        msg = (
+            "--accept-drift: found --kind or --occasions, expected it alone or with "
+            "--kind=all: it replaces what is stored"
+        )
+        raise UsageError(msg, ErrorId.GP102)
     if arguments.occasions is None:
-        kind = arguments.kind or _usual_kind(rest, drift=arguments.accept_drift)
-        return _measured(arguments, kind, rest)
+        return _measured(arguments, arguments.kind or _usual_kind(rest), rest)
     # What an occasion has stored stays.
     kinds = repeat(Refresh.EVIDENCE, arguments.occasions - 1)
     worst = 0
@@ -101,14 +108,14 @@ def _is_over(number: int, arguments: argparse.Namespace) -> bool:
 
 
 def _measured(arguments: argparse.Namespace, kind: Refresh, rest: Sequence[str]) -> int:
-    drift = ["--gpuperf-accept-drift"] if arguments.accept_drift else []
+    which = "drift" if arguments.accept_drift else kind.value
     with interrupts_left_to_child():
         code = subprocess.run(  # noqa: S603 - the user's own arguments, no shell
             [
                 # The same interpreter: `pytest` on the path may be of another
                 # environment.
                 *(sys.executable, "-m", "pytest"),
-                *("--gpuperf", f"--gpuperf-update={kind.value}", *drift),
+                *("--gpuperf", f"--gpuperf-update={which}"),
                 *device_options(arguments),
                 *rest,
             ],
@@ -139,15 +146,12 @@ def _minutes(text: str) -> float:
     return minutes
 
 
-def _usual_kind(rest: Sequence[str], *, drift: bool) -> Refresh:
-    """Choose ALL, which also takes what regressed, only if that is meant.
-
-    Either tests are named, or *drift* is accepted, which what is missing never has.
-    """
+def _usual_kind(rest: Sequence[str]) -> Refresh:
+    """Choose ALL, which also takes what regressed, only if tests are named."""
     named = any(
         "::" in argument and not argument.startswith("-")
         for before, argument in pairwise(("", *rest))
         # A node id after --deselect names a test that is not meant.
         if before != "--deselect"
     )
-    return Refresh.ALL if named or drift else Refresh.MISSING
+    return Refresh.ALL if named else Refresh.MISSING

@@ -79,10 +79,10 @@ def pytest_terminal_summary(
 
 
 def _refuse_idle_option(config: pytest.Config) -> None:
-    flag = options.idle_option(config)
-    if flag is not None:
+    if options.updates_nothing(config):
         from ..errors import ErrorId, UsageError
 
+        flag = "--gpuperf-update"
         msg = f"{flag} does nothing without --gpuperf: add it, or leave {flag} out"
         raise pytest.UsageError(str(UsageError(msg, ErrorId.GP114)))
 

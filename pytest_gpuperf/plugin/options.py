@@ -106,13 +106,10 @@ OPTIONS: Final = (
     Option(
         name="gpuperf_update",
         help="store baselines: missing, improved or all, which removes those of tests that "
-        "are gone; evidence adds the runs of another day to them",
+        "are gone; drift as all, and numbers that got worse too; evidence adds the runs of "
+        "another day",
         metavar="WHICH",
         kind="refresh",
-    ),
-    Option(
-        name="gpuperf_accept_drift",
-        help="with --gpuperf-update: also store numbers that got worse",
     ),
     Option(
         name="gpuperf_explain",
@@ -267,20 +264,11 @@ def is_enabled(config: pytest.Config) -> bool:
     )
 
 
-NEED_MEASURING: Final = ("gpuperf_update", "gpuperf_accept_drift")
-"""What a command line asks of a run that measures; in a plain run it would do nothing."""
-
-
-def idle_option(config: pytest.Config) -> str | None:
-    """Return the flag that this command line gives in vain, without ``--gpuperf``."""
-    if is_asked(config, "gpuperf"):
-        return None
-    needing = set(NEED_MEASURING)
-    if early_value(config, "gpuperf_watch") is not None:
-        needing.discard("gpuperf_update")
-    given = [name for name in NEED_MEASURING if name in needing]
-    given = [name for name in given if getattr(config.option, name, None)]
-    return "--" + given[0].replace("_", "-") if given else None
+def updates_nothing(config: pytest.Config) -> bool:
+    """Whether this command line gives ``--gpuperf-update`` in vain."""
+    watches = early_value(config, "gpuperf_watch") is not None
+    idle = not watches and not is_asked(config, "gpuperf")
+    return idle and bool(getattr(config.option, "gpuperf_update", None))
 
 
 def is_idle_device(config: pytest.Config) -> bool:

@@ -82,6 +82,18 @@ def _one_of(kinds: type[E], unnamed: tuple[E, ...] = ()) -> Callable[[str], E]:
     return parse
 
 
+DRIFT: Final = "drift"
+"""A refresh of all that stores also what got worse."""
+
+
+def _refresh(text: str) -> Refresh | str:
+    try:
+        return text if text == DRIFT else _one_of(Refresh)(text)
+    except ValueError as error:
+        msg = f"{error}, {DRIFT}"
+        raise ValueError(msg) from None
+
+
 def positive_seconds(text: str) -> float:
     """Read a number of seconds; raise ``ValueError`` that says what was expected."""
     try:
@@ -170,7 +182,7 @@ VALUE_KINDS: Final[Mapping[str, Callable[[str], object]]] = {
     "gib": positive_gib,
     "isolation": _one_of(Isolation),
     "missing baseline": _one_of(MissingBaseline),
-    "refresh": _one_of(Refresh),
+    "refresh": _refresh,
     "seconds": positive_seconds,
     "seed": _seed,
     "tolerance": _tolerance,
@@ -200,6 +212,8 @@ def settings_from(config: pytest.Config, environ: Mapping[str, str]) -> Settings
     value = resolver(config)
     ci = bool(environ.get("CI"))
     given = {o.field: value(o.name, None) for o in OPTIONS if o.field in FIELDS}
+    if given["update"] == DRIFT:
+        given |= {"update": Refresh.ALL, "accept_drift": True}
     settings = Settings(**{name: v for name, v in given.items() if v is not None})
     if settings.update:
         asked = f"--gpuperf-update={settings.update.value}"

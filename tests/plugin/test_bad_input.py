@@ -123,9 +123,7 @@ def test_baselines_that_cannot_be_written_fail_their_tests_and_lose_nothing(
     broken = failing_in(project.baseline.parent, code, getattr(owner, name))
     monkeypatch.setattr(owner, name, broken)
 
-    result = project.refresh(
-        "--deselect=test_it.py::test_ok", "--gpuperf-accept-drift", which="all"
-    )
+    result = project.refresh("--deselect=test_it.py::test_ok", which="drift")
 
     result.assert_outcomes(failed=2, passed=1, deselected=1)
     assert "E   AssertionError: my own" in [line.rstrip() for line in result.outlines]

@@ -39,7 +39,6 @@ VALUES = {
 FLAGS = {
     "gpuperf_strict": "strict",
     "gpuperf_explain": "explain",
-    "gpuperf_accept_drift": "accept_drift",
     "gpuperf_benchmark": "benchmark",
 }
 
@@ -54,7 +53,6 @@ def test_the_command_line_is_frozen() -> None:
         "--gpuperf-watch",
         "--gpuperf-device",
         "--gpuperf-update",
-        "--gpuperf-accept-drift",
         "--gpuperf-explain",
         "--gpuperf-strict",
         "--gpuperf-seconds",
@@ -216,7 +214,7 @@ def test_measuring_is_switched_on_by_the_ini_key(project: ScriptedProject) -> No
             "gpuperf_update = some",
             (
                 "ini key gpuperf_update: found 'some', expected one of missing, improved, "
-                "all, evidence [GP101]"
+                "all, evidence, drift [GP101]"
             ),
         ),
         (

@@ -32,7 +32,7 @@ def test_the_life_of_a_baseline(project: ScriptedProject) -> None:
     project.refresh(which="all").assert_outcomes(failed=1)
     assert project.baseline.read_text() == recorded
 
-    accepted = project.refresh("--gpuperf-accept-drift", which="all")
+    accepted = project.refresh(which="drift")
     accepted.assert_outcomes(passed=1)
     project.run().assert_outcomes(passed=1)
     assert runs_ms(project) == [12.0] * 8

@@ -79,7 +79,7 @@ def test_a_quiet_refresh_shows_the_new_values_and_a_silent_one_none(
     )
     quiet.stdout.no_fnmatch_line("noise: *")
     project.script({"*": {"step_ms": [10, 31, 14, 22, 40, 12, 18, 27]}})
-    noisy = project.refresh("-q", "--gpuperf-accept-drift", which="all")
+    noisy = project.refresh("-q", which="drift")
     noisy.stdout.fnmatch_lines(
         ["noise: runs vary by 62 %; * slowdowns of 499 % or more,"]
     )

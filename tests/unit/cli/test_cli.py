@@ -55,14 +55,13 @@ class TestRefresh:
             ("t.py -v", "missing t.py -v"),
             ("--deselect t.py::a t.py", "missing --deselect t.py::a t.py"),
             ("--deselect=t.py::a", "missing --deselect=t.py::a"),
-            ("--accept-drift t.py::a", "all --gpuperf-accept-drift t.py::a"),
-            ("--accept-drift t.py", "all --gpuperf-accept-drift t.py"),
-            ("--accept-drift", "all --gpuperf-accept-drift"),
+            ("--accept-drift t.py::a", "drift t.py::a"),
+            ("--accept-drift t.py", "drift t.py"),
+            ("--accept-drift", "drift"),
             (
                 "--accept-drift --deselect=t.py::a",
-                "all --gpuperf-accept-drift --deselect=t.py::a",
+                "drift --deselect=t.py::a",
             ),
-            ("--accept-drift --kind=missing", "missing --gpuperf-accept-drift"),
             ("t.py::a --kind improved", "improved t.py::a"),
             ("--kind=improved -n2", "improved -n2"),
             (
@@ -157,6 +156,13 @@ class TestRefresh:
             "gpuperf: argument --kind: expected one of missing, improved, all, evidence, "
             "found 'some'; see `gpuperf refresh --help` [GP102]\n"
         )
+
+    @pytest.mark.parametrize("other", ["--kind=improved", "--occasions=2"])
+    def test_accepts_drift_of_all_or_of_nothing(
+        self, started: list[list[str]], other: str
+    ) -> None:
+        assert main(["refresh", "--accept-drift", other]) == 4
+        assert started == []
 
     def test_gives_the_code_of_a_killed_pytest_as_a_shell_does(
         self, monkeypatch: pytest.MonkeyPatch
