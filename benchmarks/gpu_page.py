@@ -207,7 +207,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
         "one_launch|cuda_graphs_of_a_compiled"
     ),
     "the 1 % that `launches` may differ by": examples_are_unchanged,
-    "`devices/cuda/device.py`: `left_behind`, `graphs`": tests("what_each_step_keeps"),
+    "`devices/cuda/device.py`: `leaked`, `graphs`": tests("what_each_step_keeps"),
     "`devices/compile.py` on CUDA": tests("a_break_and_the_wait_at_it"),
     "`gpuperf doctor`, what disturbs measuring": tests("circumstances_of_a_gpu|doctor"),
     "`gpuperf.compare` on CUDA, memory": tests("side_of_a_comparison_needs"),

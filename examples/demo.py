@@ -129,7 +129,7 @@ FAULTS = (
     ),
     Fault(
         test="test_old_losses_keep_no_graph",
-        headline="GRAPH KEPT",
+        headline="RETAINED GRAPH",
         line="loss = F.cross_entropy(model(images), labels)",
         edit=in_tests(
             "3. Memory that grows: each loss in the list keeps its graph alive.",

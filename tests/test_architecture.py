@@ -416,12 +416,12 @@ MOST_CODE: Final = {
     "devices": 2444,  # live memory, which was of the CPU
     "devices.cpu": 186,
     "devices.cuda": 626,
-    "devices.simulated": 7741,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.simulated": 7748,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1034,  # ranks are ended by their own time
     "environments": 212,  # the releases of a package; what names none
     "judge": 3515,  # same training of two steps as well: compare_steps pays for it
     "measure": 3273,  # what a step keeps has its line; which step raised
-    "model": 1865,  # what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1866,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2335,  # no server without measured tests
     "report": 1512,
     "report.ci": 546,  # a watch marks its lines on GitHub

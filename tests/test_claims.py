@@ -411,7 +411,7 @@ def test_a_line_of_the_table_says_what_one_test_found(
 
 FASTER: Final = (
     '[{"verdicts": [{"metric": "speedup", "outcome": "pass", "now": 1.8567}],'
-    ' "sides": {"before": {"kept_graphs": 9}, "after": {"kept_graphs": 9}}}]'
+    ' "sides": {"before": {"retained_graphs": 9}, "after": {"retained_graphs": 9}}}]'
 )
 
 

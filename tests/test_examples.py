@@ -247,7 +247,7 @@ def test_exactly_the_planted_failures_are_as_it_should_be(
     ("lost", "message"),
     [
         ("FAILED test_steps.py::test_old_losses_keep_no_graph", "expected five other"),
-        ("GRAPH KEPT", "test_old_losses_keep_no_graph: expected 'GRAPH KEPT'"),
+        ("RETAINED GRAPH", "test_old_losses_keep_no_graph: expected 'RETAINED GRAPH'"),
         ("   1 | total", "test_the_loss_stays_on_the_gpu: expected '1 | total"),
         ("\n  fix ", "test_the_loss_stays_on_the_gpu: expected 'fix' in what it says"),
     ],

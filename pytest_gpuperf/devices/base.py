@@ -272,7 +272,7 @@ class MeasuringDevice(Device, Protocol):
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step with its memory watched."""
 
-    def left_behind(
+    def leaked(
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Sequence[Finding]:
         """Run two steps and say what the first took that is alive after the second."""

@@ -88,7 +88,7 @@ class AgreedDevice(MeasuringDevice):
 
     Its clock is that of the slowest rank, and stops while they agree: a round begins
     when the last rank is there, and takes as long as the slowest. Sizes are those of
-    the rank that needs most, but what steps leave behind is added up.
+    the rank that needs most, but what steps leak is added up.
     """
 
     def __init__(

@@ -236,7 +236,7 @@ def objections(
             )
         if record.left_tensors > most_left:
             yield Objection(
-                what=f"{counted(record.left_tensors, 'tensor')} left, limit {most_left}",
+                what=f"{counted(record.left_tensors, 'tensor')} leaked, limit {most_left}",
                 test=record.test,
                 left=record.left,
             )
@@ -340,7 +340,7 @@ def _rises(
     left = before.get(LEFT_TENSORS, 0)
     if record.left_tensors > left:
         tensors = counted(record.left_tensors, "tensor")
-        what = f"{tensors} left, baseline {left}"
+        what = f"{tensors} leaked, baseline {left}"
         yield Objection(what=what, test=record.test, left=record.left)
 
 

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from ..devices.simulated import BACKING, ProgramMemory
 from ..model.finding import Location
 from ..model.forecast import Forecast, Saving
-from ..model.metrics import KEPT_GRAPHS, PREDICTED_GARBAGE
+from ..model.metrics import PREDICTED_GARBAGE, RETAINED_GRAPHS
 from .memory import (
     COLLECTOR_OFF,
     findings_of_garbage,
@@ -92,7 +92,7 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
         steps += f" {_from_here(memory.loop)}"
     if steps:
         yield steps
-    yield from remarks_on({KEPT_GRAPHS.name: graphs_left(memory.graphs[1:]) or 0})
+    yield from remarks_on({RETAINED_GRAPHS.name: graphs_left(memory.graphs[1:]) or 0})
     if memory.is_uncollected:
         yield COLLECTOR_OFF.format(memory.steps)
     if BACKING.switched:

@@ -1,4 +1,4 @@
-"""Memory of single steps: what a step needs at its peak, and what it leaves behind."""
+"""Memory of single steps: what a step needs at its peak, and what it leaks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from ..model.metric import MIB, MeasuringPhase
 from ..model.metrics import (
     GARBAGE,
     GROWTH,
-    KEPT_GRAPHS,
     PEAK_ALLOCATED,
     PEAK_REQUESTED,
     PEAK_RESERVED,
+    RETAINED_GRAPHS,
     read_in,
 )
 from .compilation import COMPILED_NAMES
@@ -333,7 +333,7 @@ MOST_MEMORY_STEPS: Final = 8
 """Most steps, if each ends with more than the one before: that eight batches happen to
 grow in size is true for one of 40,320 orders."""
 
-LEFT_BEHIND: Final = (GROWTH.name, KEPT_GRAPHS.name)
+LEAKS: Final = (GROWTH.name, RETAINED_GRAPHS.name)
 
 
 def memory_of_steps(at: PhaseContext) -> Measurement:
@@ -376,7 +376,7 @@ def measure_memory(
         step_ms = (device.own_now_ns() - start_ns) / 1e6
     exact = {name: max(r.exact[name] for r in readings) for name in readings[0].exact}
     if len(readings) >= MEMORY_STEPS:
-        exact |= _left_behind(readings)
+        exact |= _leaked(readings)
     found: list[Finding] = []
     uncollected = any(r.collecting is Collecting.NEVER for r in readings)
     if (uncollected or exact.get(GARBAGE.name)) and deadline.leaves(2 * step_ms):
@@ -384,9 +384,9 @@ def measure_memory(
         if garbage is not None:
             exact[GARBAGE.name] = exact.get(GARBAGE.name) or garbage.nbytes
             found.extend(findings_of_garbage(garbage, (GARBAGE.name,)))
-    if any(exact.get(name) for name in LEFT_BEHIND) and deadline.leaves(2 * step_ms):
-        left = device.left_behind(subject.step, iter(subject.arguments, None))
-        found.extend(counting(left, LEFT_BEHIND))
+    if any(exact.get(name) for name in LEAKS) and deadline.leaves(2 * step_ms):
+        left = device.leaked(subject.step, iter(subject.arguments, None))
+        found.extend(counting(left, LEAKS))
     replayed = [r.graph_bytes for r in readings if r.graph_bytes is not None]
     memory = Found(
         exact=exact,
@@ -408,18 +408,18 @@ def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:
     seen = {
         GROWTH.name: any(reading.end_bytes is not None for reading in readings),
         GARBAGE.name: any(reading.collecting is not None for reading in readings),
-        KEPT_GRAPHS.name: any(reading.graphs is not None for reading in readings),
+        RETAINED_GRAPHS.name: any(reading.graphs is not None for reading in readings),
     }
     return frozenset(name for name, is_seen in seen.items() if is_seen)
 
 
-def _left_behind(readings: Sequence[MemoryReading]) -> dict[str, int]:
-    """Return what every step leaves behind, by metric name, if it was looked for."""
+def _leaked(readings: Sequence[MemoryReading]) -> dict[str, int]:
+    """Return what every step leaks, by metric name, if it was looked for."""
     garbage = _garbage(readings)
     found = {
         GROWTH.name: _growth(readings),
         GARBAGE.name: garbage,
-        KEPT_GRAPHS.name: _graphs(readings),
+        RETAINED_GRAPHS.name: _graphs(readings),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -453,7 +453,7 @@ def graphs_left(alive: Sequence[tuple[int, int]]) -> int | None:
 
 
 def least_rise(values: Sequence[int]) -> int | None:
-    """Return the least that a step left behind; 0 if one of them left nothing."""
+    """Return the least that a step leaked; 0 if one of them left nothing."""
     grown = [after - before for before, after in pairwise(values)]
     return max(0, min(grown)) if grown else None
 
@@ -492,7 +492,7 @@ def remarks_on(memory: Mapping[str, int]) -> Iterator[str]:
     growth = memory.get(GROWTH.name, 0)
     if growth > GROWTH.floor:
         yield f"every step leaves {_size(growth)} allocated: is that a leak?"
-    kept = memory.get(KEPT_GRAPHS.name, 0)
+    kept = memory.get(RETAINED_GRAPHS.name, 0)
     if kept:
         graphs = "a graph" if kept == 1 else f"{kept} graphs"
         yield f"every step keeps {graphs} of autograd alive: detach() what is kept"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 from ..devices.simulated import settings_against_allocated, settings_against_reserved
 from ..model.metrics import (
-    KEPT_GRAPHS,
     PREDICTED,
     PREDICTED_ALLOCATED,
     PREDICTED_GARBAGE,
     PREDICTED_GROWTH,
     PREDICTED_RESERVED,
     PREDICTED_WORKSPACES,
+    RETAINED_GRAPHS,
 )
 from .memory import (
     COLLECTOR_OFF,
@@ -70,9 +70,9 @@ PREDICTED_BYTES: Final = tuple(metric.name for metric in PREDICTED)
 RESERVED: Final = (PREDICTED_RESERVED.name,)
 """What depends on the blocks that the allocator keeps."""
 
-PREDICTED_LEFT_BEHIND: Final = (PREDICTED_GROWTH.name, KEPT_GRAPHS.name)
+PREDICTED_LEAKS: Final = (PREDICTED_GROWTH.name, RETAINED_GRAPHS.name)
 
-PREDICTED_NAMES: Final = (*PREDICTED_BYTES, KEPT_GRAPHS.name)
+PREDICTED_NAMES: Final = (*PREDICTED_BYTES, RETAINED_GRAPHS.name)
 """What watching memory is for."""
 
 PREDICTED_PEAKS: Final = tuple(m.name for m in PREDICTED if m.error)
@@ -96,10 +96,10 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
         picture = memory.explained_step(run(), root)
         if picture is not None or memory.memories()[-1].peak is None:
             break
-    # Steps that only confirm what is left behind would make the peak of a leak larger.
+    # Steps that only confirm what leaks would make the peak of a leak larger.
     for_peak = len(memory.graphs)
     while len(memory.graphs) < MOST_MEMORY_STEPS and any(
-        _numbers(memory, for_peak)[name] for name in PREDICTED_LEFT_BEHIND
+        _numbers(memory, for_peak)[name] for name in PREDICTED_LEAKS
     ):
         memory.step(run())
     missing = [f"{op}: {reason}" for op, reason in memory.live.unchecked]
@@ -117,10 +117,10 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
         if picture is not None
         else []
     )
-    if any(exact.get(name) for name in PREDICTED_LEFT_BEHIND):
+    if any(exact.get(name) for name in PREDICTED_LEAKS):
         # Two more steps, so only if there is something to explain.
         left = memory.left_by_step(iter(run, None), root)
-        found.extend(counting(left, PREDICTED_LEFT_BEHIND))
+        found.extend(counting(left, PREDICTED_LEAKS))
     if PREDICTED_GARBAGE.name not in unmeasured and memory.may_leave_garbage:
         garbage = memory.garbage_of_step(iter(run, None), root)
         exact[PREDICTED_GARBAGE.name] = garbage.nbytes
@@ -152,7 +152,7 @@ def _numbers(memory: MemoryAudit, for_peak: int) -> Mapping[str, int]:
     ends, steps = [step.end_bytes for step in steps], steps[: for_peak - 1]
     return {
         PREDICTED_GROWTH.name: least_rise(ends) or 0,
-        KEPT_GRAPHS.name: graphs_left(memory.graphs[1:]) or 0,
+        RETAINED_GRAPHS.name: graphs_left(memory.graphs[1:]) or 0,
         PREDICTED_ALLOCATED.name: max(step.allocated_bytes for step in steps),
         PREDICTED_WORKSPACES.name: memory.live.workspace_bytes,
         PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),

@@ -36,8 +36,8 @@ LOADER_WAIT: Final = Metric(
 # The quantities of memory, measured on cuda and cpu, predicted on simulated.
 
 FEW_SCALARS: Final = 4 * 2**10
-"""Bytes that a step may leave behind unblamed, a list of its losses: a GPU's allocator
-gives 512 to a scalar. What keeps an autograd graph alive is counted in ``kept_graphs``."""
+"""Bytes that a step may leak unblamed, a list of its losses: a GPU's allocator
+gives 512 to a scalar. What keeps an autograd graph alive is counted in ``retained_graphs``."""
 
 WORKSPACES: Final = "predicted_workspace_bytes"
 
@@ -84,10 +84,10 @@ GARBAGE: Final = Metric(
     floor=FEW_SCALARS,
     phase=MeasuringPhase.MEMORY,
 )
-KEPT_GRAPHS: Final = Metric(
-    name="kept_graphs",
+RETAINED_GRAPHS: Final = Metric(
+    name="retained_graphs",
     unit=Unit.COUNT,
-    summary="tensors that each step leaves behind with the autograd graph they came from",
+    summary="tensors that each step leaks with the autograd graph they came from",
     gated=True,
     can_be_zero=True,
     phase=MeasuringPhase.MEMORY,
@@ -119,7 +119,7 @@ PREDICTED_RESERVED: Final = Metric(
 PREDICTED_GROWTH: Final = replace(
     GROWTH,
     name="predicted_growth_bytes",
-    summary="memory that each step leaves behind (simulated GPU)",
+    summary="memory that each step leaks (simulated GPU)",
     phase=MeasuringPhase.TRACE,
 )
 PREDICTED_GARBAGE: Final = replace(
@@ -383,7 +383,7 @@ METRICS: Final[dict[str, Metric]] = {
         PEAK_RESERVED,
         GROWTH,
         GARBAGE,
-        KEPT_GRAPHS,
+        RETAINED_GRAPHS,
         PREDICTED_ALLOCATED,
         PREDICTED_WORKSPACES,
         PREDICTED_RESERVED,

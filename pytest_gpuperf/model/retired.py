@@ -75,6 +75,7 @@ RETIRED: Final = {
 
 
 FORMER_NAMES: Final = {
+    "kept_graphs": "retained_graphs",
     "maybe": "inconclusive",
     "not judged": "not checked",
     "unjudged_budget": "unchecked_budget",

@@ -9,7 +9,7 @@ from typing import Final
 
 from ..model.finding import A_MOVE, Finding, FindingKind
 from ..model.forecast import Saving
-from ..model.metrics import KEPT_GRAPHS, LOADER_WAIT, PAGEABLE_COPIES
+from ..model.metrics import LOADER_WAIT, PAGEABLE_COPIES, RETAINED_GRAPHS
 from .line_syntax import LineDoes, deeds_in_use, deeds_of
 
 
@@ -369,7 +369,7 @@ KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
         do="keep shapes constant (drop_last=True, padding), or torch.compile(dynamic=True)",
     ),
     FindingKind.LEFT: Remedy(
-        # memory that each step leaves behind
+        # memory that each step leaks
         spot=r"\.append\(",
         do="drop what keeps it: a list, a cache, or a loss without detach()",
     ),
@@ -455,7 +455,7 @@ WAIT_REMEDIES: Final = (*SYNC_REMEDIES, *FRAMEWORK_REMEDIES)
 """All that a wait may be advised, each with a rule of its own."""
 
 METRIC_REMEDIES: Final[Mapping[str, str]] = {
-    KEPT_GRAPHS.name: "detach() what outlives the step, such as a loss that is kept: it "
+    RETAINED_GRAPHS.name: "detach() what outlives the step, such as a loss that is kept: it "
     "keeps the graph of autograd behind it alive",
     LOADER_WAIT.name: "make a batch cheaper: one call for a batch (__getitems__), tensors "
     "in place of Python objects, which workers pickle; then try num_workers",

@@ -52,7 +52,7 @@ def outcomes(entry: Entry | None, *runs: Measurement) -> dict[str, Outcome]:
     return {v.metric: v.outcome for v in verdict.verdicts}
 
 
-@pytest.mark.parametrize("metric", ["ops", "flops", "kept_graphs", "launches"])
+@pytest.mark.parametrize("metric", ["ops", "flops", "retained_graphs", "launches"])
 @pytest.mark.parametrize(
     ("before", "now", "outcome"),
     [
@@ -70,7 +70,7 @@ def test_a_count_is_judged_by_its_baseline(
     assert outcomes(entry, *[run(**{metric: now})] * 2) == {metric: outcome}
 
 
-@pytest.mark.parametrize("metric", ["ops", "flops", "kept_graphs"])
+@pytest.mark.parametrize("metric", ["ops", "flops", "retained_graphs"])
 def test_a_baseline_from_before_a_count_was_gated_fails_nothing(metric: str) -> None:
     entry = an_entry(run(syncs=1))
 
@@ -316,7 +316,7 @@ def test_a_wait_that_rose_says_from_what() -> None:
     ]
 
 
-@pytest.mark.parametrize("metric", ["growth_bytes", "kept_graphs", "ops", PEAK])
+@pytest.mark.parametrize("metric", ["growth_bytes", "retained_graphs", "ops", PEAK])
 def test_no_wait_is_named_for_what_waits_do_not_cause(metric: str) -> None:
     assert told([OLD_WAIT, ITEM], {metric}) == []
 
@@ -331,13 +331,13 @@ def test_what_stays_is_named_with_its_line() -> None:
         kind=FindingKind.LEFT,
         op="aten::add",
         held_bytes=512,
-        metrics=("growth_bytes", "kept_graphs"),
+        metrics=("growth_bytes", "retained_graphs"),
     )
 
-    assert told([OLD_WAIT, kept], {"kept_graphs"}) == [
+    assert told([OLD_WAIT, kept], {"retained_graphs"}) == [
         "  --> train.py:21 in step",
         "   21 | loss.item()",
-        "      | ^^^^^^^^^^^ aten::add, 512 B in 1 block left by each step",
+        "      | ^^^^^^^^^^^ aten::add, 512 B in 1 block leaked by each step",
         "  fix      drop what keeps it: a list, a cache, or a loss without detach()",
     ]
 

@@ -119,7 +119,7 @@ REGRESSIONS: Final = {
         line="self.last = loss.item()",
     ),
     "losses_with_graphs": Edit(
-        metric="kept_graphs",
+        metric="retained_graphs",
         old="        self.scaler.update()\n",
         new="        self.scaler.update()\n        self.losses.append(loss)\n",
         line="loss = F.cross_entropy(logits, labels) + 0.1 * closeness(logits)",

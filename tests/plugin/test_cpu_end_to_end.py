@@ -42,7 +42,7 @@ kept = []
 
 def test_leak(gpuperf):
     gpuperf(step_of(gpuperf.device, read=kept.append))
-    assert gpuperf.measurement.exact["kept_graphs"] == 1
+    assert gpuperf.measurement.exact["retained_graphs"] == 1
 """
 
 

@@ -225,7 +225,7 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
         "d2h_bytes": 0,
         "flops": counted["flops"],
         "h2d_bytes": 0,
-        "kept_graphs": 0,
+        "retained_graphs": 0,
         "ops": counted["ops"],
         "pageable_copies": 0,
         "predicted_garbage_bytes": 0,
@@ -284,7 +284,7 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
     result.stdout.fnmatch_lines(
         [
             "E       ValueError: own",
-            "    no baseline: peak memory, memory growth, garbage, kept graphs, unpinned",
+            "    no baseline: peak memory, memory growth, garbage, retained graphs, unpinned",
             "    copies, bytes to the GPU, bytes to the CPU, operations, flops;",
             "    torch.compile: judged as eager code",
             (
@@ -352,7 +352,7 @@ def test_what_every_step_leaves_behind_is_a_leak(project: ScriptedProject) -> No
         [
             "OVER LIMIT growth_mb: 1.000 MiB per step, limit 0 B",
             "  --> test_it.py:*",
-            "*1.000 MiB in 1 block left by each step*",
+            "*1.000 MiB in 1 block leaked by each step*",
             "OVER LIMIT garbage_mb: 1.000 MiB per step, limit 0.5000 MiB",
             "  --> test_it.py:*",
             "*collector frees: in a cycle of Node.me",

@@ -135,7 +135,7 @@ def test_what_fails_there_is_not_checked_and_all_else_is_reported(
     assert found.status == 0
     assert_lines(
         found,
-        "* used it; 1 wait on 1 line; 1 test left device memory to the next",
+        "* used it; 1 wait on 1 line; 1 test leaked GPU memory",
         "*package.py:8 in accuracy",
         "  fix *",
         "  test_suite.py::test_leak: 1 tensor, 4.000 KiB",
@@ -163,7 +163,7 @@ def test_gates_name_the_test_the_line_and_the_fix_and_mark_lines_on_github(
         "  test_suite.py::test_gpu: 1 wait, limit 0",
         "  --> package.py:8 in accuracy",
         "  fix *",
-        "  test_suite.py::test_leak: 1 tensor left, limit 0",
+        "  test_suite.py::test_leak: 1 tensor leaked, limit 0",
     )
     fix = "%0Afix: add it up on the GPU with .detach(), read it every N steps"
     said = f"title=gpuperf%3A watch::test_suite.py::test_gpu: 1 wait, limit 0{fix}"

@@ -105,7 +105,7 @@ def assert_same(hand: dict[str, Any], trainer: dict[str, Any]) -> None:
     assert theirs.get("predicted_workspace_bytes", 0) == scratch
     for name in mine.keys() & peaks:
         assert theirs[name] - scratch == pytest.approx(mine[name] - scratch, rel=0.01)
-    counts = {"syncs", "pageable_copies", "h2d_bytes", "d2h_bytes", "kept_graphs"}
+    counts = {"syncs", "pageable_copies", "h2d_bytes", "d2h_bytes", "retained_graphs"}
     for name in mine.keys() & counts:
         assert theirs[name] == mine[name], name
     assert mine.keys() == theirs.keys()
@@ -345,7 +345,7 @@ def test_a_trainer_of_trl_is_measured_as_it_is_and_its_own_waits_are_named(
 
     found = measured(project, TRL, device)["sft"]
 
-    assert found["exact"]["kept_graphs"] == 0
+    assert found["exact"]["retained_graphs"] == 0
     if device == "simulated":
         # TRL looks at the labels of each batch, and weighs its loss by their number.
         assert "compute_loss" in found["waits"]

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.metrics import KEPT_GRAPHS, LOADER_WAIT
+from pytest_gpuperf.model.metrics import LOADER_WAIT, RETAINED_GRAPHS
 
 
 SETTING: Final = """
@@ -716,4 +716,4 @@ COSTS: Final[dict[Enum | str, Program]] = {
 }
 """By what is advised; a program leaves its ``cost``, or waits and operations are counted."""
 
-COSTS[KEPT_GRAPHS.name] = COSTS[FindingKind.LEFT]
+COSTS[RETAINED_GRAPHS.name] = COSTS[FindingKind.LEFT]

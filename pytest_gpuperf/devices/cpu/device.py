@@ -198,7 +198,7 @@ class CpuDevice(HostDevice):
             step(*arguments)
         return MemoryReading(exact={}, graphs=graphs, nodes=nodes)
 
-    def left_behind(
+    def leaked(
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Sequence[Finding]:
         """Follow the storages that the first of two steps makes."""

@@ -194,7 +194,7 @@ class CudaDevice(HostDevice):
         """Run one step between two readings of the allocator."""
         return read_memory(self.torch, step, arguments)
 
-    def left_behind(
+    def leaked(
         self, step: Step, batches: Iterator[Sequence[object]]
     ) -> Sequence[Finding]:
         """Follow the storages on the GPU that the first of two steps makes."""

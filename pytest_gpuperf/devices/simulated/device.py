@@ -16,11 +16,11 @@ from ...model.metric import Metric, MetricKind
 from ...model.metrics import (
     AUDITED,
     COMPILED,
-    KEPT_GRAPHS,
     LAUNCHES,
     METRICS,
     OCCASIONAL,
     PREDICTED,
+    RETAINED_GRAPHS,
     SYNCS,
     limited_by,
 )
@@ -119,7 +119,14 @@ class SimulatedDevice(EmulatingDevice):
         else SIMULATED_MEASURES_NO_MEMORY
         for metric in METRICS.values()
         if metric
-        not in {SYNCS, KEPT_GRAPHS, *AUDITED, *COMPILED, LAUNCHES, *OCCASIONAL.values()}
+        not in {
+            SYNCS,
+            RETAINED_GRAPHS,
+            *AUDITED,
+            *COMPILED,
+            LAUNCHES,
+            *OCCASIONAL.values(),
+        }
         and not _is_predicted(metric)
     }
 

@@ -346,7 +346,7 @@ CAUSES: Final[Mapping[FindingKind, Callable[[Finding], str]]] = {
     FindingKind.IDLE: lambda f: (
         f"{f.percent:.0f} % of the step, in which the GPU has nothing to do"
     ),
-    FindingKind.LEFT: lambda f: f"{f.op}, {_held(f)} left by each step",
+    FindingKind.LEFT: lambda f: f"{f.op}, {_held(f)} leaked by each step",
     FindingKind.GARBAGE: lambda f: (
         f"{f.op}, {_held(f)} per step that only the garbage collector frees"
     ),

@@ -200,7 +200,7 @@ def _uses(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
         yield f"{_size(garbage)} per step that only the garbage collector frees"
     left = sum(f.held_bytes for f in group if f.kind is FindingKind.LEFT)
     if left:
-        yield f"{_size(left)} left by each step"
+        yield f"{_size(left)} leaked by each step"
     if holders and not view.verbose:
         yield f"{_size(sum(f.held_bytes for f in holders))} taken here"
         return

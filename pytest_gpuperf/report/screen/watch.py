@@ -70,7 +70,7 @@ def _answer(records: Sequence[WatchedTest]) -> Iterator[str]:
     leaking = counted(found["leaking"], "test")
     yield from wrapped(
         f"{found['used']} of {tests} used it; {counted(waits, 'wait')} on "
-        f"{counted(len(waiting), 'line')}; {leaking} left device memory to the next"
+        f"{counted(len(waiting), 'line')}; {leaking} leaked GPU memory"
     )
 
 
@@ -122,7 +122,7 @@ def _leaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
         for r in records
         if r.left
     ]
-    yield from _kept("tests that leave device memory to the next:", found, most)
+    yield from _kept("tests that leak GPU memory:", found, most)
 
 
 def _garbage(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:

@@ -140,7 +140,7 @@ def test_a_step_that_keeps_graphs_of_autograd_is_found_with_its_line() -> None:
         kept.append((weight * 2).sum())
 
     readings = [device.measure_memory(step, ()) for _ in range(3)]
-    found = device.left_behind(step, iter(lambda: (), None))
+    found = device.leaked(step, iter(lambda: (), None))
 
     graphs = [reading.graphs or 0 for reading in readings]
     assert [graphs[1] - graphs[0], graphs[2] - graphs[1]] == [1, 1]

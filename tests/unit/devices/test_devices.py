@@ -31,7 +31,7 @@ MAY_BE_INHERITED: Final = {
     *("lines_take_time", "plain_profile", "remarks"),
     *("core_ns", "undisturbed_core_ns", "work", "others_ns", "disturbance"),
     *("record_event", "span_ms", "clock_mhz", "fingerprint", "operations"),
-    *("left_behind", "garbage_of_step", "picture_memory", "blocks"),
+    *("leaked", "garbage_of_step", "picture_memory", "blocks"),
     *("record_allocations", "own_now_ns"),
 }
 """What a device need not say: then it has none of it."""

@@ -133,16 +133,16 @@ def test_a_budget_and_a_baseline_give_a_verdict_each_the_budget_first() -> None:
     [
         (
             "peak_allocated_bytes",
-            ["step_ms", "syncs", "kept_graphs", "peak_allocated_bytes"],
+            ["step_ms", "syncs", "retained_graphs", "peak_allocated_bytes"],
         ),
-        ("syncs", ["step_ms", "peak_allocated_bytes", "kept_graphs", "syncs"]),
-        ("", ["step_ms", "syncs", "peak_allocated_bytes", "kept_graphs"]),
+        ("syncs", ["step_ms", "peak_allocated_bytes", "retained_graphs", "syncs"]),
+        ("", ["step_ms", "syncs", "peak_allocated_bytes", "retained_graphs"]),
     ],
 )
 def test_waits_fail_before_memory_and_what_varies_last(
     drawn: str, order: list[str]
 ) -> None:
-    exact = {"peak_allocated_bytes": 10 * MIB, "kept_graphs": 1, "syncs": 3}
+    exact = {"peak_allocated_bytes": 10 * MIB, "retained_graphs": 1, "syncs": 3}
     before = measured({"step_ms": 10.0}, dict.fromkeys(exact, 0))
     runs = [
         measured(
@@ -224,7 +224,7 @@ def test_a_run_that_measured_nothing_says_why_of_each_gated_metric() -> None:
     found = verdicts(run)
     assert {tuple(said) for _, *said in found} == {(Outcome.NOT_CHECKED, why)}
     assert " ".join(metric for metric, *_ in found) == (
-        "step_ms peak_allocated_bytes growth_bytes garbage_bytes kept_graphs syncs "
+        "step_ms peak_allocated_bytes growth_bytes garbage_bytes retained_graphs syncs "
         "pageable_copies h2d_bytes d2h_bytes ops flops"
     )
 

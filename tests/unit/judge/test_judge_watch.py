@@ -59,7 +59,7 @@ def complaints(known: dict[str, Entry], *records: WatchedTest) -> list[str]:
             watched("it", COPIED), ["it: 1 pageable copy, baseline 0 3"], id="a copy"
         ),
         pytest.param(
-            watched("it", LOSS, left=(LEFT,)), ["it: 2 tensors left, baseline 0"]
+            watched("it", LOSS, left=(LEFT,)), ["it: 2 tensors leaked, baseline 0"]
         ),
         pytest.param(
             WatchedTest(test="it", unchecked="failed: why"),

@@ -197,7 +197,7 @@ def growth() -> str:
         held_bytes=4 * KIB,
         source="losses.append(loss)",
     )
-    kept = a_regression("kept_graphs", 1, 0, limit=0)
+    kept = a_regression("retained_graphs", 1, 0, limit=0)
     grows = a_regression("growth_bytes", 4 * KIB, 0, limit=0)
     return failed(grows, kept, findings=(left,))
 
@@ -376,7 +376,7 @@ FAILURES: Final[Mapping[str, Callable[[], str]]] = {
     "failure-waits.txt": waits,
     "failure-copies.txt": copies,
     "failure-budgets.txt": budgets,
-    "failure-growth-kept-graph.txt": growth,
+    "failure-growth-retained-graph.txt": growth,
     "failure-garbage.txt": garbage,
     "failure-graph-breaks.txt": graph_breaks,
     "failure-operations.txt": work,

@@ -30,7 +30,7 @@ def _simulated() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _left_behind() -> None:
+def _leaked() -> None:
     """What earlier tests have left on the GPU counts for none."""
     with watching_memory(0) as audit:
         LEFT["bytes"] = audit.live.now_bytes

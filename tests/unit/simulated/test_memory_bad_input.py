@@ -168,7 +168,7 @@ def custom_function() -> Callable[[], object]:
     return step
 
 
-def kept_graph() -> Callable[[], object]:
+def retained_graph() -> Callable[[], object]:
     leaf = kib(4).requires_grad_()
 
     def step() -> None:
@@ -316,7 +316,7 @@ CASES = (
     Case(without_gradients, 12, 4),
     Case(in_inference, 12, 4),
     Case(custom_function, 24, 8),
-    Case(kept_graph, 17, 8),
+    Case(retained_graph, 17, 8),
     Case(recomputed, 28, 8),
     Case(new_optimizer, 48, 32),
     Case(peak_reset, 8, 0),

@@ -281,7 +281,7 @@ def test_a_cap_that_leaves_no_time_for_memory_is_said(
     assert "syncs" in found.exact
     assert found.missed == dict.fromkeys(
         [
-            "kept_graphs",
+            "retained_graphs",
             "predicted_peak_allocated_bytes",
             "predicted_workspace_bytes",
             "predicted_peak_reserved_bytes",

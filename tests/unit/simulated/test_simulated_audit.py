@@ -18,7 +18,7 @@ from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import Finding, FindingKind, Phase
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metrics import KEPT_GRAPHS, PREDICTED
+from pytest_gpuperf.model.metrics import PREDICTED, RETAINED_GRAPHS
 
 
 ITEM = "aten::_local_scalar_dense"
@@ -43,7 +43,7 @@ def audited(
     measurement = audit(
         device, subject, MeasurePlan(test="t", seconds=seconds)
     ).measurement
-    predicted = {metric.name for metric in (KEPT_GRAPHS, *PREDICTED)}
+    predicted = {metric.name for metric in (RETAINED_GRAPHS, *PREDICTED)}
     exact = {n: v for n, v in measurement.exact.items() if n not in predicted}
     findings = tuple(
         f
