@@ -21,19 +21,16 @@ itself, and what the plugin found, as JSON. The plugin's mark has the last one's
 WIDTHS: Final = (22, 19, 19, 13)
 """Of all columns but the last."""
 
-PEAKS: Final = {
-    "peak_allocated_bytes": "cuda",
-    "predicted_peak_allocated_bytes": "simulated",
-}
-"""Which device is the one that has this metric."""
+DEVICES: Final = {"flops": "simulated", "peak_allocated_bytes": "cuda"}
+"""The device of a call, by the first of these metrics that it has."""
 
 METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
     Gate.SYNCS: ("syncs",),
     Gate.COPIES: ("pageable_copies",),
     Gate.COPIED_BYTES: ("h2d_bytes",),
-    Gate.MEMORY: tuple(PEAKS),
-    Gate.RESERVED: ("peak_reserved_bytes", "predicted_peak_reserved_bytes"),
-    Gate.OPERATIONS: ("ops", "launches"),
+    Gate.MEMORY: ("peak_allocated_bytes",),
+    Gate.RESERVED: ("peak_reserved_bytes",),
+    Gate.OPERATIONS: ("launches",),
     Gate.COLLECTIVES: ("collectives",),
     Gate.LOADER_WAIT: ("loader_wait_pct",),
     Gate.BREAKS: ("graph_breaks",),
@@ -44,7 +41,6 @@ METRICS: Final[Mapping[Gate, tuple[str, ...]]] = {
 WORDS: Final = {
     "pageable_copies": "copies",
     "syncs": "syncs",
-    "ops": "ops",
     "launches": "launches",
     "collectives": "collectives",
     "loader_wait_pct": "%",
@@ -160,11 +156,11 @@ def _is_measured(report: pytest.TestReport) -> bool:
 
 
 def device_of(calls: Sequence[Mapping[str, Any]]) -> str:
-    """Name the device by its metric of memory: the CPU, a clock, has none."""
+    """Name the device by its metrics: the CPU, a clock, has none of them."""
     named = {name for call in calls for name in _numbers_of(call)[1]}
     of_clock = "cpu" if named else ""
     return next(
-        (device for metric, device in PEAKS.items() if metric in named), of_clock
+        (device for metric, device in DEVICES.items() if metric in named), of_clock
     )
 
 

@@ -139,7 +139,7 @@ FAULTS = (
     ),
     Fault(
         test="test_all_images_are_scaled_at_once",
-        headline="MORE OPERATIONS",
+        headline="MORE LAUNCHES",
         line="return model(torch.stack([row / row.amax() for row in images]))",
         edit=in_tests(
             "4. A loop in place of one batched operation.",
@@ -150,7 +150,7 @@ FAULTS = (
 )
 MEANT = Fault(
     test="test_sgd_needs_no_state",
-    headline="MORE OPERATIONS",
+    headline="MORE LAUNCHES",
     line="optimizer.step()",
     edit=in_tests(
         "5. And a change that is meant: momentum.",
@@ -167,7 +167,8 @@ ACCEPT = Command(
     ("gpuperf: 1 accepted",),
 )
 REVIEW = Command(
-    f"git diff --unified=0 baselines/simulated-cuda.json{CUT}", ('+        "ops": 17',)
+    f"git diff --unified=0 baselines/simulated-cuda.json{CUT}",
+    ('+        "launches": 17',),
 )
 
 

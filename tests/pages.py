@@ -51,7 +51,11 @@ WAITS: Final = a_verdict(
     "syncs", Outcome.OVER_BUDGET, 1, None, because="1 more than the budget", limit=0
 )
 UNKNOWN: Final = a_verdict(
-    "ops", Outcome.NOT_CHECKED, None, None, because="only the simulated device counts"
+    "launches",
+    Outcome.NOT_CHECKED,
+    None,
+    None,
+    because="only the simulated device counts",
 )
 
 ITEM: Final = a_finding(

@@ -335,8 +335,8 @@ def report(
 
 SIMULATED: Final = (
     '[{"verdicts": [{"metric": "syncs", "outcome": "pass", "now": 0}], "sides": '
-    '{"before": {"syncs": 1, "predicted_peak_allocated_bytes": 9}, '
-    '"after": {"syncs": 0, "predicted_peak_allocated_bytes": 9}}}]'
+    '{"before": {"syncs": 1, "flops": 9}, '
+    '"after": {"syncs": 0, "flops": 9}}}]'
 )
 CPU: Final = (
     '[{"verdicts": [{"metric": "syncs", "outcome": "inconclusive", "now": 2},'
@@ -452,7 +452,6 @@ def test_a_mark_may_name_the_numbers_and_the_gate_of_a_rung(
     ("metric", "before", "after", "text"),
     [
         ("syncs", 1, 0, "1 -> 0 syncs"),
-        ("ops", 700, 2, "700 -> 2 ops"),
         ("launches", 700, 2, "700 -> 2 launches"),
         ("busy_pct", 61.04, 96.1, "61.04 -> 96.1 %"),
         ("h2d_bytes", 9633792, 2408448, "9.188 -> 2.297 MiB"),

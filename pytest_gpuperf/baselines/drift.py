@@ -14,7 +14,7 @@ from math import log
 from typing import Final
 
 from ..judge.exact import bytes_beneath, margin
-from ..judge.readings import Limits, stored_values
+from ..judge.readings import Limits, metric_of, stored_values
 from ..judge.statistics import ASSUMED_SHIFT, Spread, ratio
 from ..judge.verdict import floored, noticed, tolerated
 from ..judge.wording import figure, percent
@@ -23,7 +23,7 @@ from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
 from ..model.measurement import shared_steps
 from ..model.metric import Metric, MetricKind
-from ..model.metrics import METRICS, OCCASIONAL
+from ..model.metrics import OCCASIONAL
 from .refresh import typical_values
 
 
@@ -53,6 +53,10 @@ class Leeway:
     prior: Spread | None = None
     runs: int = FULL_RUNS
 
+    def metric(self, name: str) -> Metric:
+        """Return the metric as the device has it."""
+        return metric_of(self.kind, name)
+
 
 _Limit = tuple[float, str]
 """A value in the unit of a metric, and in words what it comes from."""
@@ -67,7 +71,7 @@ def kept(test: str, old: Entry | None, new: Entry, leeway: Leeway) -> Kept | Non
         return None
     before = typical_values(old, leeway.kind)
     after = typical_values(new, leeway.kind)
-    metrics = [METRICS[name] for name in before]
+    metrics = [leeway.metric(name) for name in before]
     if not metrics or any(_has_moved(metric, old, new, leeway) for metric in metrics):
         return None
     if _looks_moved(old, new):
@@ -106,7 +110,7 @@ def drifts(
         return ()
     anchors, after = anchors_of(old, leeway.kind), typical_values(new, leeway.kind)
     limits = {
-        name: _worst(METRICS[name], anchors[name], old, leeway)
+        name: _worst(leeway.metric(name), anchors[name], old, leeway)
         for name in after
         if name in anchors
     }
@@ -162,10 +166,10 @@ def anchored(
         name: value
         for name, value in after.items()
         if name not in anchors
-        or value < _best(METRICS[name], anchors[name], old, leeway)
+        or value < _best(leeway.metric(name), anchors[name], old, leeway)
         or (
             accept_drift
-            and value > _worst(METRICS[name], anchors[name], old, leeway)[0]
+            and value > _worst(leeway.metric(name), anchors[name], old, leeway)[0]
         )
     }
     return replace(new, anchor={**anchors, **moved})

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from math import inf
 from types import MappingProxyType
@@ -132,7 +133,7 @@ def _stored_line(raw: Any, where: Place) -> StoredLine:
     except (TypeError, ValueError, KeyError):
         _refuse(where, "what a line of source did", raw)
     _count(line.per_step, (where, "per_step"))
-    return line
+    return replace(line, metrics=tuple(n for n in line.metrics if n in METRICS))
 
 
 def _commit(raw: Any, where: Place) -> str:

@@ -32,7 +32,7 @@ from ..model.metrics import (
     D2H_BYTES,
     H2D_BYTES,
     PAGEABLE_COPIES,
-    PREDICTED_ALLOCATED,
+    PEAK_ALLOCATED,
     STEP_MS,
     SYNCS,
 )
@@ -138,7 +138,7 @@ def _measured(program: Program, side: Side, forecast: Forecast | None) -> Measur
     exact = {name: int(getattr(audit.totals, name)) for name in COUNTED}
     findings = [*_of_a_step(audit)]
     if forecast is not None:
-        exact[PREDICTED_ALLOCATED.name] = forecast.allocated_bytes
+        exact[PEAK_ALLOCATED.name] = forecast.allocated_bytes
         findings += forecast.findings
     measurement = Measurement(
         test=program.name,

@@ -22,14 +22,7 @@ from ..measure.profile import PROFILED_STEPS
 from ..measure.step import Subject
 from ..model.ab import AbResult, Comparison
 from ..model.measurement import Measurement
-from ..model.metrics import (
-    METRICS,
-    PEAK_ALLOCATED,
-    PEAK_REQUESTED,
-    PEAK_RESERVED,
-    SPEEDUP,
-    limited_by,
-)
+from ..model.metrics import METRICS, PEAK_ALLOCATED, PEAK_RESERVED, SPEEDUP
 from ..model.run import ComparedCall
 from ..model.training import Training
 from .interleave import compare_steps
@@ -60,9 +53,7 @@ def of_one_side(
     beside = addresses_of(other.step, other.setup) - addresses_of(own.step, own.setup)
     held = [lent[address] for address in beside if address in lent]
     exact = dict(measurement.exact)
-    exact[PEAK_ALLOCATED.name] -= sum(block.allocated_bytes for block in held)
-    if PEAK_REQUESTED.name in exact:
-        exact[PEAK_REQUESTED.name] -= sum(block.requested_bytes for block in held)
+    exact[PEAK_ALLOCATED.name] -= sum(held)
     # Segments may contain blocks of both sides, so reserved bytes belong to neither.
     exact.pop(PEAK_RESERVED.name, None)
     lacking = measurement.lacking({PEAK_RESERVED.name: SHARED_CACHE})
@@ -189,11 +180,9 @@ def _compared(
 
 
 def _unmeasured(before: Measurement, after: Measurement) -> Mapping[str, str]:
-    """Say why each number is missing; a missed one replaces the reasons of its kin."""
-    reasons = {**before.unmeasured, **after.unmeasured}
-    for missed, reason in {**before.missed, **after.missed}.items():
-        alike = limited_by(METRICS[missed].budget or missed)
-        reasons |= dict.fromkeys((missed, *(m.name for m in alike)), reason)
+    """Say why each number is missing."""
+    unmeasured = {**before.unmeasured, **after.unmeasured}
+    reasons = {**unmeasured, **before.missed, **after.missed}
     return {
         name: reason
         for name, reason in reasons.items()

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, Final
 
 from ..model.finding import Finding, FindingKind, Location
-from ..model.metrics import BLOCKING_COPIES, D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES
+from ..model.metrics import D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES
 from ..model.operations import LineWork
 from .memory_picture import NOTHING_LEFT, Garbage
 
@@ -64,22 +64,18 @@ MEMORY_WORDS: Final = {
 """The CPU's side of a copy; ``None`` if it is unknown."""
 
 
-def copy_fields(
-    direction: CopyDirection, *, pinned: bool | None, blocking: bool
-) -> dict[str, Any]:
+def copy_fields(direction: CopyDirection, *, pinned: bool | None) -> dict[str, Any]:
     """Return the fields of a finding that say what copies are, and what they count in.
 
-    ``pinned`` says what the host's side is. A ``blocking`` copy makes the host wait
-    until it is done.
+    ``pinned`` says what the host's side is.
     """
     pageable = (PAGEABLE_COPIES.name,) if pinned is False else ()
-    waited_for = (BLOCKING_COPIES.name,) if blocking else ()
     host = MEMORY_WORDS[pinned]
     to_gpu = direction is CopyDirection.H2D
     return {
         "kind": FindingKind.TRANSFER,
         "reason": f"from {host} to the GPU" if to_gpu else f"from the GPU to {host}",
-        "metrics": (BYTES_METRICS[direction], *pageable, *waited_for),
+        "metrics": (BYTES_METRICS[direction], *pageable),
     }
 
 
@@ -88,7 +84,7 @@ class Totals:
     """Sums over a step.
 
     ``syncs`` counts every certain wait, ``device_syncs`` those of them that were asked
-    for by name (``torch.cuda.synchronize`` and its kin). ``ops`` counts operations that
+    for by name (``torch.cuda.synchronize`` and its kin), ``blocking_copies`` those inside a copy. ``ops`` counts operations that
     would launch work: views and allocations are none. ``flops`` are those of torch's own
     formulas, see ``op_plan``.
     """

@@ -119,14 +119,6 @@ class MemoryReading:
     collecting: Collecting | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllocatedBlock:
-    """Memory that an allocator lent: what was asked for, and what that takes."""
-
-    requested_bytes: int
-    allocated_bytes: int
-
-
 class Device(Protocol):
     """Where the steps of a test run.
 
@@ -293,8 +285,8 @@ class MeasuringDevice(Device, Protocol):
         """Run two steps to picture the peak, if that can be seen."""
         return None
 
-    def blocks(self) -> Mapping[int, AllocatedBlock]:
-        """Return the blocks in use, by address, if a peak counts all owners' blocks."""
+    def blocks(self) -> Mapping[int, int]:
+        """Return the bytes of blocks in use, by address, if a peak counts all owners'."""
         return {}
 
     def record_allocations(

@@ -15,7 +15,6 @@ from dataclasses import replace
 from typing import Any, Protocol, TypeVar
 
 from ..devices.base import (
-    AllocatedBlock,
     Fetch,
     Kernel,
     MeasuringDevice,
@@ -260,7 +259,7 @@ class AgreedDevice(MeasuringDevice):
             collecting=reading.collecting,
         )
 
-    def blocks(self) -> Mapping[int, AllocatedBlock]:
+    def blocks(self) -> Mapping[int, int]:
         return self._device.blocks()
 
     def profile(

@@ -25,7 +25,6 @@ from ..model.metrics import (
     AUDITED,
     COMPILED,
     GRAPH_BREAKS,
-    LAUNCHES,
     METRICS,
     OCCASIONAL,
     SPEEDUP,
@@ -42,7 +41,7 @@ from .exact import (
     margin,
 )
 from .operations import blamed
-from .readings import Limits, despite, impossible, readings
+from .readings import Limits, despite, impossible, metric_of, readings
 from .tails import t_isf, t_sf
 from .verdict import DETECT_ABOVE_TOLERANCE, floored, noticed, tolerated
 
@@ -158,7 +157,7 @@ MOST_PAIRS: Final = PAIR_LOOKS[-1]
 CONFIRMED: Final = 2
 """Pairs that must agree on an exact change."""
 
-REPORTED_IF_CHANGED: Final = (*AUDITED, LAUNCHES, *COMPILED)
+REPORTED_IF_CHANGED: Final = (*AUDITED, *COMPILED)
 """What is reported if it changed, whether or not a baseline gates it."""
 
 COMPARED: Final = tuple(
@@ -339,6 +338,7 @@ def _exact_change(
 
     What varies, or may in another run, takes the pairs that prove a change of it.
     """
+    metric = metric_of(before[0].environment.hardware.kind, metric.name)
     then = [reading.value for reading in readings(metric, before)]
     now = [reading.value for reading in readings(metric, after)]
     if not then or not now:

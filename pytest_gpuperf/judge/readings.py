@@ -9,10 +9,10 @@ from math import isfinite, log, log1p
 from typing import Final
 
 from ..model.baseline import FULL_RUNS, RunSummary, by_occasion, typical_time
-from ..model.environment import DeviceKind
+from ..model.environment import Capability, DeviceKind
 from ..model.measurement import Measurement, locating, location
 from ..model.metric import Metric, MetricKind, Unit
-from ..model.metrics import METRICS
+from ..model.metrics import METRICS, PREDICTED
 from .statistics import ASSUMED_SHIFT, PASS_RISK, OccasionShift, Spread, without_odd
 
 
@@ -247,6 +247,12 @@ def despite(seen: Iterable[Reading]) -> str:
         f", though disturbed ({dirt(readings)}): the time that it waited for a core is "
         f"taken off, and what is left divided by {granted:g}"
     )
+
+
+def metric_of(kind: DeviceKind, name: str) -> Metric:
+    """Return the metric as devices of *kind* have it: a prediction has no noise."""
+    predicts = kind.has(Capability.FORECAST) and name in PREDICTED
+    return PREDICTED[name] if predicts else METRICS[name]
 
 
 def impossible(metric: Metric, runs: Sequence[Measurement]) -> str | None:

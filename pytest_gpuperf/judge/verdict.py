@@ -10,6 +10,7 @@ from typing import Final
 
 from ..model.baseline import Entry, RunSummary
 from ..model.budget import Tolerance
+from ..model.environment import DeviceKind
 from ..model.measurement import Board, Measurement
 from ..model.metric import Direction, MeasuringPhase, Metric, MetricKind
 from ..model.metrics import (
@@ -25,7 +26,7 @@ from ..model.verdict import Outcome, TestVerdict, Verdict
 from .budget import ResolvedBudget, ceiling, judge_exact_budget
 from .context import FAR_SLOWER, Sentinels, SuiteContext, discounts
 from .exact import compared, judge_exact, judge_further
-from .readings import Limits, impossible, readings, stored_values
+from .readings import Limits, impossible, metric_of, readings, stored_values
 from .statistics import ratio
 from .stored_times import judge_stored
 from .time_budget import judge_floor, judge_time_budget
@@ -252,20 +253,22 @@ def _rates(case: _TestCase) -> Iterator[tuple[str, float]]:
 
 
 @cache
-def quantities() -> tuple[tuple[Metric, ...], ...]:
-    """Group the metrics that one budget keyword limits: a device measures one of them."""
+def quantities(kind: DeviceKind) -> tuple[tuple[Metric, ...], ...]:
+    """Group the metrics that one budget keyword limits: of each step, and of some."""
     groups: dict[str, list[Metric]] = {}
-    for metric in METRICS.values():
-        groups.setdefault(metric.budget or metric.name, []).append(metric)
+    for name, metric in METRICS.items():
+        groups.setdefault(metric.budget or name, []).append(metric_of(kind, name))
     return tuple(tuple(metrics) for metrics in groups.values())
 
 
 @lru_cache
-def _named_quantities(named: frozenset[str]) -> tuple[tuple[Metric, ...], ...]:
+def _named_quantities(
+    kind: DeviceKind, named: frozenset[str]
+) -> tuple[tuple[Metric, ...], ...]:
     """Return those of which a metric or the budget is *named*: alike in most tests."""
     return tuple(
         metrics
-        for metrics in quantities()
+        for metrics in quantities(kind)
         if metrics[0].budget in named or any(m.name in named for m in metrics)
     )
 
@@ -291,7 +294,8 @@ class _TestCase:
             named.update(run.times, run.exact, run.missed, run.unmeasured)
         for kept in self.entry_runs:
             named.update(kept.times, kept.exact)
-        return _named_quantities(frozenset(named))
+        kind = self.runs[-1].environment.hardware.kind
+        return _named_quantities(kind, frozenset(named))
 
     def limit(self, metric: Metric) -> float | None:
         limit = self.budget.limits.get(metric.budget or "")

@@ -11,10 +11,9 @@ from typing import Final
 from ..devices.audit_record import BYTES_METRICS, CopyDirection, copy_fields
 from ..devices.base import TraceEvent
 from ..model.finding import Finding
-from ..model.metrics import BLOCKING_COPIES, D2H_BYTES, PAGEABLE_COPIES
+from ..model.metrics import D2H_BYTES, PAGEABLE_COPIES
 from .plan import Found
 from .trace import (
-    TO_PAGEABLE,
     Copy,
     Span,
     Trace,
@@ -79,12 +78,9 @@ def find_traffic(events: Sequence[TraceEvent]) -> Found:
     transfers = list(transfers_of(trace))
     counts = {
         **_bytes(transfers),
-        **{
-            metric.name: _most(
-                t.step for t in transfers if metric.name in t.cause.metrics
-            )
-            for metric in (PAGEABLE_COPIES, BLOCKING_COPIES)
-        },
+        PAGEABLE_COPIES.name: _most(
+            t.step for t in transfers if PAGEABLE_COPIES.name in t.cause.metrics
+        ),
     }
     unmeasured = {**dict(_unreported(transfers)), **dict(_misnamed(trace))}
     return Found(
@@ -109,9 +105,7 @@ def transfers_of(trace: Trace) -> Iterator[Transfer]:
         transaction = known.get(start.correlation or 0)
         direction, pinned = _as_named(copy)
         cause = Finding(
-            **copy_fields(
-                direction, pinned=pinned, blocking=_is_waited_for(copy, transaction)
-            ),
+            **copy_fields(direction, pinned=pinned),
             op=op.name if op else None,
             api=start.name or None,
             location=transaction.location if transaction else function,
@@ -149,12 +143,6 @@ def _as_named(copy: Copy) -> tuple[CopyDirection, bool | None]:
     assert named is not None  # noqa: S101 - chosen by it
     host = named["source" if named["direction"] == "HtoD" else "target"]
     return DIRECTIONS[named["direction"]], IS_PINNED.get(host)
-
-
-def _is_waited_for(copy: Copy, transaction: Transaction | None) -> bool:
-    if TO_PAGEABLE.fullmatch(copy.name):
-        return True
-    return transaction is not None and transaction.wait is not None
 
 
 def _is_a_tensor_s(op: Span | None) -> bool:

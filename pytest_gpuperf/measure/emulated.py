@@ -15,13 +15,12 @@ from ..model.finding import CALLED, Finding, FindingKind, Location
 from ..model.measurement import FurtherSteps, Measurement
 from ..model.metric import counted
 from ..model.metrics import (
-    BLOCKING_COPIES,
     COMPILED,
     D2H_BYTES,
     FLOPS,
     H2D_BYTES,
+    LAUNCHES,
     METRICS,
-    OPS,
     PAGEABLE_COPIES,
     STEPWISE,
     SYNCS,
@@ -78,7 +77,7 @@ def _working(steps: Sequence[StepAudit]) -> Iterator[Finding]:
             op=CALLED if is_call else None,
             per_step=count,
             location=location,
-            metrics=(OPS.name, FLOPS.name),
+            metrics=(LAUNCHES.name, FLOPS.name),
         )
 
 
@@ -306,7 +305,7 @@ def _counted(
 def _outside(device: EmulatingDevice) -> Iterable[str]:
     """Say what a step leaves to others: arguments are copied to the GPU, and no more."""
     for totals in device.between:
-        waits = max(0, totals.syncs - totals.pageable_copies - totals.blocking_copies)
+        waits = totals.syncs - totals.blocking_copies
         if waits or totals.flops:
             work = f"{counted(waits, 'wait')} and {counted(totals.flops, 'flop')}"
             yield (
@@ -332,10 +331,9 @@ def _counts(step: StepAudit) -> Mapping[str, int]:
     return {
         SYNCS.name: counted_syncs(step),
         PAGEABLE_COPIES.name: totals.pageable_copies,
-        BLOCKING_COPIES.name: totals.blocking_copies,
         H2D_BYTES.name: totals.h2d_bytes,
         D2H_BYTES.name: totals.d2h_bytes,
-        OPS.name: totals.ops,
+        LAUNCHES.name: totals.ops,
         FLOPS.name: totals.flops,
     }
 

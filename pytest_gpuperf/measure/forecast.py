@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from ..devices.simulated import BACKING, ProgramMemory
 from ..model.finding import Location
 from ..model.forecast import Forecast, Saving
-from ..model.metrics import PREDICTED_GARBAGE, RETAINED_GRAPHS
+from ..model.metrics import GARBAGE, RETAINED_GRAPHS
 from .memory import (
     COLLECTOR_OFF,
     findings_of_garbage,
@@ -70,8 +70,8 @@ def forecast_of_program(memory: ProgramMemory) -> Forecast:
         was_ended=memory.was_ended,
     )
     garbage = memory.garbage()
-    if garbage.nbytes > PREDICTED_GARBAGE.floor:
-        found = findings_of_garbage(garbage, (PREDICTED_GARBAGE.name,))
+    if garbage.nbytes > GARBAGE.floor:
+        found = findings_of_garbage(garbage, (GARBAGE.name,))
         forecast = replace(
             forecast,
             garbage_bytes=garbage.nbytes,

@@ -24,7 +24,6 @@ from ..model.metrics import (
     GARBAGE,
     GROWTH,
     PEAK_ALLOCATED,
-    PEAK_REQUESTED,
     PEAK_RESERVED,
     RETAINED_GRAPHS,
     read_in,
@@ -264,7 +263,7 @@ UNCOMPILED: Final = "looked at in eager code, without torch.compile"
 MOST_MEMORY_LINES: Final = 8
 """Most lines that are named for their memory at the peak."""
 
-EXPLAINED_PEAKS: Final = (PEAK_ALLOCATED.name, PEAK_REQUESTED.name, PEAK_RESERVED.name)
+EXPLAINED_PEAKS: Final = (PEAK_ALLOCATED.name, PEAK_RESERVED.name)
 
 
 def explained(
@@ -321,7 +320,7 @@ def _purposes(
 def _with_unseen(picture: Picture, measurement: Measurement) -> Picture:
     """Add what was measured beyond the bytes of tensors."""
     seen = sum(picture.by_role.values())
-    unseen = measurement.exact.get(PEAK_REQUESTED.name, 0) - seen
+    unseen = measurement.exact.get(PEAK_ALLOCATED.name, 0) - seen
     if unseen <= 0:
         return picture
     return replace(picture, by_role={**picture.by_role, StorageRole.UNSEEN: unseen})

@@ -8,17 +8,19 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from ..devices.simulated import settings_against_allocated, settings_against_reserved
+from ..model.metric import Unit
 from ..model.metrics import (
+    GARBAGE,
+    GROWTH,
+    PEAK_ALLOCATED,
+    PEAK_RESERVED,
     PREDICTED,
-    PREDICTED_ALLOCATED,
-    PREDICTED_GARBAGE,
-    PREDICTED_GROWTH,
-    PREDICTED_RESERVED,
-    PREDICTED_WORKSPACES,
     RETAINED_GRAPHS,
+    WORKSPACES,
 )
 from .memory import (
     COLLECTOR_OFF,
+    LEAKS,
     MOST_MEMORY_STEPS,
     counting,
     findings_of_garbage,
@@ -65,17 +67,17 @@ RETRIED: Final = (
     "the GPU would run out of memory in a step, and its allocator flush its cache"
 )
 
-PREDICTED_BYTES: Final = tuple(metric.name for metric in PREDICTED)
+PREDICTED_BYTES: Final = tuple(
+    name for name, metric in PREDICTED.items() if metric.unit is Unit.BYTES
+)
 
-RESERVED: Final = (PREDICTED_RESERVED.name,)
+RESERVED: Final = (PEAK_RESERVED.name,)
 """What depends on the blocks that the allocator keeps."""
-
-PREDICTED_LEAKS: Final = (PREDICTED_GROWTH.name, RETAINED_GRAPHS.name)
 
 PREDICTED_NAMES: Final = (*PREDICTED_BYTES, RETAINED_GRAPHS.name)
 """What watching memory is for."""
 
-PREDICTED_PEAKS: Final = tuple(m.name for m in PREDICTED if m.error)
+PREDICTED_PEAKS: Final = tuple(name for name, m in PREDICTED.items() if m.error)
 
 
 def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
@@ -99,7 +101,7 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
     # Steps that only confirm what leaks would make the peak of a leak larger.
     for_peak = len(memory.graphs)
     while len(memory.graphs) < MOST_MEMORY_STEPS and any(
-        _numbers(memory, for_peak)[name] for name in PREDICTED_LEAKS
+        _numbers(memory, for_peak)[name] for name in LEAKS
     ):
         memory.step(run())
     missing = [f"{op}: {reason}" for op, reason in memory.live.unchecked]
@@ -117,14 +119,14 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
         if picture is not None
         else []
     )
-    if any(exact.get(name) for name in PREDICTED_LEAKS):
+    if any(exact.get(name) for name in LEAKS):
         # Two more steps, so only if there is something to explain.
         left = memory.left_by_step(iter(run, None), root)
-        found.extend(counting(left, PREDICTED_LEAKS))
-    if PREDICTED_GARBAGE.name not in unmeasured and memory.may_leave_garbage:
+        found.extend(counting(left, LEAKS))
+    if GARBAGE.name not in unmeasured and memory.may_leave_garbage:
         garbage = memory.garbage_of_step(iter(run, None), root)
-        exact[PREDICTED_GARBAGE.name] = garbage.nbytes
-        found.extend(findings_of_garbage(garbage, (PREDICTED_GARBAGE.name,)))
+        exact[GARBAGE.name] = garbage.nbytes
+        found.extend(findings_of_garbage(garbage, (GARBAGE.name,)))
     predicted = Found(
         exact=exact,
         unmeasured=unmeasured,
@@ -137,12 +139,10 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
 def _remarks(memory: MemoryAudit, exact: Mapping[str, int]) -> Iterator[str]:
     if any(step.retries for step in memory.memories()[1:]):
         yield RETRIED
-    garbage, peak = (
-        exact.get(m.name, 0) for m in (PREDICTED_GARBAGE, PREDICTED_ALLOCATED)
-    )
+    garbage, peak = (exact.get(m.name, 0) for m in (GARBAGE, PEAK_ALLOCATED))
     if memory.collector.is_off:
         yield COLLECTOR_OFF.format(PREDICTED_STEPS + 1)
-    elif garbage > PREDICTED_GARBAGE.floor and peak:
+    elif garbage > GARBAGE.floor and peak:
         yield garbage_remark(garbage, peak)
 
 
@@ -151,12 +151,12 @@ def _numbers(memory: MemoryAudit, for_peak: int) -> Mapping[str, int]:
     steps = memory.memories()[1:]
     ends, steps = [step.end_bytes for step in steps], steps[: for_peak - 1]
     return {
-        PREDICTED_GROWTH.name: least_rise(ends) or 0,
+        GROWTH.name: least_rise(ends) or 0,
         RETAINED_GRAPHS.name: graphs_left(memory.graphs[1:]) or 0,
-        PREDICTED_ALLOCATED.name: max(step.allocated_bytes for step in steps),
-        PREDICTED_WORKSPACES.name: memory.live.workspace_bytes,
-        PREDICTED_RESERVED.name: max(step.reserved_bytes for step in steps),
-        PREDICTED_GARBAGE.name: 0,
+        PEAK_ALLOCATED.name: max(step.allocated_bytes for step in steps),
+        WORKSPACES.name: memory.live.workspace_bytes,
+        PEAK_RESERVED.name: max(step.reserved_bytes for step in steps),
+        GARBAGE.name: 0,
     }
 
 

@@ -79,10 +79,17 @@ FORMER_NAMES: Final = {
     "maybe": "inconclusive",
     "not judged": "not checked",
     "unjudged_budget": "unchecked_budget",
+    "ops": "launches",
+    "predicted_garbage_bytes": "garbage_bytes",
+    "predicted_growth_bytes": "growth_bytes",
+    "predicted_peak_allocated_bytes": "peak_allocated_bytes",
+    "predicted_peak_reserved_bytes": "peak_reserved_bytes",
+    "predicted_workspace_bytes": "workspace_bytes",
 }
 """The names of today by those that 0.2.0 wrote into baselines and results."""
 
-_FORMER: Final = re.compile(f'"({"|".join(FORMER_NAMES)})"')
+# A line of code has an object of its operations, of that name.
+_FORMER: Final = re.compile(f'"({"|".join(FORMER_NAMES)})"(?!: {{)')
 
 
 def with_names_of_today(text: str) -> str:

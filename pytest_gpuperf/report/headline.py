@@ -20,14 +20,9 @@ from ..model.metrics import (
     LAUNCHES,
     OCCASIONAL_COPIES,
     OCCASIONAL_SYNCS,
-    OPS,
     PAGEABLE_COPIES,
     PEAK_ALLOCATED,
     PEAK_RESERVED,
-    PREDICTED_ALLOCATED,
-    PREDICTED_GARBAGE,
-    PREDICTED_GROWTH,
-    PREDICTED_RESERVED,
     RETAINED_GRAPHS,
     STEP_MS,
     SYNCS,
@@ -49,13 +44,9 @@ TITLES: Final = {
     STEP_MS.name: "step time",
     LATENCY_MS.name: "latency",
     PEAK_ALLOCATED.name: "peak memory",
-    PREDICTED_ALLOCATED.name: "peak memory",
     PEAK_RESERVED.name: "reserved memory",
-    PREDICTED_RESERVED.name: "reserved memory",
     GROWTH.name: "memory growth",
-    PREDICTED_GROWTH.name: "memory growth",
     GARBAGE.name: "garbage",
-    PREDICTED_GARBAGE.name: "garbage",
     RETAINED_GRAPHS.name: "retained graphs",
     SYNCS.name: "waits",
     OCCASIONAL_SYNCS.name: "waits in some steps",
@@ -63,7 +54,6 @@ TITLES: Final = {
     PAGEABLE_COPIES.name: "unpinned copies",
     H2D_BYTES.name: "bytes to the GPU",
     D2H_BYTES.name: "bytes to the CPU",
-    OPS.name: "operations",
     LAUNCHES.name: "kernel launches",
 }
 """What people call a metric; the others go by their names."""
@@ -71,13 +61,9 @@ TITLES: Final = {
 WORSE_WORDS: Final = {
     STEP_MS.name: "SLOWER",
     PEAK_ALLOCATED.name: "MORE MEMORY",
-    PREDICTED_ALLOCATED.name: "MORE MEMORY",
     PEAK_RESERVED.name: "MORE RESERVED MEMORY",
-    PREDICTED_RESERVED.name: "MORE RESERVED MEMORY",
     GROWTH.name: "MEMORY GROWS",
-    PREDICTED_GROWTH.name: "MEMORY GROWS",
     GARBAGE.name: "MORE GARBAGE",
-    PREDICTED_GARBAGE.name: "MORE GARBAGE",
     RETAINED_GRAPHS.name: "RETAINED GRAPH",
     SYNCS.name: "MORE WAITS",
     OCCASIONAL_SYNCS.name: "MORE WAITS",
@@ -85,7 +71,6 @@ WORSE_WORDS: Final = {
     PAGEABLE_COPIES.name: "MORE UNPINNED COPIES",
     H2D_BYTES.name: "MORE COPIED TO THE GPU",
     D2H_BYTES.name: "MORE COPIED TO THE CPU",
-    OPS.name: "MORE OPERATIONS",
     FLOPS.name: "MORE FLOPS",
     LAUNCHES.name: "MORE LAUNCHES",
     COLLECTIVES.name: "MORE COLLECTIVES",
@@ -104,7 +89,6 @@ NEW_WORDS: Final = {
 BETTER_WORDS: Final = {
     STEP_MS.name: "FASTER",
     PEAK_ALLOCATED.name: "LESS MEMORY",
-    PREDICTED_ALLOCATED.name: "LESS MEMORY",
     SYNCS.name: "FEWER WAITS",
 }
 
@@ -112,9 +96,7 @@ PER_STEP: Final = frozenset(
     {
         STEP_MS.name,
         GROWTH.name,
-        PREDICTED_GROWTH.name,
         GARBAGE.name,
-        PREDICTED_GARBAGE.name,
         H2D_BYTES.name,
         D2H_BYTES.name,
     }

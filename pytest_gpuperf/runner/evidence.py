@@ -13,7 +13,7 @@ from typing import Final
 from ..errors import UsageError
 from ..measure.profile import TRACE_FOLDER, TRACE_SUFFIX
 from ..model.measurement import Measurement
-from ..model.metrics import PEAK_ALLOCATED, PEAK_REQUESTED, PEAK_RESERVED
+from ..model.metrics import PEAK_ALLOCATED, PEAK_RESERVED
 from ..model.run import RunMode, TestResult
 from ..model.verdict import TestVerdict, Verdict
 from .request import Planned
@@ -23,9 +23,7 @@ from .verdicts import Verdicts
 
 # Chooses the failures that deserve a run which records the allocator.
 
-PEAK_METRICS: Final = frozenset(
-    {PEAK_ALLOCATED.name, PEAK_REQUESTED.name, PEAK_RESERVED.name}
-)
+PEAK_METRICS: Final = frozenset({PEAK_ALLOCATED.name, PEAK_RESERVED.name})
 
 
 RunIn = Callable[[Sequence[Group], int, RunMode], Sequence[TestResult]]

@@ -131,7 +131,7 @@ REGRESSIONS: Final = {
         line="images = self.images.to(DEVICE, non_blocking=True)",
     ),
     "fp32_upcast": Edit(
-        metric="ops",
+        metric="launches",
         old="hidden = F.gelu(self.up(x))",
         new="hidden = F.gelu(self.up(x).float())",
         line="hidden = F.gelu(self.up(x).float())",
@@ -142,13 +142,13 @@ REGRESSIONS: Final = {
         metric="flops",
     ),
     "dropout_in_evaluation": Edit(
-        metric="ops",
+        metric="launches",
         old="        self.model.eval()\n",
         new="",
         line="return x + self.dropout(self.down(hidden))",
     ),
     "quadratic_loop": Edit(
-        metric="ops",
+        metric="launches",
         old="return (features @ features.T).mean()",
         new="return sum(a @ b for a in features for b in features) / BATCH**2",
         line="return sum(a @ b for a in features for b in features) / BATCH**2",
@@ -159,12 +159,12 @@ REGRESSIONS: Final = {
         new="            self.model(images)\n            logits = self.model(images)\n",
     ),
     "retain_graph": Edit(
-        metric="predicted_peak_allocated_bytes",
+        metric="peak_allocated_bytes",
         old="self.scaler.scale(loss).backward()",
         new="self.scaler.scale(loss).backward(retain_graph=True)",
     ),
     "optimizer_each_step": Edit(
-        metric="ops",
+        metric="launches",
         old="        self.optimizer.zero_grad(set_to_none=True)\n",
         new=(
             "        self.optimizer = torch.optim.AdamW(self.model.parameters())\n"
@@ -173,7 +173,7 @@ REGRESSIONS: Final = {
         line="self.scaler.step(self.optimizer)",
     ),
     "missing_no_grad": Edit(
-        metric="predicted_peak_allocated_bytes",
+        metric="peak_allocated_bytes",
         old="        with torch.no_grad():\n            self.model(images)\n",
         new="        self.model(images)\n",
     ),

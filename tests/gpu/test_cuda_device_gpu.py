@@ -280,7 +280,6 @@ def test_copies_of_known_sizes_are_counted(device: CudaDevice) -> None:
         "h2d_bytes": 6000,
         "d2h_bytes": 1000,
         "pageable_copies": 2,
-        "blocking_copies": 2,
     }
 
 
@@ -323,13 +322,11 @@ def test_the_peak_of_a_known_allocation_is_read_within_rounding(
 ) -> None:
     size = 10_000_000
     base = torch.cuda.memory_allocated()
-    base_requested = torch.cuda.memory_stats()["requested_bytes.all.current"]
 
     reading = device.measure_memory(
         lambda: torch.empty(size, dtype=torch.uint8, device="cuda"), ()
     )
 
-    assert reading.exact["peak_requested_bytes"] - base_requested == size
     assert 0 <= reading.exact["peak_allocated_bytes"] - base - size <= MIB
     assert reading.exact["peak_reserved_bytes"] >= reading.exact["peak_allocated_bytes"]
     assert reading.end_bytes == base
@@ -541,7 +538,7 @@ def test_what_the_peak_is_for_is_told_of_the_gpu_s_tensors(tmp_path: Path) -> No
 
     step()
     step()
-    measured = device.measure_memory(step, ()).exact["peak_requested_bytes"]
+    measured = device.measure_memory(step, ()).exact["peak_allocated_bytes"]
     picture = device.picture_memory(step, iter([()] * 2))
     device.record_allocations(step, (), tmp_path / "memory.pickle")
     held = held_at_peak(read_snapshot(tmp_path / "memory.pickle"))

@@ -46,7 +46,7 @@ def model():
 def test_clean(gpuperf, gpuperf_device, model):
     assert gpuperf.device == gpuperf_device == DEVICE == "cuda"
     gpuperf(step_of(lambda loss: None, feed=on_device))
-    assert gpuperf.measurement.exact["ops"] > 0
+    assert gpuperf.measurement.exact["launches"] > 0
 
 @gpuperf.budget(syncs=0)
 def test_item(gpuperf):
@@ -195,10 +195,10 @@ def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
             "*in use at the peak: aten::tanh, forward, 4.000 MiB in 1 block",
             "  sure?    16 MiB against 12 MiB in each of 2 runs",
             "test_it.py::test_near",
-            "    predicted_peak_allocated_bytes inconclusive: 16 MiB against 16.5 MiB, and the",
+            "    peak_allocated_bytes inconclusive: 16 MiB against 16.5 MiB, and the",
             "        prediction may be off by 5 %",
             "test_it.py::test_layer",
-            "    predicted_peak_allocated_bytes not checked: only a GPU can judge aten::gru:",
+            "    peak_allocated_bytes not checked: only a GPU can judge aten::gru:",
             "        cuDNN keeps memory of its own for it, which only a GPU can show; what",
         ]
     )
@@ -226,11 +226,11 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
         "flops": counted["flops"],
         "h2d_bytes": 0,
         "retained_graphs": 0,
-        "ops": counted["ops"],
+        "launches": counted["launches"],
         "pageable_copies": 0,
-        "predicted_garbage_bytes": 0,
-        "predicted_growth_bytes": 0,
-        "predicted_peak_allocated_bytes": 67133440,
+        "garbage_bytes": 0,
+        "growth_bytes": 0,
+        "peak_allocated_bytes": 67133440,
         "syncs": 0,
     }
     assert [run["times"] for run in entry["runs"]] == [{}, {}]

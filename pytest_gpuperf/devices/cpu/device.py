@@ -18,11 +18,9 @@ from ...model.metrics import (
     BUSY,
     GARBAGE,
     GROWTH,
-    LAUNCHES,
     OCCASIONAL,
     PEAK_ALLOCATED,
     PEAK_RESERVED,
-    PREDICTED,
     SYNCS,
 )
 from ...model.operations import LineWork
@@ -53,11 +51,9 @@ JUDGED_ON_A_GPU: Final = (
     PEAK_RESERVED,
     GROWTH,
     GARBAGE,
-    *PREDICTED,
     SYNCS,
     *AUDITED,
     *OCCASIONAL.values(),
-    LAUNCHES,
 )
 """Bytes, waits, copies and launches: those of a step on a GPU, or of a simulated one."""
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from ...errors import ErrorId, PreflightError, UsageError
 from ...model.environment import DeviceKind, Environment, Hardware
 from ...model.finding import Finding
-from ...model.metrics import FLOPS, OCCASIONAL, OPS
-from ..base import AllocatedBlock, Kernel, MemoryReading, Step, TraceEvent
+from ...model.metrics import FLOPS, OCCASIONAL
+from ..base import Kernel, MemoryReading, Step, TraceEvent
 from ..compile import compile_counters
 from ..cpu.contention import relatives
 from ..cpu.device import HostDevice
@@ -134,7 +134,6 @@ class CudaDevice(HostDevice):
         return {
             **dict.fromkeys(
                 (
-                    OPS.name,
                     FLOPS.name,
                     *(metric.name for metric in OCCASIONAL.values()),
                 ),
@@ -222,7 +221,7 @@ class CudaDevice(HostDevice):
         here = self.torch.device("cuda", self.torch.cuda.current_device())
         return picture_of_steps(step, batches, Scope(root=self.root, device=here))
 
-    def blocks(self) -> Mapping[int, AllocatedBlock]:
+    def blocks(self) -> Mapping[int, int]:
         """Return what torch's allocator has lent."""
         return blocks_in_use(self.torch.cuda)
 

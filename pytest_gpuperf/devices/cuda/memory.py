@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ...errors import ErrorId, PreflightError
-from ...model.metrics import PEAK_ALLOCATED, PEAK_REQUESTED, PEAK_RESERVED
-from ..base import AllocatedBlock, MemoryReading, Step
+from ...model.metrics import PEAK_ALLOCATED, PEAK_RESERVED
+from ..base import MemoryReading, Step
 from ..torch_state import wait_for_gpus
 
 
@@ -29,7 +29,6 @@ ALLOCATOR_COUNTERS: Final = (
 
 PEAK_FIELDS: Final[Mapping[str, str]] = {
     PEAK_ALLOCATED.name: "allocated_bytes.all.peak",
-    PEAK_REQUESTED.name: "requested_bytes.all.peak",
     PEAK_RESERVED.name: "reserved_bytes.all.peak",
 }
 """Keys of ``torch.cuda.memory_stats`` by metric."""
@@ -163,13 +162,10 @@ def _with_graphs(peaks: Mapping[str, int], graph_bytes: int) -> dict[str, int]:
     }
 
 
-def blocks_in_use(cuda: Any) -> dict[int, AllocatedBlock]:
-    """Return every block that *cuda*'s allocator has lent, by its address."""
+def blocks_in_use(cuda: Any) -> dict[int, int]:
+    """Return the bytes of every block that *cuda*'s allocator has lent, by its address."""
     return {
-        int(block["address"]): AllocatedBlock(
-            requested_bytes=int(block["requested_size"]),
-            allocated_bytes=int(block["size"]),
-        )
+        int(block["address"]): int(block["size"])
         for segment in cuda.memory_snapshot()
         for block in segment["blocks"]
         if block["state"] == IN_USE

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 from ...model.environment import SIMULATED_GIB, DeviceKind, Environment, Hardware
 from ...model.finding import Finding
-from ...model.metric import Metric, MetricKind
-from ...model.metrics import (
-    AUDITED,
-    COMPILED,
-    LAUNCHES,
-    METRICS,
-    OCCASIONAL,
-    PREDICTED,
-    RETAINED_GRAPHS,
-    SYNCS,
-    limited_by,
-)
+from ...model.metric import MetricKind
+from ...model.metrics import METRICS, RANKED
 from ..allow_sync import Allowance, heard_by
 from ..audit_record import StepAudit, Totals
 from ..base import EmulatingDevice, Step
@@ -39,19 +29,12 @@ if TYPE_CHECKING:
     from .memory_watch import MemoryAudit
 
 SIMULATED_HAS_NO_CLOCK: Final = "the simulated GPU has no clock"
-SIMULATED_MEASURES_NO_MEMORY: Final = (
-    "the simulated GPU predicts memory and does not measure it"
-)
+RUNS_ONE_RANK: Final = "the simulated GPU runs one rank"
 
 SCRIPTED: Final = frozenset(
     {"torch.jit.script", "torch.jit.trace", "torch.cuda.make_graphed_callables"}
 )
 """What is recorded when a step's code is made, not when it runs."""
-
-
-def _is_predicted(metric: Metric) -> bool:
-    """Whether *metric*, or another in its place, is predicted here."""
-    return any(metric in {m, *limited_by(m.budget or "")} for m in PREDICTED)
 
 
 class AllowedWaits:
@@ -116,18 +99,9 @@ class SimulatedDevice(EmulatingDevice):
     unmeasurable: Final[Mapping[str, str]] = {
         metric.name: SIMULATED_HAS_NO_CLOCK
         if metric.kind is MetricKind.NOISY
-        else SIMULATED_MEASURES_NO_MEMORY
+        else RUNS_ONE_RANK
         for metric in METRICS.values()
-        if metric
-        not in {
-            SYNCS,
-            RETAINED_GRAPHS,
-            *AUDITED,
-            *COMPILED,
-            LAUNCHES,
-            *OCCASIONAL.values(),
-        }
-        and not _is_predicted(metric)
+        if metric.kind is MetricKind.NOISY or metric in RANKED
     }
 
     def __init__(self, root: str, gib: float = SIMULATED_GIB) -> None:

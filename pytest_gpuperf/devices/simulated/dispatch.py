@@ -88,7 +88,7 @@ def _apply(rules: Sequence[SyncRule], op: str, call: OpCall) -> None:
 
 def _record_copies(op: str, direction: CopyDirection, times: int, nbytes: int) -> None:
     for _ in range(times):
-        WATCH.copy(op, direction, pinned=False, blocking=True, nbytes=nbytes)
+        WATCH.copy(op, direction, pinned=False, nbytes=nbytes)
 
 
 def _record_transfer(
@@ -159,7 +159,7 @@ def _record_host_indices(op: str, indices: Sequence[Any]) -> None:
             _record_places(op, index)
         else:
             nbytes = index.numel() * index.element_size()
-            WATCH.copy(op, H2D, pinned=False, blocking=True, nbytes=nbytes)
+            WATCH.copy(op, H2D, pinned=False, nbytes=nbytes)
 
 
 def _record_places(op: str, mask: Any) -> None:
@@ -169,7 +169,7 @@ def _record_places(op: str, mask: Any) -> None:
     """
     nbytes = int(mask.count_nonzero()) * torch.int64.itemsize
     for _ in range(mask.dim() if nbytes else 0):
-        WATCH.copy(op, H2D, pinned=True, blocking=False, nbytes=nbytes)
+        WATCH.copy(op, H2D, pinned=True, nbytes=nbytes)
 
 
 # Runs an operation on GPU tensors without values.

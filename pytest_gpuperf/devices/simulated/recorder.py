@@ -12,13 +12,7 @@ from typing import Any, Final
 import torch
 
 from ...model.finding import Finding, FindingKind, Location, Phase
-from ...model.metrics import (
-    BLOCKING_COPIES,
-    D2H_BYTES,
-    H2D_BYTES,
-    PAGEABLE_COPIES,
-    SYNCS,
-)
+from ...model.metrics import D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES, SYNCS
 from ..audit_record import CopyDirection, StepAudit, Totals, copy_fields
 from ..memory_owners import current_node, number_of
 from ..operations import WRITES_TO_VIEW, OperationLog
@@ -108,13 +102,12 @@ class AuditRecorder:
         direction: CopyDirection,
         *,
         pinned: bool,
-        blocking: bool,
         nbytes: int,
     ) -> None:
         """Record a copy of *nbytes* by the code that runs now."""
         self._heard(op)
         inside = line_of_torch() if self.of_suite else None
-        copy = (op, direction, pinned, blocking, self._site(), inside)
+        copy = (op, direction, pinned, self._site(), inside)
         self._add(self._copies, copy, 1)
         self._add(self._bytes, copy, nbytes)
 
@@ -200,7 +193,7 @@ class AuditRecorder:
 # Counted as tuples: to make and to hash a finding takes longer than all else of a read.
 
 _Wait = tuple[FindingKind, str, str, Site, Location | None]
-_Copy = tuple[str, CopyDirection, bool, bool, Site, Location | None]
+_Copy = tuple[str, CopyDirection, bool, Site, Location | None]
 
 
 def _wait_of(wait: _Wait) -> Finding:
@@ -213,8 +206,8 @@ def _wait_of(wait: _Wait) -> Finding:
 
 
 def _copy_of(copy: _Copy) -> Finding:
-    op, direction, pinned, blocking, site, inside = copy
-    what = copy_fields(direction, pinned=pinned, blocking=blocking)
+    op, direction, pinned, site, inside = copy
+    what = copy_fields(direction, pinned=pinned)
     return Finding(op=op, torch=inside, **what, **where_of(site))
 
 
@@ -229,6 +222,7 @@ def _totals(
 ) -> Totals:
     certain = [f for f in findings if f.is_certain]
     syncs = sum(f.per_step for f in certain)
+    copying = {copy.op for copy in copies}
     counts: Counter[str] = Counter()
     nbytes: Counter[str] = Counter()
     for copy in copies:
@@ -240,7 +234,7 @@ def _totals(
         inconclusive=sum(f.per_step for f in findings) - syncs,
         device_syncs=sum(f.per_step for f in certain if f.op in DEVICE_SYNC_CALLS),
         pageable_copies=counts[PAGEABLE_COPIES.name],
-        blocking_copies=counts[BLOCKING_COPIES.name],
+        blocking_copies=sum(f.per_step for f in certain if f.op in copying),
         h2d_bytes=nbytes[H2D_BYTES.name],
         d2h_bytes=nbytes[D2H_BYTES.name],
         ops=ops,

@@ -60,8 +60,7 @@ def record_copy(
     if not nbytes or not WATCH.recorders:
         return
     wait = TRANSFER_WAITS[direction, pinned, non_blocking]
-    blocking = wait is not None and wait[0] is not FindingKind.INCONCLUSIVE
-    WATCH.copy(op, direction, pinned=pinned, blocking=blocking, nbytes=nbytes)
+    WATCH.copy(op, direction, pinned=pinned, nbytes=nbytes)
     if wait is not None:
         kind, reason = wait
         WATCH.wait(kind, op, reason)

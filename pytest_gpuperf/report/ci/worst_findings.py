@@ -11,7 +11,7 @@ from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
 from ...model.metric import Direction
-from ...model.metrics import PEAK_ALLOCATED, PREDICTED_ALLOCATED, STEP_MS, SYNCS
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS
 from ...model.results import Record, Results
 from ...model.run import Ending
 from ...model.verdict import Outcome, TestVerdict, Verdict, worst_of
@@ -213,14 +213,7 @@ def movements(call: Raw) -> Iterator[str]:
     yield from missed_sentences(shown)
 
 
-TOLD_FIRST: Final = frozenset(
-    {
-        STEP_MS.name,
-        PEAK_ALLOCATED.name,
-        PREDICTED_ALLOCATED.name,
-        SYNCS.name,
-    }
-)
+TOLD_FIRST: Final = frozenset({STEP_MS.name, PEAK_ALLOCATED.name, SYNCS.name})
 """What is named of a test that was compared with nothing, if it has any of them."""
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...model.ab import Comparison
 from ...model.metric import Direction, Metric
-from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, limited_by
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS
 from ...model.run import Ending
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..headline import PEOPLE, merged_headlines, title, what_happened
@@ -89,8 +89,6 @@ def unchecked(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
 
 # The line.
 
-MEMORY_METRICS: Final = limited_by(str(PEAK_ALLOCATED.budget))
-
 SILENT: Final = frozenset({Outcome.PASS, Outcome.NOT_CHECKED, Outcome.NO_BASELINE})
 """Outcomes with a reason that is not worth a line."""
 
@@ -146,7 +144,7 @@ MOST_HEADS: Final = 2
 def _numbers(section: Section) -> tuple[str, str, str, str]:
     if section.verdict is None:
         return "", "", "", ""
-    memory, syncs = _now(section.verdict, *MEMORY_METRICS), _now(section.verdict, SYNCS)
+    memory, syncs = _now(section.verdict, PEAK_ALLOCATED), _now(section.verdict, SYNCS)
     sides = section.verdict.sides
     return *(_compared(sides) if sides else _step(section.verdict)), memory, syncs
 
@@ -165,9 +163,7 @@ def _compared(sides: Comparison) -> tuple[str, str]:
     return step, speedup(sides.time) if step else ""
 
 
-def _now(verdict: TestVerdict, *metrics: Metric) -> str:
-    """Write the first of *metrics* that was measured."""
-    found = next(filter(None, map(verdict.measured, metrics)), None)
-    if found is None or found.now is None:
-        return ""
-    return format_value(metric_named(found.metric), found.now)
+def _now(verdict: TestVerdict, metric: Metric) -> str:
+    """Write *metric*, if it was measured."""
+    found = verdict.measured(metric)
+    return "" if found is None or found.now is None else format_value(metric, found.now)

@@ -14,7 +14,7 @@ from ...devices.audit_record import StepAudit, most_of
 from ...devices.memory_picture import Garbage
 from ...model.finding import Finding, Location, Phase
 from ...model.metric import counted
-from ...model.metrics import D2H_BYTES, H2D_BYTES, PEAK_ALLOCATED, PREDICTED_GARBAGE
+from ...model.metrics import D2H_BYTES, GARBAGE, H2D_BYTES, PEAK_ALLOCATED
 from ...visible import visible
 from ..line_context import with_context
 from ..numbers import format_value
@@ -86,7 +86,7 @@ def audit_lines(
 def garbage_of(audit: StepAudit) -> Garbage | None:
     """Return what each step leaves to the garbage collector, if it is worth a word."""
     found = audit.garbage
-    return found if found and found.nbytes > PREDICTED_GARBAGE.floor else None
+    return found if found and found.nbytes > GARBAGE.floor else None
 
 
 MOST_GARBAGE_LINES: Final = 3
@@ -97,11 +97,11 @@ def _garbage(audit: StepAudit, view: AuditView) -> Iterator[str]:
     garbage = garbage_of(audit)
     if garbage is None:
         return
-    size = format_value(PREDICTED_GARBAGE, garbage.nbytes)
+    size = format_value(GARBAGE, garbage.nbytes)
     yield f"{size} per step that only Python's garbage collector frees:"
     for held in garbage.held[:MOST_GARBAGE_LINES]:
         yield f"{ARROW}{view.where(held.location)}"
-        text = f"{held.op}, {format_value(PREDICTED_GARBAGE, held.held_bytes)}"
+        text = f"{held.op}, {format_value(GARBAGE, held.held_bytes)}"
         yield from source_lines(view.shown(held), text)
     yield from labelled("kept", garbage.reason)
     yield from labelled("fix", garbage_remedy(garbage.reason).do)
@@ -323,7 +323,7 @@ def _sums(audit: StepAudit) -> Iterator[str]:
         yield ", ".join(parts)
     garbage = garbage_of(audit)
     if garbage is not None:
-        yield f"{format_value(PREDICTED_GARBAGE, garbage.nbytes)} of garbage per step"
+        yield f"{format_value(GARBAGE, garbage.nbytes)} of garbage per step"
     if audit.growth.nbytes:
         yield grows_by(audit.growth.nbytes, audit.growth.held)
 

@@ -9,7 +9,7 @@ from ...model.baseline import ENOUGH_RUNS
 from ...model.checkup import Circumstance, Examination
 from ...model.environment import Capability
 from ...model.metric import counted
-from ...model.metrics import PAGEABLE_COPIES, STEP_MS, SYNCS, limited_by
+from ...model.metrics import PAGEABLE_COPIES, PEAK_ALLOCATED, STEP_MS, SYNCS
 from ...model.verdict import SuiteAcuity
 from ..numbers import join_fitting
 from ..wrapping import text_width, wrapped
@@ -24,12 +24,14 @@ def ability_lines(found: Examination) -> tuple[str, ...]:
     kind = found.environment.hardware.kind
     predicts = kind.has(Capability.FORECAST)
     areas = {
-        "waits": (SYNCS,),
-        "copies": (PAGEABLE_COPIES,),
-        "predicted memory" if predicts else "memory": limited_by("mem_mb"),
-        "time": (STEP_MS,),
+        "waits": SYNCS,
+        "copies": PAGEABLE_COPIES,
+        "predicted memory" if predicts else "memory": PEAK_ALLOCATED,
+        "time": STEP_MS,
     }
-    can = [a for a in areas if any(m.name not in found.unmeasured for m in areas[a])]
+    can = [
+        area for area, metric in areas.items() if metric.name not in found.unmeasured
+    ]
     where = "Without a GPU" if predicts else f"On {found.environment.hardware.name}"
     lacking = [area.capitalize() for area in areas if area not in can]
     cannot = f" {_and(lacking)} - no." if lacking else ""

@@ -9,13 +9,11 @@ from ...model.ab import AbResult, Answer, Comparison
 from ...model.metric import Metric
 from ...model.metrics import (
     LAUNCHES,
-    OPS,
     PAGEABLE_COPIES,
     PEAK_ALLOCATED,
     SPEEDUP,
     STEP_MS,
     SYNCS,
-    limited_by,
 )
 from ...model.verdict import TestVerdict
 from ..numbers import format_apart, format_change, format_value
@@ -38,12 +36,12 @@ COMPARISON_INDENT: Final = 9
 _UNKNOWN: Final = "-"
 
 COUNTED_METRICS: Final = {
-    "memory": limited_by(str(PEAK_ALLOCATED.budget)),
-    "syncs": (SYNCS,),
-    "copies": (PAGEABLE_COPIES,),
-    "ops": (LAUNCHES, OPS),
+    "memory": PEAK_ALLOCATED,
+    "syncs": SYNCS,
+    "copies": PAGEABLE_COPIES,
+    "ops": LAUNCHES,
 }
-"""What is reported of both sides, with its metrics; a device measures one of them."""
+"""What is reported of both sides, with its metric."""
 
 
 def comparison_lines(sides: Comparison) -> tuple[str, ...]:
@@ -114,16 +112,15 @@ def count_in_words(sides: Comparison, name: str) -> str:
 
 def both_sides(sides: Comparison, name: str) -> tuple[Metric, int, int] | None:
     """Return what both sides have of *name*, a key of ``COUNTED_METRICS``."""
-    for metric in COUNTED_METRICS[name]:
-        if metric.name in sides.before and metric.name in sides.after:
-            return metric, sides.before[metric.name], sides.after[metric.name]
+    metric = COUNTED_METRICS[name]
+    if metric.name in sides.before and metric.name in sides.after:
+        return metric, sides.before[metric.name], sides.after[metric.name]
     return None
 
 
 def why_unmeasured(sides: Comparison, name: str) -> str:
     """Return why the two have no number of *name*, a key of ``COUNTED_METRICS``."""
-    names = [metric.name for metric in reversed(COUNTED_METRICS[name])]
-    return next((sides.unmeasured[n] for n in names if n in sides.unmeasured), "")
+    return sides.unmeasured.get(COUNTED_METRICS[name].name, "")
 
 
 def arrow(metric: Metric, before: float, after: float) -> str:

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Final
 
 from ...model.baseline import Refresh
-from ...model.metrics import OPS, STEP_MS
+from ...model.metrics import LAUNCHES, STEP_MS
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ...visible import visible
 from ..command import (
@@ -105,8 +105,8 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
 
 
 def _loop_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> Sequence[str]:
-    is_ops = any(v.metric == OPS.name for v in failing)
-    return loop_lines(verdict.operations) if is_ops else ()
+    is_more = any(v.metric == LAUNCHES.name for v in failing)
+    return loop_lines(verdict.operations) if is_more else ()
 
 
 def _unchecked_heads(

@@ -10,7 +10,7 @@ from typing import Final
 
 from ...model.baseline import BaselineChange
 from ...model.metric import Direction, Metric
-from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, limited_by
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..headline import PEOPLE, title, what_happened
 from ..numbers import (
@@ -37,7 +37,7 @@ SUMMARY_HEADER: Final = (
 )
 REFRESH_HEADER: Final = ("old", "new", "change", "drift", "metric", "test")
 NEW_HEADER: Final = ("time", "memory", "waits", "new test")
-NEW_COLUMNS: Final = ((STEP_MS,), limited_by(str(PEAK_ALLOCATED.budget)), (SYNCS,))
+NEW_COLUMNS: Final = (STEP_MS, PEAK_ALLOCATED, SYNCS)
 WORST_FIRST_OUTCOMES: Final = tuple(Outcome)
 EXPLAINED_OUTCOMES: Final = frozenset(Outcome) - {
     Outcome.NO_BASELINE,
@@ -143,9 +143,9 @@ def in_a_word(verdict: TestVerdict) -> str:
 
 
 def _peak_bytes(verdict: TestVerdict) -> float | None:
-    """Return the memory under the budget's metric that this device measures."""
-    peaks = map(verdict.measured, limited_by(str(PEAK_ALLOCATED.budget)))
-    return next((peak.now for peak in peaks if peak), None)
+    """Return the peak, if it was measured."""
+    peak = verdict.measured(PEAK_ALLOCATED)
+    return peak.now if peak else None
 
 
 def _cell(metric: Metric, value: float | None) -> str:
@@ -241,11 +241,10 @@ def _new_lines(new: Mapping[str, Mapping[str, float]]) -> tuple[Line, ...]:
 
 def _new_cells(test: str, values: Mapping[str, float]) -> tuple[str, ...]:
     """Format what a user asks for first; what a test has not is empty."""
-    found = [
-        next((metric for metric in metrics if metric.name in values), None)
-        for metrics in NEW_COLUMNS
-    ]
-    return *(format_value(m, values[m.name]) if m else "" for m in found), test
+    cells = (
+        format_value(m, values[m.name]) if m.name in values else "" for m in NEW_COLUMNS
+    )
+    return *cells, test
 
 
 def _changed_lines(rows: Sequence[BaselineChange]) -> tuple[Line, ...]:

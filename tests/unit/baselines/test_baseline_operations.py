@@ -29,7 +29,7 @@ def digest(number: int = 7, op: str = "aten::add") -> tuple[LineWork, ...]:
 
 
 def entry(ops: int = 2) -> Entry:
-    return Entry(runs=(RunSummary(exact={"ops": ops}),))
+    return Entry(runs=(RunSummary(exact={"launches": ops}),))
 
 
 def stored(folder: Path, of: Entry | None = None) -> tuple[LineWork, ...]:

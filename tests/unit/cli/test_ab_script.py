@@ -18,7 +18,7 @@ from pytest_gpuperf.devices.audit_record import StepAudit, Totals
 from pytest_gpuperf.errors import ErrorId, UsageError
 from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.forecast import Forecast
-from pytest_gpuperf.model.metrics import PREDICTED_ALLOCATED
+from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
 from pytest_gpuperf.runner.relocation import Relocation
 
 
@@ -108,7 +108,7 @@ def test_peaks_that_differ_are_predicted_in_each_run(compared: Compare) -> None:
 
     assert asked[Asked.MEMORY] == asked[Asked.AUDIT] == 2
     (call,) = run.calls
-    assert PREDICTED_ALLOCATED.name in {c.metric for c in call.exact if c.gated}
+    assert PEAK_ALLOCATED.name in {c.metric for c in call.exact if c.gated}
 
 
 def test_a_peak_that_differed_in_one_run_alone_is_no_change(compared: Compare) -> None:
@@ -118,4 +118,4 @@ def test_a_peak_that_differed_in_one_run_alone_is_no_change(compared: Compare) -
     )
 
     (call,) = run.calls
-    assert PREDICTED_ALLOCATED.name not in {c.metric for c in call.exact if c.proving}
+    assert PEAK_ALLOCATED.name not in {c.metric for c in call.exact if c.proving}

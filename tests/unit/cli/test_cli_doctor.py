@@ -88,7 +88,7 @@ On A B: waits, memory and time - yes. Copies - no.
 device     scripted A B (scripted-a-b)
 software   torch 2.13.0
 unmeasured peak_reserved_bytes: the scripted device reserves nothing
-unmeasured pageable_copies, blocking_copies, h2d_bytes, d2h_bytes, ops, flops,
+unmeasured pageable_copies, h2d_bytes, d2h_bytes, launches, flops,
            occasional_copies: the scripted device copies nothing
 baselines  none in baselines/scripted-a-b.json, record with: pytest --gpuperf
            --gpuperf-device=scripted --gpuperf-update=missing

@@ -95,7 +95,7 @@ def run_of(*calls: Comparison, uncompared: tuple[Comparison, ...] = ()) -> AbRun
     [
         (Comparison(test="t.py::a", exact=(WAITS,)), Mark.BAD, ""),
         (
-            Comparison(test="t.py::a", exact=(replace(WAITS, metric="ops"),)),
+            Comparison(test="t.py::a", exact=(replace(WAITS, metric="launches"),)),
             Mark.GOOD,
             "",
         ),

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.devices import open_device, profiler
-from pytest_gpuperf.devices.base import AllocatedBlock, MemoryReading
+from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.cuda.memory import IN_USE, out_of_memory_summary
 from pytest_gpuperf.devices.cuda.nvml import COUNTERS, Nvml, Utilisation
@@ -154,7 +154,6 @@ class FakeCuda:
         self.calls.append("stats")
         return {
             "allocated_bytes.all.peak": self.peak,
-            "requested_bytes.all.peak": self.peak - 12,
             "reserved_bytes.all.peak": 4096,
             "reserved_bytes.all.current": 2048,
             "inactive_split_bytes.all.current": 512,
@@ -323,7 +322,6 @@ def test_a_device_knows_whose_lines_to_name(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_only_other_devices_metrics_are_unmeasurable() -> None:
     assert device().unmeasurable == {
-        "ops": "counted on the simulated GPU only",
         "flops": "counted on the simulated GPU only",
         "occasional_copies": "counted on the simulated GPU only",
         "occasional_syncs": "counted on the simulated GPU only",
@@ -704,19 +702,16 @@ def test_strangers_are_no_disturbance_where_we_are_not_seen_ourselves(
 def test_what_the_allocator_has_lent_is_told_by_address() -> None:
     cuda = FakeCuda()
     blocks = [
-        {"address": 64, "size": 512, "requested_size": 100, "state": IN_USE},
-        {"address": 576, "size": 448, "requested_size": 0, "state": "inactive"},
+        {"address": 64, "size": 512, "state": IN_USE},
+        {"address": 576, "size": 448, "state": "inactive"},
     ]
-    last = {"address": 4096, "size": 1024, "requested_size": 1000, "state": IN_USE}
+    last = {"address": 4096, "size": 1024, "state": IN_USE}
     cuda.memory_snapshot = lambda: [  # type: ignore[attr-defined]
         {"blocks": blocks},
         {"blocks": [last]},
     ]
 
-    assert device(cuda).blocks() == {
-        64: AllocatedBlock(requested_bytes=100, allocated_bytes=512),
-        4096: AllocatedBlock(requested_bytes=1000, allocated_bytes=1024),
-    }
+    assert device(cuda).blocks() == {64: 512, 4096: 1024}
 
 
 def test_memory_is_read_around_one_step() -> None:
@@ -733,7 +728,6 @@ def test_memory_is_read_around_one_step() -> None:
     assert reading == MemoryReading(
         exact={
             "peak_allocated_bytes": 1500,
-            "peak_requested_bytes": 1488,
             "peak_reserved_bytes": 4096,
         },
         end_bytes=1100,
@@ -832,7 +826,6 @@ def test_what_a_replayed_graph_keeps_is_in_the_peaks_of_its_step() -> None:
 
     assert reading.graph_bytes == 7_999_600
     assert reading.exact["peak_allocated_bytes"] == 1000 + 7_999_600
-    assert reading.exact["peak_requested_bytes"] == 988 + 7_999_600
     assert reading.exact["peak_reserved_bytes"] == 4096
     assert not hasattr(FakeGraphOfC.replay, "__wrapped__")
 

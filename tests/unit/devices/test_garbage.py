@@ -58,7 +58,7 @@ def measured(step: Step) -> Found:
 
 
 def garbage(found: Found) -> int:
-    return found.exact["predicted_garbage_bytes"]
+    return found.exact["garbage_bytes"]
 
 
 def blamed(found: Found) -> list[Finding]:
@@ -138,7 +138,7 @@ def test_what_only_the_collector_frees_is_counted_with_its_line(step: Step) -> N
 
     (finding, *_) = blamed(found)
     assert garbage(found) == MIB
-    assert found.exact["predicted_growth_bytes"] == 0
+    assert found.exact["growth_bytes"] == 0
     assert finding.location
     assert finding.held_bytes == MIB
     assert finding.location.function == "big"
@@ -330,9 +330,9 @@ def test_without_a_collector_the_peak_is_that_of_all_steps(
     found = measured(two_objects)
 
     assert (gc.isenabled(), gc.get_threshold()) == state
-    peak = "predicted_peak_allocated_bytes"
+    peak = "peak_allocated_bytes"
     assert found.exact[peak] == with_it.exact[peak] + 2 * MIB
-    assert found.exact["predicted_growth_bytes"] == MIB
+    assert found.exact["growth_bytes"] == MIB
     assert garbage(found) == MIB
 
 
@@ -345,7 +345,7 @@ def test_a_step_that_switches_the_collector_off_has_switched_it_off() -> None:
 
     assert not gc.isenabled()
     assert garbage(found) == MIB
-    assert found.exact["predicted_growth_bytes"] == MIB
+    assert found.exact["growth_bytes"] == MIB
 
 
 def test_frozen_objects_change_nothing() -> None:
@@ -359,7 +359,7 @@ def test_frozen_objects_change_nothing() -> None:
     found = measured(step)
 
     assert garbage(found) == MIB
-    assert found.exact["predicted_growth_bytes"] == 0
+    assert found.exact["growth_bytes"] == 0
 
 
 def test_the_collector_is_as_it_was_afterwards() -> None:

@@ -95,13 +95,13 @@ def test_communication_that_one_trace_does_not_show_is_not_known() -> None:
 
 def test_the_rank_with_most_syncs_says_where_they_are() -> None:
     sync = a_finding(op="item", per_step=3, location=None)
-    waiting = replace(MEASURED, exact={"syncs": 3, "ops": 1}, findings=(sync,))
+    waiting = replace(MEASURED, exact={"syncs": 3, "launches": 1}, findings=(sync,))
 
     found = joined(shares(MEASURED, waiting), ROUNDS, (1, 1))
 
     assert found.findings == (sync,)
     assert found.exact["syncs"] == 3
-    assert "ops" not in found.exact
+    assert "launches" not in found.exact
 
 
 def test_what_a_rank_alone_has_to_say_names_it() -> None:

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metrics import (
     GROWTH,
     PEAK_ALLOCATED,
-    PREDICTED_ALLOCATED,
+    PREDICTED,
     RANK_SKEW,
     STEP_MS,
     SYNCS,
@@ -224,9 +224,9 @@ def test_two_values_that_no_eye_tells_apart_are_written_alike() -> None:
 def test_a_prediction_decides_nothing_nearer_than_it_may_be_off(
     now_mib: int, outcome: Outcome, because: str
 ) -> None:
-    runs = [a_measurement(None, exact={PREDICTED_ALLOCATED.name: now_mib * MIB})]
+    runs = [a_measurement(None, exact={PEAK_ALLOCATED.name: now_mib * MIB})]
 
-    verdict = judge_exact_budget(PREDICTED_ALLOCATED, runs, 100 * MIB)
+    verdict = judge_exact_budget(PREDICTED[PEAK_ALLOCATED.name], runs, 100 * MIB)
 
     assert (verdict.outcome, verdict.because) == (outcome, because)
 
@@ -238,10 +238,10 @@ def test_a_prediction_decides_nothing_nearer_than_it_may_be_off(
 def test_what_is_only_a_bound_passes_a_ceiling_and_blames_nobody(
     now_mib: int, outcome: Outcome
 ) -> None:
-    run = a_measurement(None, exact={PREDICTED_ALLOCATED.name: now_mib * MIB})
-    run = replace(run, at_most={PREDICTED_ALLOCATED.name: "it is compiled"})
+    run = a_measurement(None, exact={PEAK_ALLOCATED.name: now_mib * MIB})
+    run = replace(run, at_most={PEAK_ALLOCATED.name: "it is compiled"})
 
-    verdict = judge_exact_budget(PREDICTED_ALLOCATED, [run], 100 * MIB)
+    verdict = judge_exact_budget(PREDICTED[PEAK_ALLOCATED.name], [run], 100 * MIB)
 
     assert verdict.outcome is outcome
     assert verdict.because.endswith(

@@ -16,7 +16,7 @@ FROM_PINNED = "Memcpy HtoD (Pinned -> Device)"
 TO_PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
 TO_PINNED = "Memcpy DtoH (Device -> Pinned)"
 
-NOTHING = {"h2d_bytes": 0, "d2h_bytes": 0, "pageable_copies": 0, "blocking_copies": 0}
+NOTHING = {"h2d_bytes": 0, "d2h_bytes": 0, "pageable_copies": 0}
 
 
 def copy(
@@ -55,17 +55,17 @@ def test_a_step_that_copies_nothing_counts_nothing() -> None:
         (copy(FROM_PINNED, 10), {"h2d_bytes": 4096}),
         (
             copy(FROM_PINNED, 10, waited_for=True),
-            {"h2d_bytes": 4096, "blocking_copies": 1},
+            {"h2d_bytes": 4096},
         ),
         (copy(FROM_PAGEABLE, 10), {"h2d_bytes": 4096, "pageable_copies": 1}),
         (
             copy(FROM_PAGEABLE, 10, waited_for=True),
-            {"h2d_bytes": 4096, "pageable_copies": 1, "blocking_copies": 1},
+            {"h2d_bytes": 4096, "pageable_copies": 1},
         ),
         (copy(TO_PINNED, 10), {"d2h_bytes": 4096}),
         (
             copy(TO_PAGEABLE, 10),
-            {"d2h_bytes": 4096, "pageable_copies": 1, "blocking_copies": 1},
+            {"d2h_bytes": 4096, "pageable_copies": 1},
         ),
         (copy("Memcpy DtoD (Device -> Device)", 10), {}),
         (copy("Memcpy PtoP (Device -> Device)", 10), {}),
@@ -166,7 +166,7 @@ def test_a_finding_says_what_is_copied_from_where_and_by_which_line() -> None:
             per_step=1,
             blocked_ms=0.0,
             location=Location(file="train.py", line=12, function="step"),
-            metrics=("h2d_bytes", "pageable_copies", "blocking_copies"),
+            metrics=("h2d_bytes", "pageable_copies"),
             reason="from ordinary (pageable) memory to the GPU",
             moved_bytes=512,
         ),
@@ -214,7 +214,7 @@ def test_rocm_does_not_tell_pinned_memory_nor_older_ones_sizes() -> None:
 
     found = find_traffic(events)
 
-    assert found.exact == {"d2h_bytes": 0, "blocking_copies": 1}
+    assert found.exact == {"d2h_bytes": 0}
     assert found.unmeasured == {
         "pageable_copies": (
             "the profiler does not tell pinned from pageable memory (it is so on ROCm)"

@@ -123,7 +123,7 @@ def test_the_peak_is_sorted_by_tensors_and_its_lines_are_the_allocator_s(
 def test_what_was_measured_beyond_tensors_is_a_category_of_its_own(
     tmp_path: Path,
 ) -> None:
-    found = findings(tmp_path, lambda: PICTURE, {"peak_requested_bytes": 6 * MIB})
+    found = findings(tmp_path, lambda: PICTURE, {"peak_allocated_bytes": 6 * MIB})
 
     reason = "activations 3.0 MiB, beyond tensors 2.0 MiB, parameters 1.0 MiB"
     assert found == (peak(reason, 3, 2, 1), LINES)
@@ -134,7 +134,7 @@ def test_compiled_code_was_looked_at_as_eager_code_and_compares_with_nothing(
 ) -> None:
     monkeypatch.setattr(recorded, "compile_counters", lambda: (1, 1, 1))
 
-    found = findings(tmp_path, lambda: PICTURE, {"peak_requested_bytes": 6 * MIB})
+    found = findings(tmp_path, lambda: PICTURE, {"peak_allocated_bytes": 6 * MIB})
 
     reason = (
         "activations 3.0 MiB, parameters 1.0 MiB; looked at in eager code, without "

@@ -6,11 +6,13 @@ import statistics
 from dataclasses import FrozenInstanceError
 from itertools import pairwise
 from random import Random
+from typing import Final
 
 import pytest
 from builders import a_measurement, a_test, a_verdict, an_entry
 from hypothesis import given, strategies as st
 
+from pytest_gpuperf.judge.readings import metric_of
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import (
     CAPABILITIES,
@@ -20,14 +22,13 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import MOST_SAMPLES, Distribution, thinned
-from pytest_gpuperf.model.metric import Metric, MetricKind, Unit
+from pytest_gpuperf.model.metric import MIB, Metric, MetricKind, Unit
 from pytest_gpuperf.model.metrics import (
     BUDGET_KEYWORDS,
     LATENCY_MS,
     METRICS,
     OCCASIONAL_SYNCS,
     PEAK_ALLOCATED,
-    PREDICTED_ALLOCATED,
     STEP_MS,
     SYNCS,
     limited_by,
@@ -187,7 +188,7 @@ def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
     [
         ("ms", (STEP_MS,)),
         ("latency_ms", (LATENCY_MS,)),
-        ("mem_mb", (PEAK_ALLOCATED, PREDICTED_ALLOCATED)),
+        ("mem_mb", (PEAK_ALLOCATED,)),
         ("syncs", (SYNCS, OCCASIONAL_SYNCS)),
         ("speed", ()),
     ],
@@ -196,6 +197,31 @@ def test_a_budget_keyword_limits_its_metrics(
     keyword: str, metrics: tuple[Metric, ...]
 ) -> None:
     assert limited_by(keyword) == metrics
+
+
+MOST_METRICS: Final = 30
+
+
+def test_there_are_few_metrics() -> None:
+    assert len(METRICS) <= MOST_METRICS
+
+
+@pytest.mark.parametrize(
+    ("name", "floor", "tolerance", "error"),
+    [
+        ("peak_allocated_bytes", MIB / 64, 0.005, 0.05),
+        ("peak_reserved_bytes", 0, 0, 0.10),
+        ("launches", 0, 0, 0),
+        ("syncs", 0, 0, 0),
+    ],
+)
+def test_a_predicted_number_is_the_metric_without_noise(
+    name: str, floor: float, tolerance: float, error: float
+) -> None:
+    found = metric_of(DeviceKind.SIMULATED, name)
+
+    assert (found.floor, found.tolerance, found.error) == (floor, tolerance, error)
+    assert metric_of(DeviceKind.CUDA, name) == METRICS[name]
 
 
 @pytest.mark.parametrize("outcome", Outcome)

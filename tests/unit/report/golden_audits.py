@@ -131,7 +131,7 @@ def an_audit(*findings: Finding, steps: int = 20, **fields: Any) -> StepAudit:
         Finding(
             op="aten::copy_",
             per_step=count,
-            **copy_fields(direction, pinned=False, blocking=True),
+            **copy_fields(direction, pinned=False),
         )
         for direction, count in ((CopyDirection.H2D, 5), (CopyDirection.D2H, 1))
     )

@@ -254,12 +254,19 @@ def graph_breaks() -> str:
 def work() -> str:
     found = (
         a_finding(
-            FindingKind.WORK, line=17, op=None, metrics=("ops",), per_step=9, stored=0
+            FindingKind.WORK,
+            line=17,
+            op=None,
+            metrics=("launches",),
+            per_step=9,
+            stored=0,
         ),
-        a_finding(FindingKind.WORK, line=22, op="call", metrics=("ops",), per_step=40),
+        a_finding(
+            FindingKind.WORK, line=22, op="call", metrics=("launches",), per_step=40
+        ),
     )
     other = (line_change({"aten::clone": (0, 9)}, module="Net.layers.3.attn"),)
-    regressed = a_regression("ops", 49, 40, limit=40)
+    regressed = a_regression("launches", 49, 40, limit=40)
     return failed(regressed, findings=found, operations=other)
 
 
@@ -286,7 +293,7 @@ def varies() -> str:
 
 def environment_changed() -> str:
     moved = a_verdict(
-        "ops",
+        "launches",
         Outcome.INCONCLUSIVE,
         41,
         40,
@@ -308,7 +315,7 @@ def not_measured() -> str:
         outcome=Outcome.INCONCLUSIVE,
         because="the time cap was reached before this phase; raise --gpuperf-seconds",
     )
-    other = replace(short, metric="ops")
+    other = replace(short, metric="launches")
     alone = failed(short, other, invocation=ELSEWHERE, baseline_needed=True)
     beside = failed(NEW.verdicts[2], short, baseline_needed=True)
     longer = replace(short, because="60 s were not enough")

@@ -159,7 +159,7 @@ def refreshed() -> str:
 
 def moved_with_torch() -> str:
     moved = a_test(
-        a_verdict("ops", Outcome.INCONCLUSIVE, 41, 40, environment_changed=True),
+        a_verdict("launches", Outcome.INCONCLUSIVE, 41, 40, environment_changed=True),
         changed={"torch": ("2.12.1", "2.13.0")},
     )
     return ended(assessed(moved), verbosity=-1)

@@ -39,8 +39,8 @@ SPEEDUP: Final = a_comparison(
 )
 SIDES: Final = Comparison(
     time=SPEEDUP,
-    before={"peak_allocated_bytes": 90 * MIB, "syncs": 2, "ops": 7},
-    after={"peak_allocated_bytes": 80 * MIB, "syncs": 0, "ops": 7},
+    before={"peak_allocated_bytes": 90 * MIB, "syncs": 2, "launches": 7},
+    after={"peak_allocated_bytes": 80 * MIB, "syncs": 0, "launches": 7},
     unmeasured={"pageable_copies": "nothing is copied"},
     training=Training(
         answer=TrainingAnswer.SAME,

@@ -44,7 +44,7 @@ def a_use(line: int, source: str, file: str = "train.py", **counts: int) -> Find
         op="aten::_to_copy",
         per_step=counts["pageable"],
         moved_bytes=counts["nbytes"],
-        **copy_fields(CopyDirection.H2D, pinned=False, blocking=False),
+        **copy_fields(CopyDirection.H2D, pinned=False),
         **known,
     )
 
@@ -103,7 +103,7 @@ def watch_gates() -> str:
 def doctor() -> str:
     found = Examination(
         environment=an_environment(H200, {"max SM clock": "1980 MHz"}),
-        unmeasured={"ops": "counted on the simulated GPU only"},
+        unmeasured={"flops": "counted on the simulated GPU only"},
         disturbance="the GPU was throttled by power brake",
     )
     file = "baselines/cuda-nvidia-h200.json"

@@ -23,7 +23,7 @@ def marked(found: Results, folder: str = "") -> tuple[str, ...]:
 
 SYNCS_OF_NEW, PEAK_OF_NEW = (
     a_verdict(name, Outcome.NO_BASELINE, now, None)
-    for name, now in (("syncs", 2), ("predicted_peak_allocated_bytes", 2.0**20))
+    for name, now in (("syncs", 2), ("peak_allocated_bytes", 2.0**20))
 )
 
 
@@ -125,9 +125,7 @@ def test_tests_that_fail_by_the_same_line_share_an_annotation() -> None:
 
 
 def test_a_test_without_a_baseline_is_marked_at_its_own_line() -> None:
-    peak = replace(
-        SYNC, kind=FindingKind.PEAK, metrics=("predicted_peak_allocated_bytes",)
-    )
+    peak = replace(SYNC, kind=FindingKind.PEAK, metrics=("peak_allocated_bytes",))
     flops = replace(SYNCS_OF_NEW, metric="flops", now=13_090_816)
     new = record("new", flops, PEAK_OF_NEW, SYNCS_OF_NEW, findings=(peak,))
 

@@ -352,7 +352,7 @@ def test_what_was_not_recorded_cannot_be_accepted() -> None:
     assert "gpuperf accept" not in page(BAD).text
 
 
-NEW = a_verdict("ops", Outcome.NO_BASELINE, 3, None)
+NEW = a_verdict("launches", Outcome.NO_BASELINE, 3, None)
 
 
 @pytest.mark.parametrize("lacking", [(), (NEW,)], ids=["alone", "beside another"])

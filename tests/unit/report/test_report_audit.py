@@ -58,7 +58,7 @@ COPIES = tuple(
     Finding(
         op="aten::copy_",
         per_step=count,
-        **copy_fields(direction, pinned=False, blocking=True),
+        **copy_fields(direction, pinned=False),
     )
     for direction, count in (
         (CopyDirection.H2D, 3),

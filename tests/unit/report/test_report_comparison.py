@@ -32,8 +32,8 @@ TIME = a_comparison(
 )
 SIDES = Comparison(
     time=TIME,
-    before={"peak_allocated_bytes": 90 * 2**20, "syncs": 2, "ops": 7},
-    after={"peak_allocated_bytes": 80 * 2**20, "syncs": 0, "ops": 7},
+    before={"peak_allocated_bytes": 90 * 2**20, "syncs": 2, "launches": 7},
+    after={"peak_allocated_bytes": 80 * 2**20, "syncs": 0, "launches": 7},
     unmeasured={"pageable_copies": "nothing is copied"},
     training=Training(
         answer=TrainingAnswer.SAME,
@@ -168,14 +168,3 @@ def test_the_last_line_counts_comparisons_that_nobody_judged() -> None:
         LineRole.GOOD,
     )
     assert (alone.text, alone.role) == ("gpuperf: 1 compared on CPU x", LineRole.PLAIN)
-
-
-def test_on_a_gpu_the_launches_are_told_as_operations() -> None:
-    sides = Comparison(
-        before={"launches": 9, "kernels": 12},
-        after={"launches": 4, "kernels": 6},
-        unmeasured={"ops": "counted on the simulated GPU only"},
-    )
-
-    assert Compared(sides).ops.difference == -5
-    assert repr(Compared(sides).ops) == "<ops 9 -> 4 (-5)>"

@@ -123,12 +123,17 @@ SHORT = a_verdict(
 
 
 def test_what_was_not_measured_beside_a_failure_is_said_once_a_reason() -> None:
-    also = (SHORT, replace(SHORT, metric="ops"), replace(SHORT, because="no profile"))
+    also = (
+        SHORT,
+        replace(SHORT, metric="launches"),
+        replace(SHORT, because="no profile"),
+    )
 
     text = text_of(SLOWER, *also)
 
     assert (
-        "  also     not measured: waits, operations: the time cap was reached" in text
+        "  also     not measured: waits, kernel launches: the time cap was reached"
+        in text
     )
     assert "  also     not measured: waits: no profile" in text
 

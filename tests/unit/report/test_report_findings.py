@@ -37,7 +37,7 @@ PEAK = replace(
     ITEM,
     kind=FindingKind.PEAK,
     op="aten::add",
-    metrics=("predicted_peak_allocated_bytes",),
+    metrics=("peak_allocated_bytes",),
     reason="activations 3.0 MiB, parameters 1.0 MiB",
     held_bytes=4 * 2**20,
 )
@@ -123,7 +123,7 @@ PEAK_LINES = (
 
 def test_memory_is_explained_by_its_peak_and_then_by_what_holds_most() -> None:
     more = replace(HELD, held_bytes=5 * 2**20, per_step=1, location=LINE)
-    failing = {"predicted_peak_allocated_bytes"}
+    failing = {"peak_allocated_bytes"}
 
     assert finding_lines([HELD, ITEM, PEAK], failing, room=9) == PEAK_LINES
     assert finding_lines([HELD, more, PEAK], failing, room=6) == (

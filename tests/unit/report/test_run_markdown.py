@@ -86,8 +86,8 @@ ROWS = {
         "peak memory 1.0000 → 1.0005 MiB (+512 B)",
     ),
     "dust": (
-        [worse("ops", 4 / 3, 1.1 + 0.1)],
-        "operations 1.2 → 1.3333 per step (+0.13333)",
+        [worse("launches", 4 / 3, 1.1 + 0.1)],
+        "kernel launches 1.2 → 1.3333 per step (+0.13333)",
     ),
 }
 

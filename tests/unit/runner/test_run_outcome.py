@@ -88,7 +88,7 @@ def test_in_ci_a_test_fails_that_neither_a_limit_nor_a_baseline_judged(
 
 def test_outside_of_ci_a_test_without_any_number_passes_with_a_warning() -> None:
     case = Case("t", [a_result(test="t")])
-    verdict = a_test(MISSED, replace(MISSED, metric="ops"))
+    verdict = a_test(MISSED, replace(MISSED, metric="launches"))
 
     report = report_of(case, {"t": verdict}, SETTINGS, str)
 

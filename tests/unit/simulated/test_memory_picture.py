@@ -163,7 +163,7 @@ def test_what_a_step_keeps_for_later_ones_is_held_by_the_line_that_made_it(
     line = step.__code__.co_firstlineno + 1
     sizes = {f.location.line: f.held_bytes for f in held if f.location}
     assert sizes[line] == min(steps, 2) * 4 * MIB
-    assert found.exact["predicted_peak_allocated_bytes"] >= (steps + 2) * 4 * MIB
+    assert found.exact["peak_allocated_bytes"] >= (steps + 2) * 4 * MIB
 
 
 def waits_of_cache(found: Measurement) -> list[tuple[FindingKind, int]]:
@@ -215,9 +215,9 @@ def test_a_measurement_has_predictions_and_what_they_are_for(
 
     peaks = [f for f in found.findings if f.kind is FindingKind.PEAK]
     held = [f for f in found.findings if f.kind is FindingKind.MEMORY]
-    assert found.exact["predicted_growth_bytes"] == 0
-    assert found.exact["predicted_peak_allocated_bytes"] > 64 * MIB
-    assert found.exact["predicted_peak_reserved_bytes"] % MIB == 0
+    assert found.exact["growth_bytes"] == 0
+    assert found.exact["peak_allocated_bytes"] > 64 * MIB
+    assert found.exact["peak_reserved_bytes"] % MIB == 0
     assert [peak.op for peak in peaks] == ["aten::mm"]
     assert peaks[0].reason.startswith("cuBLAS workspaces 64.0 MiB, optimizer state ")
     assert held[0].op == "aten::mm"
@@ -229,7 +229,7 @@ def test_a_leak_is_the_growth_of_a_step(device: SimulatedDevice) -> None:
 
     found = measured(device, lambda: kept.append(torch.ones(256, device="cuda")))
 
-    assert found.exact["predicted_growth_bytes"] == KIB
+    assert found.exact["growth_bytes"] == KIB
 
 
 def test_what_earlier_steps_returned_is_let_go(device: SimulatedDevice) -> None:
@@ -238,7 +238,7 @@ def test_what_earlier_steps_returned_is_let_go(device: SimulatedDevice) -> None:
     found = measured(device, lambda: torch.ones(MIB, device="cuda"))
 
     assert before == {}
-    assert found.exact["predicted_peak_allocated_bytes"] < 5 * MIB
+    assert found.exact["peak_allocated_bytes"] < 5 * MIB
 
 
 def test_settings_of_the_allocator_leave_a_prediction_unchecked(
@@ -248,9 +248,9 @@ def test_settings_of_the_allocator_leave_a_prediction_unchecked(
 
     found = measured(device, training(16))
 
-    assert "predicted_peak_allocated_bytes" in found.exact
-    assert "predicted_peak_reserved_bytes" not in found.exact
-    assert found.unmeasured["predicted_peak_reserved_bytes"] == (
+    assert "peak_allocated_bytes" in found.exact
+    assert "peak_reserved_bytes" not in found.exact
+    assert found.unmeasured["peak_reserved_bytes"] == (
         "PYTORCH_CUDA_ALLOC_CONF sets expandable_segments:True, and the simulated "
         "allocator has its defaults: unset it, or measure on a GPU"
     )
@@ -264,7 +264,7 @@ def test_settings_that_change_sizes_leave_all_predictions_unchecked(
     found = measured(device, training(16))
 
     assert not any(name.startswith("predicted") for name in found.exact)
-    assert found.unmeasured["predicted_peak_allocated_bytes"] == (
+    assert found.unmeasured["peak_allocated_bytes"] == (
         "PYTORCH_ALLOC_CONF sets roundup_power2_divisions:4, and the simulated "
         "allocator has its defaults: unset it, or measure on a GPU"
     )
@@ -282,11 +282,11 @@ def test_a_cap_that_leaves_no_time_for_memory_is_said(
     assert found.missed == dict.fromkeys(
         [
             "retained_graphs",
-            "predicted_peak_allocated_bytes",
-            "predicted_workspace_bytes",
-            "predicted_peak_reserved_bytes",
-            "predicted_growth_bytes",
-            "predicted_garbage_bytes",
+            "peak_allocated_bytes",
+            "workspace_bytes",
+            "peak_reserved_bytes",
+            "growth_bytes",
+            "garbage_bytes",
         ],
         "the time cap was reached before this phase; raise --gpuperf-seconds",
     )
@@ -301,7 +301,7 @@ def test_values_given_up_are_remarked(
     found = measured(device, training(16))
 
     assert found.remarks == ("it runs without values",)
-    assert "predicted_peak_allocated_bytes" in found.exact
+    assert "peak_allocated_bytes" in found.exact
 
 
 SEVERAL = """
@@ -338,4 +338,4 @@ def test_predictions_are_the_same_in_three_processes() -> None:
     }
 
     assert len(told) == 1
-    assert "predicted_peak_reserved_bytes" in told.pop()
+    assert "peak_reserved_bytes" in told.pop()

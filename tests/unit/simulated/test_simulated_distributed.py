@@ -196,9 +196,9 @@ def test_what_another_stream_uses_leaves_reserved_memory_unchecked() -> None:
         audit.step(step)
         found = predict_memory(audit, Subject(step=step), "/project")
 
-    assert found.exact["predicted_peak_allocated_bytes"] >= 4 * KIB
+    assert found.exact["peak_allocated_bytes"] >= 4 * KIB
     assert found.unmeasured == {
-        "predicted_peak_reserved_bytes": SEVERAL_STREAMS,
+        "peak_reserved_bytes": SEVERAL_STREAMS,
     }
 
 

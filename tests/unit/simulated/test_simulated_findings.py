@@ -203,7 +203,7 @@ def test_copies_to_the_device_carry_their_bytes(
     audit = audited(gpu, lambda: move(host))
     (copy,) = audit.copies
 
-    expected = copy_fields(CopyDirection.H2D, pinned=pinned, blocking=blocking)
+    expected = copy_fields(CopyDirection.H2D, pinned=pinned)
     assert {name: getattr(copy, name) for name in expected} == expected
     assert (copy.per_step, copy.moved_bytes) == (1, 128)
     assert (audit.totals.syncs, audit.totals.inconclusive) == (syncs, inconclusive)
