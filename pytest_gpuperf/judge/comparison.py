@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import fsum, inf, log, sqrt
+from math import inf, log, sqrt
 from statistics import NormalDist, median
 from typing import Final
 
@@ -17,15 +17,17 @@ from ..model.verdict import DetectableChange, SuiteAcuity
 from .context import Discount, SuiteContext
 from .readings import MAX_RUNS, Limits, Reading, StoredTimes, remaining_runs
 from .statistics import (
+    ALPHA,
     PASS_RISK,
     POWER_QUANTILE,
     SHARED,
     SHIFT_RISK,
     OccasionShift,
+    Shift,
     Spread,
+    mean,
     ratio,
 )
-from .tails import t_sf
 
 
 ROUND_TOLERANCES: Final = (0.01, 0.02, 0.03, 0.05, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5)
@@ -133,9 +135,6 @@ def _ordered(place: int, runs: int) -> tuple[float, float]:
     mean = _NORMAL.inv_cdf((place - 0.375) / (runs + 0.25))
     return mean, share * (1 - share) / ((runs + 2) * height**2)
 
-
-INTERVAL_RISK: Final = 0.025
-"""Risk on each side of the reported interval: 95 % lie inside."""
 
 MOST_ASKED: Final = 10
 """Occasions beyond which nobody is asked to record more: other code tells sooner."""
@@ -278,10 +277,10 @@ class TimeComparison:
         found = (n for n in more if is_enough(shift.after(n, OCCASION_RUNS)))
         return next(found, 0)
 
-    def error(self, runs: int) -> float:
-        """Return the standard error of the mean of *runs* fresh runs."""
+    def shift(self, moved: Sequence[float]) -> Shift:
+        """Return what fresh runs that *moved* so far say together."""
         spread, stored = self.reference.spread, self.reference.runs
-        return spread.error(runs, stored, self.suite_context.burst)
+        return spread.shift(moved, stored, self.suite_context.burst)
 
     @property
     def p_regressed(self) -> float:
@@ -295,9 +294,9 @@ class TimeComparison:
 
     def _p_beyond(self, moved: Sequence[float]) -> float:
         """Chance of runs that moved so far if the change were the tolerance."""
-        excess, runs = mean(moved) - self.limits.ignored, len(moved)
-        scattered = t_sf(excess / self.error(runs), self.reference.spread.nu)
-        return max(scattered, self._p_shifted(excess, runs))
+        shift, ignored = self.shift(moved), self.limits.ignored
+        shifted = self._p_shifted(shift.estimate - ignored, len(moved))
+        return max(shift.p_above(ignored), shifted)
 
     @property
     def all_slow(self) -> bool:
@@ -415,7 +414,7 @@ class TimeComparison:
     def _proves(self, moved: Sequence[float]) -> bool:
         """Whether neither another occasion nor scatter explains that runs *moved* so far."""
         shifted = self._p_shifted(mean(moved), len(moved)) >= SHIFT_RISK
-        return not shifted and self._p_beyond(moved) < self.suite_context.alpha
+        return not shifted and self._p_beyond(moved) < ALPHA
 
     @property
     def blame(self) -> float:
@@ -423,7 +422,7 @@ class TimeComparison:
         spread, stored = completed(self.reference)
         runs = max(MAX_RUNS, len(self.used))
         error = spread.error(runs, stored, self.suite_context.burst)
-        proof = spread.quantile(self.suite_context.alpha) * error
+        proof = spread.quantile(ALPHA) * error
         return max(self.limits.ignored + max(proof, self.reference.slow), self.reach)
 
     @property
@@ -506,7 +505,3 @@ def _hidden(reference: StoredTimes, runs: int) -> float:
 
 def _without_discount(change: RunChange) -> RunChange:
     return replace(change, discount=Discount())
-
-
-def mean(values: Sequence[float]) -> float:
-    return fsum(values) / len(values)

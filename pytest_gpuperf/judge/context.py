@@ -13,7 +13,7 @@ from ..model.environment import Capability, DeviceKind
 from ..model.measurement import Distribution, Measurement
 from ..model.metrics import SENTINELS, STEP_MS
 from .readings import readings
-from .statistics import Spread, scatter
+from .statistics import ALPHA, Spread, scatter
 from .tails import f_sf
 
 
@@ -49,8 +49,8 @@ class SuiteContext:
     """What the suite says about each of its tests.
 
     ``shift`` is the median change of the suite's first runs, in log time, ``burst`` how far
-    others move each run beyond what stored runs scatter, a standard deviation. ``alpha``
-    is the risk of blaming unchanged code; ``tests`` are judged together at it.
+    others move each run beyond what stored runs scatter, a standard deviation. ``tests``
+    are judged together at the risk ``ALPHA``.
     ``occasions`` is what the suite shifts by from one to another, ``now`` the occasion of
     the fresh runs; empty if nobody knows.
     """
@@ -60,13 +60,12 @@ class SuiteContext:
     now: str = ""
     shift: float = 0.0
     burst: float = 0.0
-    alpha: float = 0.01
     tests: int = 1
 
     @property
     def risk(self) -> float:
-        """The share of ``alpha`` that one of the tests has."""
-        return self.alpha / max(1, self.tests)
+        """The share of ``ALPHA`` that one of the tests has."""
+        return ALPHA / max(1, self.tests)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,9 +187,7 @@ def _pace(witnesses: Sequence[float], typical: Sequence[float]) -> float:
 def _noise(stored: Sequence[float]) -> float:
     if len(stored) < 2:  # noqa: PLR2004  one value has no spread
         return SENTINEL_NOISE
-    mean = fsum(stored) / len(stored)
-    scatter = fsum((value - mean) ** 2 for value in stored)
-    return max(SENTINEL_NOISE, sqrt(scatter / (len(stored) - 1)))
+    return max(SENTINEL_NOISE, sqrt(scatter(stored) / (len(stored) - 1)))
 
 
 def _finite(values: Sequence[float]) -> list[float]:

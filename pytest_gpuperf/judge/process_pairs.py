@@ -42,7 +42,7 @@ from .exact import (
 )
 from .operations import blamed
 from .readings import Limits, despite, impossible, metric_of, readings
-from .tails import t_isf, t_sf
+from .statistics import Shift
 from .verdict import DETECT_ABOVE_TOLERANCE, floored, noticed, tolerated
 
 
@@ -94,45 +94,42 @@ def judge_pairs(
     if pairs >= _LEAST_PAIRS:
         # Three pairs may agree by luck, and Student's t would take that for precision.
         error = max(stdev(differences) / sqrt(pairs), LEAST_ERROR)
-        reach = t_isf((1 - CONFIDENCE) / 2, pairs - 1) * error
-        interval = (change - reach, change + reach)
-        smallest = _smallest(schedule, error, pairs)
+        shift = Shift(estimate=change, error=error, nu=pairs - 1)
+        risk = (1 - CONFIDENCE) / 2
+        interval = (shift.least(risk), shift.most(risk))
+        smallest = _smallest(schedule, shift, pairs)
         decided = (Answer.MORE, None)
         if schedule.looks_at(pairs, last=last):
-            decided = _decide(change, error, pairs, schedule, last=last)
-    units = "pair of processes" if pairs == 1 else "pairs of processes"
-    evidence = f"t-test over {pairs} {units}"
+            decided = _decide(shift, pairs, schedule, last=last)
+    evidence = f"t-test over {pairs} {'pair' if pairs == 1 else 'pairs'} of processes"
     found = schedule.result(decided, change, interval, smallest, evidence)
     return replace(found, pairs=pairs)
 
 
-def _decide(
-    change: float, error: float, pairs: int, schedule: Schedule, *, last: bool
-) -> Decided:
-    beyond = t_sf((abs(change) - schedule.tolerated) / error, pairs - 1)
-    is_luck = (
-        pairs < FEWEST_TO_BLAME or t_sf(abs(change) / error, pairs - 1) >= NULL_ALPHA
-    )
+def _decide(shift: Shift, pairs: int, schedule: Schedule, *, last: bool) -> Decided:
     inconclusive = schedule.inconclusive(pairs, last=last)
+    size = replace(shift, estimate=abs(shift.estimate))
+    beyond = size.p_above(schedule.tolerated)
     if beyond < schedule.alpha_a_look:
-        blamed = Answer.SLOWER if change > 0 else Answer.FASTER
+        is_luck = pairs < FEWEST_TO_BLAME or size.p_above(0.0) >= NULL_ALPHA
+        blamed = Answer.SLOWER if shift.estimate > 0 else Answer.FASTER
         return (inconclusive, None) if is_luck else (blamed, beyond)
     # An equivalence test: `same` must be proven, as not rejecting a change proves
     # nothing.
-    far = t_sf((schedule.detected - abs(change)) / error, pairs - 1)
+    far = replace(size, estimate=-size.estimate).p_above(-schedule.detected)
     return (Answer.SAME, far) if far < schedule.beta else (inconclusive, None)
 
 
-def _smallest(schedule: Schedule, error: float, pairs: int) -> float:
+def _smallest(schedule: Schedule, shift: Shift, pairs: int) -> float:
     """Slowdown that this spread would have shown; it informs and decides nothing.
 
     The power's quantile is the normal one: the spread is that of these pairs, known.
     """
-    needed = schedule.tolerated + t_isf(schedule.alpha_a_look, pairs - 1) * error
+    needed = schedule.tolerated + shift.margin(schedule.alpha_a_look)
     # Fewer pairs that show a change are followed by others.
     if pairs >= FEWEST_TO_BLAME:
-        needed = max(needed, t_isf(NULL_ALPHA, pairs - 1) * error)
-    return expm1(needed + NormalDist().inv_cdf(AB_POWER) * error)
+        needed = max(needed, shift.margin(NULL_ALPHA))
+    return expm1(needed + NormalDist().inv_cdf(AB_POWER) * shift.error)
 
 
 def _refuse_unusable(differences: Sequence[float]) -> None:

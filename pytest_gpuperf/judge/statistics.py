@@ -147,6 +147,12 @@ ASSUMED_SIGMA: Final = {
 ASSUMED_NU: Final = 10.0
 """Degrees of freedom that an assumed spread is worth."""
 
+ALPHA: Final = 0.01
+"""Risk of blaming unchanged code, over all tests that are judged together."""
+
+INTERVAL_RISK: Final = 0.025
+"""Risk on each side of the reported interval: 95 % lie inside."""
+
 PASS_RISK: Final = 0.05
 """Risk that a slowdown of ``detect`` passes in silence."""
 
@@ -166,6 +172,34 @@ Fewer than 1 in 10,000 series of 6 to 20 normal runs have one (simulated, 400,00
 
 FEWEST_CALM: Final = 6
 """Runs below which none can be called odd: too few are left to say what is normal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """How far one side's times are above the other's, in log time, and how surely.
+
+    The standard ``error`` of the ``estimate`` is known with ``nu`` degrees of freedom.
+    """
+
+    estimate: float
+    error: float
+    nu: float
+
+    def p_above(self, limit: float) -> float:
+        """Return the chance of an estimate so high if the truth were *limit*."""
+        return t_sf((self.estimate - limit) / self.error, self.nu)
+
+    def margin(self, risk: float) -> float:
+        """Return the half-width of an interval that is left with *risk* on each side."""
+        return t_isf(risk, self.nu) * self.error
+
+    def least(self, risk: float) -> float:
+        """Return the lower end of that interval."""
+        return self.estimate - self.margin(risk)
+
+    def most(self, risk: float) -> float:
+        """Return its upper end."""
+        return self.estimate + self.margin(risk)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +245,13 @@ class Spread:
         # shrink only the rest.
         variance = TYPICAL_COST / stored + SHARED + (1 - SHARED) / fresh
         return hypot(self.sigma * sqrt(variance), burst)
+
+    def shift(
+        self, moved: Sequence[float], stored: float = inf, burst: float = 0.0
+    ) -> Shift:
+        """Return what fresh runs that *moved* so far say together; see ``error``."""
+        error = self.error(len(moved), stored, burst)
+        return Shift(estimate=mean(moved), error=error, nu=self.nu)
 
     def quantile(self, risk: float) -> float:
         """Return Student's quantile that is exceeded with probability *risk*."""
@@ -400,10 +441,14 @@ def without_odd(logs: Sequence[float]) -> list[float]:
     return [value for value in logs if abs(value - middle) <= far]
 
 
+def mean(values: Sequence[float]) -> float:
+    return fsum(values) / len(values)
+
+
 def scatter(logs: Sequence[float]) -> float:
     """Return the sum of squared deviations of *logs* from their mean."""
-    mean = fsum(logs) / len(logs)
-    return fsum((value - mean) ** 2 for value in logs)
+    middle = mean(logs)
+    return fsum((value - middle) ** 2 for value in logs)
 
 
 def ratio(log_change: float) -> float:

@@ -27,7 +27,7 @@ from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
 from ..model.metric import Metric
 from ..model.verdict import DecidedBy, Evidence, Outcome, Verdict
-from .comparison import FAR, INTERVAL_RISK, RunChange, TimeComparison, mean
+from .comparison import FAR, RunChange, TimeComparison
 from .context import FAR_SLOWER, Discount, Sentinels, SuiteContext, discounts
 from .readings import (
     Limits,
@@ -42,8 +42,11 @@ from .readings import (
     stored_values,
 )
 from .statistics import (
+    ALPHA,
     ASSUMED_SHIFT,
+    INTERVAL_RISK,
     Spread,
+    mean,
     ratio,
     scatter,
     shift_variance,
@@ -156,7 +159,7 @@ def _noise(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
 def _why_not_blamed(metric: Metric, case: TimeComparison, evidence: Evidence) -> str:
     """Say what keeps a slowdown that is seen from being one of the code."""
     tolerated = _tolerated(metric, case)
-    if case.is_decided and case.p_regressed < case.suite_context.alpha:
+    if case.is_decided and case.p_regressed < ALPHA:
         return f"but not {_each_slower(metric, case, evidence)}"
     if evidence.high <= evidence.tolerance:
         return f"within the tolerated {tolerated} if this machine is as fast as it was"
@@ -286,13 +289,13 @@ def judge_stored(  # noqa: PLR0913  keywords, each a number of its own
 ) -> Verdict:
     """Judge a time by its fresh *runs*, oldest first, against the stored *entry_runs*.
 
-    At least one of each have the metric. ``tolerance`` is the slowdown that is never
+    At least one of each have the metric, the fresh ones numbers that can be. ``tolerance`` is the slowdown that is never
     blamed, ``detect`` the one that never passes in silence, both ratios; ``floor``,
     in the metric's unit, is a change that is never blamed either.
     """
     kind = runs[-1].environment.hardware.kind
     stored = stored_values(metric, entry_runs, kind)
-    nonsense = impossible(metric, runs) or _impossible_stored(stored)
+    nonsense = _impossible_stored(stored)
     if nonsense is not None:
         return Verdict(
             metric=metric.name, outcome=Outcome.INCONCLUSIVE, because=nonsense
@@ -476,14 +479,12 @@ def _evidence(
     case: TimeComparison, counted: tuple[RunChange, ...], rule: DecidedBy
 ) -> Evidence:
     shown = counted or case.seen
-    estimate = mean([change.moved for change in shown])
-    spread = case.reference.spread
-    margin = spread.quantile(INTERVAL_RISK) * case.error(len(shown))
+    shift = case.shift([change.moved for change in shown])
     discount = [c.discount.slower - c.discount.faster for c in shown]
     return Evidence(
-        estimate=ratio(estimate),
-        low=ratio(estimate - margin),
-        high=ratio(estimate + margin),
+        estimate=ratio(shift.estimate),
+        low=ratio(shift.least(INTERVAL_RISK)),
+        high=ratio(shift.most(INTERVAL_RISK)),
         tolerance=case.limits.tolerance,
         detect=case.limits.detect,
         runs=len(counted),

@@ -23,7 +23,7 @@ from ..model.verdict import (
     Verdict,
 )
 from .context import SENTINEL_NOISE
-from .statistics import FEWEST_TESTS, ratio
+from .statistics import ALPHA, FEWEST_TESTS, ratio
 from .wording import signed
 
 
@@ -62,9 +62,7 @@ def suite_shift(first_run_shifts: Sequence[float]) -> float:
     return median(first_run_shifts)
 
 
-def settle_suite(
-    verdicts: Sequence[TestVerdict], alpha: float = 0.01
-) -> tuple[TestVerdict, ...]:
+def settle_suite(verdicts: Sequence[TestVerdict]) -> tuple[TestVerdict, ...]:
     """Keep REGRESSED and IMPROVED only where Holm's method over all tests does.
 
     Blame that it drops is INCONCLUSIVE; an improvement that it drops still passed.
@@ -72,7 +70,7 @@ def settle_suite(
     once. Verdicts without evidence, and those on budgets, stay as they are.
     """
     levels = {
-        outcome: _rejected(verdicts, outcome, alpha)
+        outcome: _rejected(verdicts, outcome)
         for outcome in (Outcome.REGRESSED, Outcome.IMPROVED)
     }
     return tuple(
@@ -91,9 +89,7 @@ Rejected = tuple[frozenset[str], int]
 """What Holm's method rejects, and among how many."""
 
 
-def _rejected(
-    verdicts: Sequence[TestVerdict], outcome: Outcome, alpha: float
-) -> Rejected:
+def _rejected(verdicts: Sequence[TestVerdict], outcome: Outcome) -> Rejected:
     family = {
         _name(index, place): _p(verdict.evidence, outcome)
         for index, test in enumerate(verdicts)
@@ -102,7 +98,7 @@ def _rejected(
         # the outcome.
         if verdict.evidence is not None and verdict.baseline is not None
     }
-    return holm(family, alpha), len(family)
+    return holm(family, ALPHA), len(family)
 
 
 def _p(evidence: Evidence, outcome: Outcome) -> float:

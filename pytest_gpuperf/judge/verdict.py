@@ -402,7 +402,7 @@ def _judge_measured(case: _TestCase, metric: Metric) -> Iterator[Verdict]:
     if limit is None and not metric.gated:
         return
     if limit is not None and metric.direction is Direction.HIGHER:
-        yield judge_floor(metric, case.runs, limit, alpha=case.suite_context.alpha)
+        yield judge_floor(metric, case.runs, limit)
         return
     # Before any rule: they take logarithms, which a time of 0 or NaN does not have.
     nonsense = impossible(metric, case.runs)
@@ -459,7 +459,6 @@ def _judge_budget(case: _TestCase, metric: Metric, limit: float) -> Verdict:
         limit,
         entry_runs=case.entry_runs,
         prior=case.context_of(metric).prior,
-        alpha=case.suite_context.alpha,
     )
 
 

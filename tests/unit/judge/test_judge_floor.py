@@ -68,7 +68,7 @@ def test_a_disturbed_run_says_nothing_unless_it_passes() -> None:
 
     assert (verdict.outcome, verdict.settled) == (INCONCLUSIVE, False)
     assert verdict.because == (
-        "61 % against 85 % so far, but disturbed: hot after 1 of at most 6 runs"
+        "61 % against 85 % so far, but disturbed: hot, after 1 of at most 6 runs"
     )
 
 

@@ -476,23 +476,6 @@ def test_sentinels_must_say_something_of_every_run() -> None:
     assert refused.value.args == ("2 sentinels for 1 runs, one each is needed",)
 
 
-@pytest.mark.parametrize(
-    ("fresh", "because"),
-    [
-        (clean(10.0, nan), "not a time: nan"),
-        (clean(0.0), "not a time: 0.0"),
-        (clean(-1.0), "not a time: -1.0"),
-        (clean(inf), "not a time: inf"),
-    ],
-)
-def test_what_is_no_time_is_said_and_not_checked(
-    fresh: list[Measurement], because: str
-) -> None:
-    assert judged(STEADY, fresh) == Verdict(
-        metric="step_ms", outcome=INCONCLUSIVE, because=because
-    )
-
-
 @pytest.mark.parametrize("wrong", [nan, inf, 0.0, -1.0])
 def test_a_baseline_that_holds_no_time_asks_for_a_refresh(wrong: float) -> None:
     assert judged([10.0, wrong], clean(10.0)) == Verdict(

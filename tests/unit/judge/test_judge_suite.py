@@ -156,16 +156,6 @@ def test_one_test_alone_keeps_its_verdict() -> None:
     assert settle_suite(tests) == tuple(tests)
 
 
-def test_another_risk_asks_for_another_proof() -> None:
-    tests = suite(told(Outcome.REGRESSED, 0.009), told(Outcome.PASS))
-
-    assert outcomes(settle_suite(tests)) == [Outcome.INCONCLUSIVE, Outcome.PASS]
-    assert outcomes(settle_suite(tests, alpha=0.05)) == [
-        Outcome.REGRESSED,
-        Outcome.PASS,
-    ]
-
-
 def test_what_is_no_time_against_a_baseline_neither_counts_nor_changes() -> None:
     exact = a_verdict("syncs", Outcome.REGRESSED, None, None, because="1 against 0")
     budget = told(Outcome.OVER_BUDGET, 0.9, baseline=None)

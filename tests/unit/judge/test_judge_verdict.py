@@ -309,6 +309,9 @@ def test_a_number_that_is_no_time_never_passes(ms: float) -> None:
     assert verdicts(run, budget=budget, entry=stored(run)) == [
         ("step_ms", Outcome.INCONCLUSIVE, f"ms=12 was not checked: not a time: {ms}")
     ]
+    assert verdicts(run, entry=stored(run)) == [
+        ("step_ms", Outcome.INCONCLUSIVE, f"not a time: {ms}")
+    ]
 
 
 def test_a_negative_count_or_size_never_passes() -> None:
