@@ -13,12 +13,7 @@ from pytest_gpuperf.baselines.refresh import Seen
 from pytest_gpuperf.baselines.store import path_of, read
 from pytest_gpuperf.model.baseline import Entry, Refresh
 from pytest_gpuperf.model.budget import Budget
-from pytest_gpuperf.model.environment import (
-    DeviceKind,
-    DeviceSlot,
-    Environment,
-    Hardware,
-)
+from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
 from pytest_gpuperf.model.measurement import Distribution, Measurement
 from pytest_gpuperf.model.run import Ending, RunMode, StepCall, TestResult
 from pytest_gpuperf.runner import rounds
@@ -45,7 +40,6 @@ class Play:
     may_fail: set[str] = field(default_factory=set)
     interrupted_at: At | None = None
     interrupt: Callable[[], None] | None = None
-    slots: int = 1
     done: list[At] = field(default_factory=list)
 
     def result(self, test: str, number: int) -> TestResult:
@@ -74,7 +68,6 @@ class PlayedChildren:
     def __init__(self, play: Play, progress: Any) -> None:
         self._play = play
         self._progress = progress
-        self.slots = (DeviceSlot(),) * play.slots
 
     def environment(self) -> Environment:
         return ENVIRONMENT
@@ -82,8 +75,8 @@ class PlayedChildren:
     def renew(self, number: int) -> None:
         """Have nothing that runs could have in common."""
 
-    def assign(self, *_: object) -> None:
-        """Have no GPUs."""
+    def learn(self, *_: object) -> None:
+        """Need to know nothing."""
 
     def close(self) -> None:
         """Have no processes."""

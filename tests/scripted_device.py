@@ -95,8 +95,8 @@ class ScriptedDevice(MeasuringDevice):
     ``waiting`` (share of the time without a core), ``clock_mhz``, ``gpu`` (the
     fingerprint), ``schedule`` (of a host and a GPU in its profiled steps, as ``{"step":
     [["load", 900], ["launch", 40, 25]]}`` for ``SimulatedGpu``). Beside the tests there
-    are ``hardware``, ``software``, ``slots`` (names of GPUs that take tests side by
-    side and are locked as GPUs are) and ``together``, which says that one process may
+    are ``hardware``, ``software``, ``slots`` (names of GPUs, which are
+    locked as such) and ``together``, which says that one process may
     play this script and that of another version in turns.
     """
 

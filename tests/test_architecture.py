@@ -419,7 +419,7 @@ MOST_CODE: Final = {
     "devices.simulated": 7734,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1034,  # ranks are ended by their own time
     "environments": 212,  # the releases of a package; what names none
-    "judge": 3522,  # same training of two steps as well: compare_steps pays for it
+    "judge": 3477,  # same training of two steps as well: compare_steps pays for it
     "measure": 3262,  # what a step keeps has its line; which step raised
     "model": 1822,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2335,  # no server without measured tests
@@ -428,8 +428,8 @@ MOST_CODE: Final = {
     "report.html": 836,
     "report.json": 330,  # --json of seven more commands
     "report.screen": 2131,  # what to do about a loop
-    "runner": 2629,  # ends by own time; what a server needs to import; one that dies is started anew
-    "sharing": 231,  # how every process is started, and signals; where a program is
+    "runner": 2418,  # ends by own time; what a server needs to import; one that dies is started anew
+    "sharing": 283,  # how every process is started, and signals; where a program is
     "trainers": 473,
     "worker": 1221,  # trackers that name a run; what a step reads of a clock, and not what its file names
 }

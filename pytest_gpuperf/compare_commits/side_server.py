@@ -14,9 +14,9 @@ from ..model.run import Ending, RunMode, TestResult
 from ..model.training import Recorded
 from ..runner.fork_server import ForkServer, Job, preloaded_for, variables_for
 from ..runner.request import Planned, Project, RunRequest
-from ..runner.reservation import Turns, Unlocked, alone, turns_at
 from ..runner.screening import Group
 from ..settings import Settings
+from ..sharing.device_lock import Queue, queue_at
 from .sides import Side, unbuilt
 
 
@@ -100,7 +100,7 @@ class SideServer:
         self._selection = selection
         self._round_steps = round_steps
         self._found: Collected | None = None
-        self._turns: Turns = Unlocked()
+        self._queue = Queue()
         self._server = ForkServer(
             preloaded_for(selection.kind),
             "pytest_gpuperf.worker.child:warm_pytest",
@@ -112,7 +112,7 @@ class SideServer:
     def close(self) -> None:
         """End the fork server and its children."""
         self._server.close()
-        self._turns.close()
+        self._queue.close()
 
     def collect(self) -> Collected:
         """Return what pytest selects; raises ``UsageError`` if it cannot collect."""
@@ -136,7 +136,7 @@ class SideServer:
         self._found = found = decode(Collected, answer["collected"])
         # What only counts waits for nobody who times.
         if not self._selection.exact_alone:
-            self._turns = turns_at(found.slot, self.announce)
+            self._queue = queue_at(found.slot, self.announce)
         return found
 
     def _lacking(self, error: str) -> str:
@@ -215,7 +215,7 @@ class SideServer:
         Raises ``RunError`` if it answers nothing, and ``UsageError`` if the device
         never comes free.
         """
-        with alone(self._turns):
+        with self._queue.alone():
             return self._server.run(job, seconds)
 
 

@@ -6,7 +6,7 @@ Begin with:
 - ``cuda.device.CudaDevice``: a GPU
 - ``cpu.device.CpuDevice``: the host
 - ``simulated.device.SimulatedDevice``: the simulated GPU
-- ``slots.slots_of``: the GPUs that tests can be measured on side by side
+- ``slots.slots_of``: the GPUs that tests can be measured on
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ MIG: Final = "MIG-"
 
 
 def slots_of(kind: DeviceKind, script: str | None) -> tuple[DeviceSlot, ...]:
-    """Return where tests can be measured side by side; initialises CUDA."""
+    """Return where tests can be measured; initialises CUDA."""
     if kind is DeviceKind.CUDA:
         import torch
 

@@ -155,6 +155,12 @@ def counted(entries: Mapping[str, Entry]) -> dict[str, tuple[str, ...]]:
     }
 
 
+def boards_of(entries: Mapping[str, Entry]) -> dict[str, str]:
+    """Return by call the GPU of its newest stored run, if that names one."""
+    newest = {key: entry.runs[-1].board.gpu for key, entry in entries.items()}
+    return {key: gpu for key, gpu in newest.items() if gpu}
+
+
 def stored_round_steps(entries: Mapping[str, Entry]) -> dict[str, int]:
     """Return by call the steps per round of its newest stored run, if that says it."""
     newest = {key: entry.runs[-1].round_steps for key, entry in entries.items()}

@@ -151,7 +151,7 @@ class RunEvaluator:
 
     @property
     def slots(self) -> tuple[DeviceSlot, ...]:
-        """Where tests are measured side by side."""
+        """Devices of one model that this run may use."""
         return self._rounds.slots
 
     def close(self) -> None:

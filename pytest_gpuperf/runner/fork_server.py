@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -134,6 +134,9 @@ START_SECONDS: Final = 120.0
 CLOSE_SECONDS: Final = 5.0
 """What a server may take to end its children and itself."""
 
+WAITING_SECONDS: Final = 5.0
+"""After which whoever waits for a job is shown that it still runs."""
+
 KILL_SECONDS: Final = 5.0
 """After which a killed child that does not end is no longer waited for."""
 
@@ -158,21 +161,26 @@ class Job:
     request: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Running:
     """A job that was started, and how long it is waited for.
 
     What it had ``used`` is why it was killed.
     """
 
+    number: int
     result: Path
-    output: Path
     patience: Patience
     pids: tuple[int, ...] = ()
     used: UsedTime | None = None
 
+    @property
+    def output(self) -> Path:
+        """The file with what the job prints."""
+        return self.result.with_suffix(".txt")
+
     def answer(self, code: int) -> Any:
-        """Return the job's result, or the ``RunError`` it ended with."""
+        """Return the job's result; raise ``RunError`` if it ended without one."""
         if self.used is not None and not self.result.exists():
             asked = (
                 "does it wait for input, a lock or another process"
@@ -184,10 +192,10 @@ class _Running:
                 f"{asked}? If it only needs longer, raise --gpuperf-seconds: "
                 f"{last_words(self.output)}"
             )
-            return RunError(msg, ErrorId.GP601)
+            raise RunError(msg, ErrorId.GP601)
         if not self.result.exists():
             msg = f"the measuring process {death(code)}: {last_words(self.output)}"
-            return RunError(msg, ErrorId.GP602)
+            raise RunError(msg, ErrorId.GP602)
         try:
             return json.loads(self.result.read_bytes())
         except (ValueError, RecursionError) as error:
@@ -195,11 +203,7 @@ class _Running:
                 f"the measuring process left a result that is not JSON ({error}); does "
                 "the test replace json or open?"
             )
-            return RunError(msg, ErrorId.GP603)
-
-
-Ended = tuple[int, Any]
-"""A job's number, and what it returned or the ``RunError`` it ended with."""
+            raise RunError(msg, ErrorId.GP603) from None
 
 
 class ForkServer:
@@ -219,7 +223,7 @@ class ForkServer:
         *,
         variables: Mapping[str, str] | None = None,
     ) -> None:
-        """*on_progress* gets what children send, during a call of ``run`` or ``ended``.
+        """*on_progress* gets what children send, during a call of ``run``.
 
         *packages* are what they import in place of what is installed, and *variables*
         what is set for them unless the user has set it.
@@ -236,7 +240,6 @@ class ForkServer:
         self._environment = {**(variables or {}), **_environment(relocation, packages)}
         self._on_progress = on_progress
         self._jobs = 0
-        self._lost: list[Ended] = []
         self._open(0)
 
     def _open(self, number: int) -> None:
@@ -244,7 +247,6 @@ class ForkServer:
         listener = self._on_progress
         self._progress = ProgressPipe(listener) if listener else None
         self._folder = scratch_folder()
-        self._running: dict[int, _Running] = {}
         self._buffered = b""
         self._is_ready = False
         self._process = self._launch()
@@ -309,90 +311,54 @@ class ForkServer:
             raise RunError(msg, ErrorId.GP604)
         self._is_ready = True
 
-    def run(self, job: Job, seconds: float) -> Any:
+    def run(
+        self, job: Job, seconds: float, waiting: Callable[[], None] = lambda: None
+    ) -> Any:
         """Return what *job*'s function returned, in at most *seconds* of its own time.
 
-        Raises ``RunError`` with the end of the child's output where it died, wrote no
-        result or had to be killed.
+        *waiting* is called again and again meanwhile. Raises ``RunError`` with the end of
+        the child's output where it died, wrote no result or had to be killed.
         """
-        self.start(job, seconds)
-        ended = None
-        while ended is None:
-            ended = self.ended(seconds)
-        _, answer = ended
-        if isinstance(answer, RunError):
-            raise answer
-        return answer
+        running = self._start(job, seconds)
+        while not self._is_lost(running):
+            until = min(running.patience.due, now_s() + WAITING_SECONDS)
+            message = self._receive(until)
+            if message is None:
+                waiting()
+            elif message.get("started") == running.number:
+                running.pids = (message["pid"],)
+            elif message.get("ended") == running.number:
+                return running.answer(message["code"])
+        return running.answer(code=0)
 
-    def start(self, job: Job, seconds: float) -> int:
-        """Start *job*; ``ended`` will report it by the number returned.
-
-        Raises ``RunError`` if a server that has died cannot be started anew.
-        """
+    def _start(self, job: Job, seconds: float) -> _Running:
+        """Start *job*, on a server anew if this one has died."""
         if self._is_ready and self._process.poll() is not None:
-            self._lose(self._death())
             self.close()
             self._open(self._number)
             self.wait_until_ready()
         self._jobs += 1
         result = Path(self._folder.name, f"{self._jobs}.json")
-        output = result.with_suffix(".txt")
+        running = _Running(self._jobs, result, patience_for(seconds))
         self._send(
             {
-                "job": self._jobs,
+                "job": running.number,
                 "entry": job.entry,
                 "request": job.request,
                 "result": str(result),
-                "output": str(output),
+                "output": str(running.output),
             }
         )
-        self._running[self._jobs] = _Running(result, output, patience_for(seconds))
-        return self._jobs
+        return running
 
-    def ended(self, seconds: float) -> Ended | None:
-        """Return a job that has ended; ``None`` if none did in *seconds*."""
-        until = now_s() + seconds
-        while self._running and not self._lost:
-            due = min(running.patience.due for running in self._running.values())
-            try:
-                message = self._receive(min(until, due))
-            except RunError as error:
-                self._lose(error)
-                break
-            if message is not None and message.get("started") in self._running:
-                running = self._running[message["started"]]
-                self._running[message["started"]] = replace(
-                    running, pids=(message["pid"],)
-                )
-            if message is not None and message.get("ended") in self._running:
-                running = self._running.pop(message["ended"])
-                return message["ended"], running.answer(message["code"])
-            # Also after a message: one about an unknown job, such as a child that ended
-            # after it was given up, must not put off the deadline of the others.
-            lost = self._kill_the_late()
-            if lost is not None or (message is None and until < due):
-                return lost
-        return self._lost.pop() if self._lost else None
-
-    def _lose(self, error: RunError) -> None:
-        """Give up all that runs: with the server each child is dead."""
-        self._lost.extend((number, error) for number in self._running)
-        self._running.clear()
-
-    def _kill_the_late(self) -> Ended | None:
-        """Return a job that did not even end when it was killed."""
-        now = now_s()
-        for job, running in self._running.items():
-            pids = running.pids or (self._process.pid,)
-            used = running.patience.over(now, pids)
-            if used and running.used:
-                del self._running[job]
-                return job, running.answer(code=0)
-            if used:
-                patience = patience_for(KILL_SECONDS, *running.pids)
-                self._running[job] = replace(running, patience=patience, used=used)
-                self._send({"kill": job})
-        return None
+    def _is_lost(self, running: _Running) -> bool:
+        """Kill a job whose time is up; return whether it did not even end by that."""
+        used = running.patience.over(now_s(), running.pids or (self._process.pid,))
+        if used is None or running.used is not None:
+            return used is not None
+        running.patience, running.used = patience_for(KILL_SECONDS, *running.pids), used
+        self._send({"kill": running.number})
+        return False
 
     def close(self) -> None:
         """End the server and every child; what they wrote is removed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from math import isfinite
 from typing import Any, Final
@@ -16,13 +17,11 @@ from ..model.measurement import Measurement
 from ..model.ranks import Launch, Ranks
 from ..model.run import Ending, KnownCalls, RunMode, TestResult
 from ..settings import Settings
-from ..sharing.device_lock import identity_of, lock_folder
+from ..sharing.device_lock import Queue, identity_of, lock_folder, queue_at
 from .fork_server import EarlyServer, Job
 from .progress import Progress
 from .request import Planned, Project, RunRequest
-from .reservation import Turns, turns_at
 from .screening import Group
-from .side_by_side import SideBySide, SlotJob, assigned
 
 
 # What a measuring process answers, validated. Tests run there and may have replaced what
@@ -105,8 +104,8 @@ class WorkerPool:
         self._announce = announce
         self._progress = progress
         self.slots: tuple[DeviceSlot, ...] = ()
-        self._turns: tuple[Turns, ...] = ()
-        self._slot_of: dict[str, int] = {}
+        self._queues: tuple[Queue, ...] = ()
+        self._boards = KnownCalls[str]({})
         self._stored = KnownCalls[tuple[str, ...]]({})
         self._round_steps = KnownCalls[int]({})
         self._server = (early or EarlyServer(settings.device)).take()
@@ -115,8 +114,8 @@ class WorkerPool:
     def close(self) -> None:
         """End the server and its children."""
         self._server.close()
-        for turns in self._turns:
-            turns.close()
+        for queue in self._queues:
+            queue.close()
 
     def environment(self) -> Environment:
         """Where the tests will be measured; raise ``UsageError`` if they cannot be."""
@@ -131,25 +130,24 @@ class WorkerPool:
         if "error" in answer:
             raise QuotedError(answer["error"], ErrorId.GP401)
         self.slots = tuple(decode(DeviceSlot, slot) for slot in answer["slots"])
-        self._turns = tuple(turns_at(slot, self._announce) for slot in self.slots)
+        self._queues = tuple(queue_at(slot, self._announce) for slot in self.slots)
         return decode(Environment, answer["environment"])
 
-    def assign(
+    def learn(
         self,
-        groups: Sequence[Group],
-        board_of: Callable[[Group], str | None],
+        boards: Mapping[str, str],
         stored: Mapping[str, tuple[str, ...]],
         round_steps: Mapping[str, int],
     ) -> None:
-        """Decide where each group is measured: *board_of* its baseline, if it has one.
+        """Take what the baselines say of each call.
 
-        *stored* names by call the exact metrics that its baseline has, *round_steps* has
-        the steps per round of its runs. A call without any keeps those of its first run.
+        *boards* has the GPU that it was recorded on, *stored* its exact metrics,
+        *round_steps* the steps per round of its runs. A call without any keeps those of
+        its first run.
         """
+        self._boards = KnownCalls(boards)
         self._stored = KnownCalls(stored)
         self._round_steps = KnownCalls(round_steps)
-        slot_of = assigned(groups, self.slots, board_of)
-        self._slot_of = {test: slot_of[group] for group in groups for test in group}
 
     def run(  # noqa: PLR0913  what is run, and who hears of it
         self,
@@ -164,83 +162,89 @@ class WorkerPool:
     ) -> Sequence[TestResult]:
         """Measure *groups*, each in a fresh process or one a rank; *plan* has the tests.
 
-        A device measures one group at a time. Of the calls *timed* nothing but times is
-        read. *arrived* gets the results of each group as soon as it has ended.
+        One group is measured at a time. Of the calls *timed* nothing but times is read.
+        *arrived* gets the results of each group as soon as it has ended.
         """
-        request = replace(self._request(kind, number), mode=mode)
-        only_times = KnownCalls(dict.fromkeys(timed, True))
-        jobs = [
-            self._assigned(
-                group, plan, replace(request, timed=tuple(only_times.of(group)))
-            )
-            for group in groups
-        ]
-        self._progress.begin(groups, None if mode is RunMode.TRACE else number)
-        watch = _Watch(self._progress, groups, arrived)
-        SideBySide(self._server, self._turns, watch=watch).run(jobs)
-        results = [
-            result for index in range(len(groups)) for result in watch.results[index]
-        ]
-        for result in results:
-            for call, steps in result.round_steps.items():
-                self._round_steps.learn(call, steps)
-        return results
-
-    def renew(self, number: int) -> None:
-        """Begin run *number* with processes that have nothing in common with others."""
-        self._server.renew(number)
-
-    def _request(self, kind: DeviceKind, number: int) -> RunRequest:
-        return RunRequest(
+        request = RunRequest(
             tests=(),
             device=kind,
             project=self._project,
             settings=self._settings,
             number=number,
+            mode=mode,
         )
+        only_times = KnownCalls(dict.fromkeys(timed, True))
+        self._progress.begin(groups, None if mode is RunMode.TRACE else number)
+        found: list[TestResult] = []
+        for index, group in enumerate(groups):
+            asked = replace(request, timed=tuple(only_times.of(group)))
+            answer = self._measured(group, plan, asked, index)
+            results = results_of(group, answer)
+            self._progress.ended(index)
+            found += results
+            arrived(results)
+        for result in found:
+            for call, steps in result.round_steps.items():
+                self._round_steps.learn(call, steps)
+        return found
 
-    def _assigned(
-        self, group: Group, plan: Mapping[str, Planned], request: RunRequest
-    ) -> SlotJob:
-        tests = tuple(plan[test].argument for test in group)
+    def renew(self, number: int) -> None:
+        """Begin run *number* with processes that have nothing in common with others."""
+        self._server.renew(number)
+
+    def _measured(
+        self, group: Group, plan: Mapping[str, Planned], request: RunRequest, index: int
+    ) -> Any:
+        """Return what the processes of *group* answer, or how they died."""
+        slots: tuple[int, ...]
+        launch, ranks = request.settings.launch, plan[group[0]].ranks
         request = replace(
             request,
-            tests=tests,
+            tests=tuple(plan[test].argument for test in group),
             names=group,
             stored=self._stored.of(group),
             round_steps=self._round_steps.of(group),
         )
-        asked = plan[group[0]].ranks
-        if asked is not None:
-            return self._on_all_slots(replace(request, ranks=asked))
-        slot = self._slot_of[group[0]]
-        request = replace(request, visible=self.slots[slot].visible)
-        launch = request.settings.launch
-        entry = IN_RANKS if launch else ON_ITS_OWN
-        return SlotJob(
-            job=Job(entry=entry, request=encode(request)),
-            seconds=longest_run(len(group), self._settings.seconds),
-            slots=(slot,),
-        )
+        if ranks is None:
+            slots = (self._slot_of(group),)
+            request = replace(request, visible=self.slots[slots[0]].visible)
+            seconds = longest_run(len(group), self._settings.seconds)
+        else:
+            ranks = with_timeout(ranks, self._settings.seconds)
+            locks = self.locks if launch else ()
+            request = replace(request, ranks=ranks, locks=locks)
+            seconds = _most_seconds(ranks, launch)
+            slots = self._all_slots
+        entry = IN_RANKS if launch or ranks else ON_ITS_OWN
+        job = Job(entry=entry, request=encode(request))
+        try:
+            return self._asked(job, seconds, slots, index)
+        except RunError as error:
+            return error
 
-    def _on_all_slots(self, request: RunRequest) -> SlotJob:
-        """Ranks choose among all GPUs, so nobody else is to be measured meanwhile.
+    def _asked(
+        self, job: Job, seconds: float, slots: Sequence[int], index: int | None = None
+    ) -> Any:
+        """Return what *job* answers, which has the devices at *slots* alone.
 
-        The locks are taken in the order of their names, as by every other run.
+        Raises ``RunError`` if it dies, and ``UsageError`` if a device does not come free.
         """
-        assert request.ranks is not None  # noqa: S101 - the caller looked
-        ranks = with_timeout(request.ranks, self._settings.seconds)
-        launch = request.settings.launch
-        locks = self.locks if launch else ()
-        request = replace(request, ranks=ranks, locks=locks)
-        return SlotJob(
-            job=Job(entry=IN_RANKS, request=encode(request)),
-            seconds=_most_seconds(ranks, launch),
-            slots=self._all_slots,
-        )
+        with ExitStack() as held:
+            for slot in slots:
+                held.enter_context(self._queues[slot].alone())
+            if index is not None:
+                self._progress.started(index)
+            return self._server.run(job, seconds, self._progress.waiting)
+
+    def _slot_of(self, group: Group) -> int:
+        """Return the GPU of the baseline: two GPUs of one model differ by several percent."""
+        boards = [slot.board for slot in self.slots]
+        known = (b for b in self._boards.of(group).values() if b in boards)
+        return boards.index(next(known, boards[0]))
 
     @property
     def _all_slots(self) -> tuple[int, ...]:
+        """All GPUs, as ranks choose among them: in the order in which every run locks them."""
         numbers = range(len(self.slots))
         return tuple(sorted(numbers, key=lambda slot: self.slots[slot].lock or ""))
 
@@ -276,38 +280,8 @@ class WorkerPool:
             entry="pytest_gpuperf.worker.ranks_child:follow",
             request={"request": encode(request), "run": run},
         )
-        assigned = SlotJob(
-            job=job,
-            seconds=_most_seconds(order.ranks, launch),
-            slots=tuple(s for s in self._all_slots if self._identity(s) not in held),
-        )
-        (answer,) = SideBySide(self._server, self._turns).run([assigned])
-        if isinstance(answer, RunError):
-            raise answer
-
-
-class _Watch:
-    """Passes the results of each of *groups* on as soon as the group has ended."""
-
-    def __init__(
-        self,
-        progress: Progress,
-        groups: Sequence[Group],
-        arrived: Callable[[Sequence[TestResult]], None],
-    ) -> None:
-        self._groups = groups
-        self._arrived = arrived
-        self._progress = progress
-        self.results: dict[int, Sequence[TestResult]] = {}
-        self.started = progress.started
-        self.waiting = progress.waiting
-
-    def ended(self, index: int, answer: Any) -> None:
-        """Keep the results before any callback runs, which may end the run."""
-        results = results_of(self._groups[index], answer)
-        self.results[index] = results
-        self._progress.ended(index)
-        self._arrived(results)
+        slots = [s for s in self._all_slots if self._identity(s) not in held]
+        self._asked(job, _most_seconds(order.ranks, launch), slots)
 
 
 def _most_seconds(ranks: Ranks, launch: Launch | None) -> float:

@@ -13,7 +13,7 @@ from typing import Final
 
 from ..baselines.store import read
 from ..errors import GpuperfError
-from ..judge.calls import counted, stored_round_steps, varies_by_run
+from ..judge.calls import boards_of, counted, stored_round_steps, varies_by_run
 from ..judge.verdict import waits_for_times
 from ..model.baseline import FULL_RUNS, Refresh, full_runs, occasion_id, recorded_runs
 from ..model.environment import Capability, DeviceSlot
@@ -33,7 +33,6 @@ from .screening import (
     Group,
     JudgeCall,
     Run,
-    batches,
     complete,
     confirm,
     screen,
@@ -141,7 +140,7 @@ class Rounds:
 
     @property
     def slots(self) -> tuple[DeviceSlot, ...]:
-        """Where tests are measured side by side."""
+        """Devices of one model that this run may use."""
         return self._workers.slots
 
     @property
@@ -167,7 +166,7 @@ class Rounds:
         # A refresh of everything replaces what is stored, and so may choose anew.
         is_anew = self.settings.update is Refresh.ALL
         round_steps = {} if is_anew else stored_round_steps(entries)
-        self._workers.assign(groups, self._board_of, counted(entries), round_steps)
+        self._workers.learn(boards_of(entries), counted(entries), round_steps)
         cases = self._screen(groups)
         if not self._is_stopped:
             self._settle(groups, cases)
@@ -237,11 +236,11 @@ class Rounds:
         return [with_counts_of(first, result) for result in results]
 
     def _screen(self, groups: Sequence[Group]) -> dict[str, Case]:
-        """Run every group once; where failures end it a few at a time, each to its verdict."""
+        """Run every group once; where failures end it one by one, each to its verdict."""
         cases: dict[str, Case] = {}
         self._storing.follow(cases, {})
         self.wanted = self._surely_wanted(groups)
-        for batch in batches(groups, len(self.slots) if self.maxfail else len(groups)):
+        for batch in [[group] for group in groups] if self.maxfail else [groups]:
             self._progress.among(len(cases), len(self._plan))
             found = screen(batch, self.run)
             cases.update(found)
@@ -335,9 +334,3 @@ class Rounds:
             accepted = {test for test in self.wanted if cases[test].calls}
             rest = [group for group in groups if not accepted.intersection(group)]
             record_memory(rest, self.run, cases, self.judge.verdict)
-
-    def _board_of(self, group: Group) -> str | None:
-        """Return the GPU that a baseline of *group* was last recorded on."""
-        entries = (self.baselines.entries.get(test) for test in group)
-        runs = (entry.runs[-1] for entry in entries if entry and entry.runs)
-        return next((run.board.gpu for run in runs if run.board.gpu), None)

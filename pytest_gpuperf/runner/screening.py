@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -120,12 +120,6 @@ def screen(groups: Sequence[Group], run: Run) -> dict[str, Case]:
     cases = {test: Case(test) for group in groups for test in group}
     _run(groups, 0, run, cases)
     return cases
-
-
-def batches(groups: Sequence[Group], size: int) -> Iterator[Sequence[Group]]:
-    """Yield *groups* in their order, so many at a time."""
-    for start in range(0, len(groups), max(1, size)):
-        yield groups[start : start + max(1, size)]
 
 
 def runs_of(cases: Mapping[str, Case]) -> dict[str, tuple[Measurement, ...]]:

@@ -2,6 +2,6 @@
 
 Begin with:
 
-- ``device_lock.DeviceLock``: one measuring process a device
+- ``device_lock.DeviceLock``: one measuring process a device, and ``Queue`` for it
 - ``processes.spawn``: a function in a process of its own
 """

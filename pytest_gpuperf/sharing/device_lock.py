@@ -1,4 +1,4 @@
-"""One lock a device and user: one process alone times on it.
+"""One lock and one queue a device and user: one process alone times on it.
 
 A lock is a file under ``flock``, so the kernel frees it when its holder dies.
 """
@@ -8,9 +8,10 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
+import time
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Final
 
 from ..errors import ErrorId, UsageError
 from ..files import PlantedError, is_planted, make_private, open_own, refuse_link
+from ..model.environment import DeviceSlot
 
 
 # Identifies a lock across processes that cannot see each other's files.
@@ -238,3 +240,82 @@ def _close_all() -> None:
 # A lock of flock belongs to the open file, which a fork shares: it would stay locked
 # until the last child has closed it too, long after the parent has ended.
 os.register_at_fork(after_in_child=_close_all)
+
+
+# The queue of all who would time on a device.
+
+QUIET_SECONDS: Final = 1.0
+"""A wait that is shorter is not worth a word."""
+
+_SAID: Final[set[str]] = set()
+"""What this process has announced: each of its devices has a lock in the same folder."""
+
+
+class Queue:
+    """A place in the queue for *lock*, which is asked for again and again.
+
+    It waits for *seconds* at most: they are the user's patience for other people's runs,
+    so the wall clock counts them. *announce* is called once per wait, with the process
+    that has the device. Without a lock nobody else can be in the way.
+    """
+
+    def __init__(
+        self,
+        lock: DeviceLock | None = None,
+        seconds: float = 0.0,
+        announce: Callable[[str], None] = lambda _: None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._lock = lock
+        self._seconds = seconds
+        self._announce = announce
+        self._now = now
+        self._since: float | None = None
+        self._is_announced = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Have the device alone; raise ``UsageError`` if it never comes free."""
+        while not self.take():
+            time.sleep(LOCK_PAUSE_SECONDS)
+        try:
+            yield
+        finally:
+            self.give_back()
+
+    def take(self) -> bool:
+        """Try to get the device; raise ``UsageError`` if time is up."""
+        if self._lock is None or self._lock.try_exclusive():
+            self._since, self._is_announced = None, False
+            return True
+        self._since = self._now() if self._since is None else self._since
+        waited = self._now() - self._since
+        if waited >= self._seconds:
+            raise self._lock.refusal()
+        if waited >= QUIET_SECONDS and not self._is_announced:
+            self._is_announced = True
+            holders = self._lock.holders()
+            self._announce(f"waiting for {self._lock.name}, in use by {holders}")
+        return False
+
+    def give_back(self) -> None:
+        """Let others have the device."""
+        if self._lock is not None:
+            self._lock.release()
+
+    def close(self) -> None:
+        """Leave the queue for good."""
+        if self._lock is not None:
+            self._lock.close()
+
+
+def queue_at(slot: DeviceSlot, announce: Callable[[str], None]) -> Queue:
+    """Return the queue of all who would time at *slot*."""
+    if slot.lock is None:
+        return Queue()
+    for sentence in passed_over():
+        if sentence not in _SAID:
+            _SAID.add(sentence)
+            announce(sentence)
+    return Queue(DeviceLock(lock_folder(), slot.lock), TURN_SECONDS, announce)

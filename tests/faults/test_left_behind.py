@@ -80,29 +80,6 @@ def test_it_has_ended_as_well_where_the_job_died(
 
 
 @linux
-def test_the_daemon_of_a_job_that_still_runs_is_left_alone(
-    server: ForkServer, witness: Witness, tmp_path: Path
-) -> None:
-    until = tmp_path / "until"
-    os.mkfifo(until)
-    server.start(
-        job("have_a_daemon_and_wait", fifo=witness.fifo, until=str(until)), SECONDS
-    )
-    with until.open("w", encoding="utf-8"):  # opens when the daemon is there
-        beside = server.start(job("nothing"), SECONDS)
-        ended = server.ended(SECONDS)
-        assert ended is not None
-        assert ended[0] == beside
-        with pytest.raises(AssertionError, match="nobody ended"):
-            witness.all_ended(seconds=0)
-    ended = server.ended(SECONDS)
-
-    assert ended is not None
-    assert ended[1] == "done"
-    assert witness.all_ended(seconds=0)
-
-
-@linux
 def test_what_is_left_when_the_server_ends_ends_with_it(
     witness: Witness, tmp_path: Path
 ) -> None:
@@ -110,7 +87,7 @@ def test_what_is_left_when_the_server_ends_ends_with_it(
     os.mkfifo(until)
     with closing(ForkServer(("leaving_jobs",))) as server:
         server.wait_until_ready()
-        server.start(
+        server._start(
             job("have_a_daemon_and_wait", fifo=witness.fifo, until=str(until)), SECONDS
         )
         waiting = until.open("w", encoding="utf-8")  # opens when the daemon is there

@@ -30,15 +30,14 @@ from pytest_gpuperf.errors import BaselineError, UsageError
 from pytest_gpuperf.files import PlantedError, make_private, no_link, open_own
 from pytest_gpuperf.measure.profile import write_trace
 from pytest_gpuperf.model.environment import DeviceSlot
-from pytest_gpuperf.runner import reservation
 from pytest_gpuperf.runner.evidence import forget_traces
-from pytest_gpuperf.runner.reservation import turns_at
 from pytest_gpuperf.sharing import device_lock
 from pytest_gpuperf.sharing.device_lock import (
     DeviceLock,
     identity_of,
     lock_folder,
     passed_over,
+    queue_at,
 )
 
 
@@ -385,7 +384,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(reservation, "_SAID", set())
+    monkeypatch.setattr(device_lock, "_SAID", set())
     return tmp_path
 
 
@@ -433,7 +432,7 @@ class TestAnotherPlace:
 
         for name in ("gpu-0", "gpu-1"):
             slot = DeviceSlot(board=None, visible=None, lock=name)
-            turns_at(slot, said.append).close()
+            queue_at(slot, said.append).close()
 
         other = places / "tmp" / f"gpuperf-{os.getuid()}"
         (sentence,) = said

@@ -1,4 +1,4 @@
-"""What only real GPUs can answer about measuring side by side and against each other."""
+"""What only real GPUs can answer about several of them and about two sides."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def test_a_device_that_another_run_measures_on_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"]})
-    monkeypatch.setattr("pytest_gpuperf.runner.reservation.TURN_SECONDS", 0.1)
+    monkeypatch.setattr("pytest_gpuperf.sharing.device_lock.TURN_SECONDS", 0.1)
 
     with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
         assert lock.try_exclusive()
@@ -103,7 +103,7 @@ def test_what_only_counts_waits_for_nobody_who_times(
     project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"]})
     counting = partial(Selection, exact_alone=True)
     monkeypatch.setattr("pytest_gpuperf.cli.ab.Selection", counting)
-    monkeypatch.setattr("pytest_gpuperf.runner.reservation.TURN_SECONDS", 0.1)
+    monkeypatch.setattr("pytest_gpuperf.sharing.device_lock.TURN_SECONDS", 0.1)
 
     with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
         assert lock.try_exclusive()

@@ -20,7 +20,6 @@ from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner import fork_server
 from pytest_gpuperf.runner.fork_server import (
     EarlyServer,
-    Ended,
     ForkServer,
     Job,
     ProgressPipe,
@@ -54,13 +53,6 @@ def refusal_of(act: Callable[[], object]) -> str:
 
 def death_in(server: ForkServer, order: Job, seconds: float = ENOUGH_SECONDS) -> str:
     return refusal_of(lambda: server.run(order, seconds))
-
-
-def ended_in(server: ForkServer) -> Ended:
-    ended = None
-    while ended is None:
-        ended = server.ended(ENOUGH_SECONDS)
-    return ended
 
 
 @pytest.fixture(scope="module")
@@ -356,20 +348,6 @@ def test_a_server_that_dies_is_started_anew() -> None:
         assert server.run(job("echo", text="b"), ENOUGH_SECONDS) is not None
 
 
-def test_all_that_had_begun_ends_with_its_server(witness: Witness) -> None:
-    with closing(started()) as server:
-        hangs = server.start(
-            job("hang_with_a_grandchild", fifo=witness.fifo), ENOUGH_SECONDS
-        )
-        assert witness.has_heard()
-        kills = server.start(job("kill_the_server"), ENOUGH_SECONDS)
-
-        ended = {ended_in(server)[0], ended_in(server)[0]}
-
-        assert ended == {hangs, kills}
-        assert server.ended(TOO_FEW_SECONDS) is None
-
-
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux ends a child with its parent"
 )
@@ -430,7 +408,7 @@ def test_close_ends_the_server_its_children_and_their_children(
     witness: Witness,
 ) -> None:
     server = started()
-    server.start(job("hang_with_a_grandchild", fifo=witness.fifo), ENOUGH_SECONDS)
+    server._start(job("hang_with_a_grandchild", fifo=witness.fifo), ENOUGH_SECONDS)
     assert witness.has_heard()
 
     server.close()

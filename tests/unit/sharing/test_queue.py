@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from pytest_gpuperf.devices.slots import slots_of
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.runner.reservation import Reservation
-from pytest_gpuperf.sharing.device_lock import DeviceLock, lock_folder
+from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.sharing.device_lock import DeviceLock, Queue, lock_folder, queue_at
 
 
 class Told:
@@ -27,9 +28,9 @@ def told() -> Told:
     return Told()
 
 
-def reserving(folder: Path, told: Told) -> Reservation:
+def reserving(folder: Path, told: Told) -> Queue:
     lock = DeviceLock(folder, "gpu-0")
-    return Reservation(lock, 10.0, told.words.append, now=told.now)
+    return Queue(lock, 10.0, told.words.append, now=told.now)
 
 
 def test_a_free_device_is_had_at_once_and_again_after_it_was_given_back(
@@ -84,3 +85,11 @@ def test_all_runs_of_a_user_find_the_same_folder(
     monkeypatch.setattr("os.getuid", lambda: 7)
 
     assert lock_folder() == Path(folder or tmp_path / "gpuperf-7")
+
+
+def test_what_is_counted_on_the_simulated_gpu_waits_for_nobody() -> None:
+    (slot,) = slots_of(DeviceKind.SIMULATED, None)
+    ours, theirs = queue_at(slot, pytest.fail), queue_at(slot, pytest.fail)
+
+    with ours.alone(), theirs.alone():
+        assert slot.lock is None
