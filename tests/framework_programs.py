@@ -130,9 +130,6 @@ FRAMEWORK_PROGRAMS: Final = {
     "transformers-nan-filter": _trainer(
         "logging_nan_inf_filter=True", "logging_nan_inf_filter=False"
     ),
-    "transformers-tokens": _trainer(
-        "include_num_input_tokens_seen='all'", "include_num_input_tokens_seen='no'"
-    ),
     "accelerate-batch": FrameworkProgram(
         packages=("accelerate",),
         program=ACCELERATE,

@@ -19,125 +19,28 @@ from .options import environment
 from .parse_settings import settings_from
 
 
-CHILD_DECIDES: Final = frozenset(
-    [
-        "assertmode",
-        "basetemp",
-        "boxed",
-        "cacheclear",
-        "cacheshow",
-        "capture",
-        "code_highlight",
-        "collect_in_virtualenv",
-        "collectonly",
-        "color",
-        "confcutdir",
-        "continue_on_collection_errors",
-        "debug",
-        "deselect",
-        "disable_plugin_autoload",
-        "disable_warnings",
-        "dist",
-        "distload",
-        "doctest_continue_on_failure",
-        "doctest_ignore_import_errors",
-        "doctestglob",
-        "doctestmodules",
-        "doctestreport",
-        "durations",
-        "durations_min",
-        "fail_on_flaky",
-        "failedfirst",
-        "file_or_dir",
-        "fold_skipped",
-        "force_reruns",
-        "force_short_summary",
-        "forked",
-        "fulltrace",
-        "help",
-        "ignore",
-        "ignore_glob",
-        "importmode",
-        "inifilename",
-        "junitprefix",
-        "keepduplicates",
-        "keyword",
-        "last_failed_no_failures",
-        "lf",
-        "loadscopereorder",
-        "log_auto_indent",
-        "log_cli_date_format",
-        "log_cli_format",
-        "log_cli_level",
-        "log_date_format",
-        "log_file",
-        "log_file_date_format",
-        "log_file_format",
-        "log_file_level",
-        "log_file_mode",
-        "log_format",
-        "log_level",
-        "logger_disable",
-        "looponfail",
-        "markers",
-        "markexpr",
-        "max_suite_reruns",
-        "max_warnings",
-        "maxfail",
-        "maxprocesses",
-        "maxschedchunk",
-        "maxworkerrestart",
-        "newfirst",
-        "no_header",
-        "no_summary",
-        "noconftest",
-        "numprocesses",
-        "only_rerun",
-        "override_ini",
-        "pastebin",
-        "plugins",
-        "px",
-        "pyargs",
-        "pythonwarnings",
-        "quiet",
-        "reportchars",
-        "rerun_except",
-        "rerun_exclude_path",
-        "rerun_show_tracebacks",
-        "reruns",
-        "reruns_delay",
-        "reruns_delay_backoff_factor",
-        "reruns_mode",
-        "rootdir",
-        "rsyncdir",
-        "rsyncignore",
-        "runxfail",
-        "setuponly",
-        "setupplan",
-        "setupshow",
-        "show_fixtures_per_test",
-        "showcapture",
-        "showfixtures",
-        "showlocals",
-        "stepwise",
-        "stepwise_reset",
-        "stepwise_skip",
-        "strict",
-        "strict_config",
-        "strict_markers",
-        "tbstyle",
-        "testrunuid",
-        "trace",
-        "traceconfig",
-        "tx",
-        "usepdb",
-        "usepdb_cls",
-        "verbose",
-        "version",
-        "xfail_tb",
-        "xmlpath",
-    ]
-)
+_OF_RUNNERS: Final = """
+assertmode basetemp boxed cacheclear cacheshow capture code_highlight
+collect_in_virtualenv collectonly color confcutdir continue_on_collection_errors
+debug deselect disable_plugin_autoload disable_warnings dist distload
+doctest_continue_on_failure doctest_ignore_import_errors doctestglob doctestmodules
+doctestreport durations durations_min fail_on_flaky failedfirst file_or_dir
+fold_skipped force_reruns force_short_summary forked fulltrace help ignore
+ignore_glob importmode inifilename junitprefix keepduplicates keyword
+last_failed_no_failures lf loadscopereorder log_auto_indent log_cli_date_format
+log_cli_format log_cli_level log_date_format log_file log_file_date_format
+log_file_format log_file_level log_file_mode log_format log_level logger_disable
+looponfail markers markexpr max_suite_reruns max_warnings maxfail maxprocesses
+maxschedchunk maxworkerrestart newfirst no_header no_summary noconftest numprocesses
+only_rerun override_ini pastebin plugins px pyargs pythonwarnings quiet reportchars
+rerun_except rerun_exclude_path rerun_show_tracebacks reruns reruns_delay
+reruns_delay_backoff_factor reruns_mode rootdir rsyncdir rsyncignore runxfail
+setuponly setupplan setupshow show_fixtures_per_test showcapture showfixtures
+showlocals stepwise stepwise_reset stepwise_skip strict strict_config strict_markers
+tbstyle testrunuid trace traceconfig tx usepdb usepdb_cls verbose version xfail_tb
+xmlpath
+"""
+CHILD_DECIDES: Final = frozenset(_OF_RUNNERS.split())
 """Options of pytest and its runners that say how to select, schedule and report."""
 
 OWN_REPORTS: Final = ("benchmark_", "cov", "gpuperf", "htmlpath", "json_report")

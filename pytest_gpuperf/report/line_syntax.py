@@ -98,18 +98,8 @@ def _closing(text: str) -> str:
 # What reads a tensor, and where the number goes.
 
 _READING_METHODS: Final = frozenset({"item", "tolist", "cpu", "numpy"})
-_CONVERSIONS: Final = frozenset(
-    {
-        "array",
-        "as_tensor",
-        "asarray",
-        "from_numpy",
-        "list",
-        "round",
-        "stack",
-        "str",
-        "tensor",
-    }
+_CONVERSIONS: Final = re.compile(
+    r"array|as_tensor|asarray|from_numpy|list|round|stack|str|tensor"
 )
 """What goes on with the same values."""
 
@@ -244,7 +234,7 @@ def _calls_host(tree: ast.AST) -> bool:
     return any(
         any(map(_reads, call.args))
         for call in calls
-        if not _is_read(call) and _name(call) not in _CONVERSIONS
+        if not _is_read(call) and not _CONVERSIONS.fullmatch(_name(call))
     )
 
 

@@ -428,13 +428,6 @@ FRAMEWORK_REMEDIES: Final = (
         "each loss for its log, twice a batch",
     ),
     Remedy(
-        files=r"transformers/trainer\.py",
-        functions=r"_track_num_input_tokens",
-        rule="transformers-tokens",
-        do='set TrainingArguments(include_num_input_tokens_seen="no"): the Trainer '
-        "reads each count for its log",
-    ),
-    Remedy(
         files=r"accelerate/utils/operations\.py",
         functions=r"send_to_device",
         rule="accelerate-batch",

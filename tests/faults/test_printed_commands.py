@@ -1057,7 +1057,7 @@ cli/export.py | pytest --gpuperf | test_a_command_that_finds_nothing_says_what_m
 cli/accept.py | pytest --gpuperf | test_a_broken_pending_file_is_measured_again_as_the_refusal_says
 cli/report.py | pytest --gpuperf | test_a_command_that_finds_nothing_says_what_makes_it_find_something
 cli/shared_options.py | pytest --gpuperf | DESCRIBED
-compare_commits/checkout.py | git -C {} fetch | MACHINE
+compare_commits/sides.py | git -C {} fetch | MACHINE
 compare_commits/sides.py | gpuperf ab | DESCRIBED
 compare_commits/side_process.py | pip install -e | MACHINE
 runner/git.py | gpuperf ab | test_a_comparison_without_a_branch_says_how_a_commit_is_named

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.environments import installers
-from pytest_gpuperf.environments.installers import Pip, Uv, installer, last_words
+from pytest_gpuperf.environments import overlay
+from pytest_gpuperf.environments.overlay import Pip, Uv, installer, last_words
 from pytest_gpuperf.errors import UsageError
 
 
@@ -128,9 +128,7 @@ def test_whatever_a_package_is_called_pip_takes_it_for_no_option(
 ) -> None:
     typed: list[tuple[str, ...]] = []
     done = subprocess.CompletedProcess((), 0, '{"install": []}')
-    monkeypatch.setattr(
-        installers, "_run", lambda *command: typed.append(command) or done
-    )
+    monkeypatch.setattr(overlay, "_run", lambda *command: typed.append(command) or done)
 
     Pip().needs(["--log=FILE"])
     Pip().install(["--log=FILE"], Path("there"))
@@ -142,10 +140,10 @@ def test_without_uv_pip_is_taken_and_without_both_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(installers, "find_spec", lambda name: name)
+    monkeypatch.setattr(overlay, "find_spec", lambda name: name)
     assert isinstance(installer(), Pip)
 
-    monkeypatch.setattr(installers, "find_spec", lambda name: None)
+    monkeypatch.setattr(overlay, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match="found neither uv nor pip"):
         installer()
 
