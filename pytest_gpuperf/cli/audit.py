@@ -31,7 +31,7 @@ from .script_process import (
     run_program,
     unfinished,
 )
-from .shared_options import add_json_argument, print_json
+from .shared_options import add_json_argument, number, print_json, whole
 
 
 REST: Final = "SCRIPT... [-- arguments...]"
@@ -44,13 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument(
         "--max-syncs",
-        type=_count,
+        type=number("a whole number from 0 on", lambda _: True, whole),
         metavar="N",
         help="exit with 1 if the CPU waits more than N times (default: no limit)",
     )
     parser.add_argument(
         "--max-syncs-per-step",
-        type=_rate,
+        type=number("a number from 0 on", lambda found: 0 <= found < inf),
         metavar="N",
         help="the same per step, without what only some steps do: it does not depend "
         "on how many steps the script runs",
@@ -102,24 +102,6 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
     for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")
     return code or (AUDIT_FAILED if objections else 0)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal():
-        msg = f"expected a whole number from 0 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
-def _rate(text: str) -> float:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = -1.0
-    if not 0 <= rate < inf:
-        msg = f"expected a number from 0 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return rate
 
 
 def _audited(program: Program, root: Path, output: Output) -> tuple[int, ScriptAnswer]:

@@ -41,17 +41,6 @@ def settings_by(server: JobServer, arguments: Sequence[str] = ()) -> ProjectSett
     return decode(ProjectSettings, answer["settings"])
 
 
-# Arguments that several commands have.
-
-
-def count(text: str) -> int:
-    """Read a number of things, of which there is at least one."""
-    if not text.isdecimal() or not int(text):
-        msg = f"expected a whole number from 1 on, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
 # Lines of a project's own source, as they are now.
 
 

@@ -19,7 +19,6 @@ from ..report.command import memory_command
 from ..report.json.audit import memory_document
 from ..report.screen.memory import MemoryView, is_large, memory_lines
 from ..visible import printed
-from .files import count
 from .script import Program, notes_of
 from .script_process import (
     REST,
@@ -32,7 +31,7 @@ from .script_process import (
     run_program,
     unfinished,
 )
-from .shared_options import add_json_argument, print_json
+from .shared_options import add_json_argument, count, number, print_json
 
 
 PROGRAM_FAILED: Final = 1
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument(
         "--gb",
-        type=_gib,
+        type=number("a number of GiB above 0", lambda found: 0 < found < inf),
         metavar="GIB",
         help="exit with 1 if it does not fit a GPU of so many GiB (2**30 bytes)",
     )
@@ -206,14 +205,3 @@ def _half(option: str, text: str) -> str:
         msg = f"{option} {text}: expected a batch size of 2 or more, to be halved"
         raise UsageError(msg, ErrorId.GP113)
     return str(int(text) // 2)
-
-
-def _gib(text: str) -> float:
-    try:
-        gib = float(text)
-    except ValueError:
-        gib = inf
-    if not 0 < gib < inf:
-        msg = f"expected a number of GiB above 0, found {text!r}"
-        raise argparse.ArgumentTypeError(msg)
-    return gib

@@ -14,8 +14,7 @@ from typing import Final
 from ..errors import ErrorId, UsageError
 from ..model.baseline import LEAST_GAP, Refresh
 from ..sharing.processes import EXIT_INTERRUPTED, interrupts_left_to_child, shell_code
-from .files import count
-from .shared_options import add_device_argument, device_options
+from .shared_options import add_device_argument, count, device_options, number
 
 
 REST: Final = "[pytest arguments...]"
@@ -55,7 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gap",
-        type=_minutes,
+        type=number(
+            f"{LEAST_MINUTES:g} minutes or more, as occasions that are closer count as one",
+            lambda minutes: LEAST_MINUTES <= minutes < inf,
+        ),
         default=GAP_MINUTES,
         metavar="MINUTES",
         help=f"time from the end of an occasion to the next (default: {GAP_MINUTES:g})",
@@ -81,8 +83,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     # What an occasion has stored stays.
     kinds = repeat(Refresh.EVIDENCE, arguments.occasions - 1)
     worst = 0
-    for number, kind in enumerate((arguments.kind or Refresh.EVIDENCE, *kinds), 1):
-        if number > 1 and not _is_over(number, arguments):
+    for turn, kind in enumerate((arguments.kind or Refresh.EVIDENCE, *kinds), 1):
+        if turn > 1 and not _is_over(turn, arguments):
             return EXIT_INTERRUPTED
         code = _measured(arguments, kind, rest)
         worst = max(worst, code)
@@ -130,20 +132,6 @@ def _kind(text: str) -> Refresh:
     except ValueError:
         msg = f"expected one of {REFRESH_KINDS}, found {text!r}"
         raise argparse.ArgumentTypeError(msg) from None
-
-
-def _minutes(text: str) -> float:
-    try:
-        minutes = float(text)
-    except ValueError:
-        minutes = -1.0
-    if not LEAST_MINUTES <= minutes < inf:
-        msg = (
-            f"expected {LEAST_MINUTES:g} minutes or more, as occasions that are closer "
-            f"count as one; found {text!r}"
-        )
-        raise argparse.ArgumentTypeError(msg)
-    return minutes
 
 
 def _usual_kind(rest: Sequence[str]) -> Refresh:

@@ -7,7 +7,8 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 
@@ -26,6 +27,31 @@ def add_json_argument(parser: argparse._ActionsContainer, other: str = "") -> No
 def print_json(document: Mapping[str, Any]) -> None:
     """Print *document*."""
     sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
+
+
+def number(
+    expected: str,
+    fits: Callable[[float], bool],
+    read: Callable[[str], float] = float,
+) -> Callable[[str], Any]:
+    """Return what reads a number that *fits*; *expected* says which in an error."""
+
+    def parse(text: str) -> float:
+        with suppress(ValueError):
+            if fits(value := read(text)):
+                return value
+        msg = f"expected {expected}, found {text!r}"
+        raise argparse.ArgumentTypeError(msg)
+
+    return parse
+
+
+def whole(text: str) -> int:
+    """Read digits; raise ``ValueError`` for all else that Python reads as a number."""
+    return int(text if text.isdecimal() else "")
+
+
+count = number("a whole number from 1 on", lambda found: found > 0, whole)
 
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:

@@ -5,6 +5,6 @@ Begin with:
 - ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
 - ``search.smallest_bad``: which of many packages did it
 - ``sides.Side``: the code and the packages of one side
-- ``checkout.Checkout``: the files of a commit
+- ``sides.Checkout``: the files of a commit
 - ``side_server.SideServer``: what runs it
 """

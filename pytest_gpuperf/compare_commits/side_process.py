@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stderr, redirect_stdout
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -21,7 +20,7 @@ from ..plugin.options import environment
 from ..plugin.parse_settings import settings_from
 from ..plugin.session import project_of
 from ..runner.relocation import Relocation, stranger
-from ..runner.request import Planned, RunRequest, shown_path
+from ..runner.request import Planned, RunRequest
 from ..worker import child
 from ..worker.items import plan_of
 from ..worker.measurer import is_of
@@ -41,10 +40,7 @@ def collect(raw: Mapping[str, Any]) -> dict[str, Any]:
     os.chdir(raw["directory"])
     # As ``python -m pytest`` does, which users run.
     sys.path.insert(0, raw["directory"])
-    try:
-        arguments = [*selection.arguments, *_files(selection, relocation)]
-    except UsageError as error:
-        return {"error": str(error)}
+    arguments = [*selection.arguments]
     sys.argv = ["pytest", *arguments]
     collector = Collector(selection)
     output = io.StringIO()
@@ -105,18 +101,6 @@ def _objection(relocation: Relocation) -> str | None:
     )
 
 
-def _files(selection: Selection, relocation: Relocation) -> list[str]:
-    """Return the existing files of the tests that are named, if any are."""
-    files = list(dict.fromkeys(planned.module for planned in selection.tests))
-    known = [file for file in files if Path(file).is_file()]
-    if files and not known:
-        root = Path(relocation.root)
-        names = ", ".join(shown_path(Path(file), root) for file in files)
-        msg = f"it has no {names}"
-        raise UsageError(msg, ErrorId.GP708)
-    return known
-
-
 RAISED: Final = "E  "
 """How pytest begins the lines of an exception."""
 
@@ -137,11 +121,6 @@ class Collector:
         self.errors = ""
         self._selection = selection
         self._session: pytest.Session | None = None
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_configure(self, config: pytest.Config) -> None:
-        for name, value in self._selection.options.items():
-            setattr(config.option, name, value)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         if report.failed and not self.errors:
@@ -167,11 +146,9 @@ class Collector:
         )
 
     def _selected(self, plan: Iterable[Planned]) -> Iterator[Planned]:
-        named = {planned.test for planned in self._selection.tests}
         calls = self._selection.calls
         return (
             planned
             for planned in plan
-            if (not named or planned.test in named)
-            and (not calls or any(is_of(call, planned.test) for call in calls))
+            if not calls or any(is_of(call, planned.test) for call in calls)
         )

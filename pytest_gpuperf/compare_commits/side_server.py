@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,33 +24,19 @@ from .sides import Side, unbuilt
 class Selection:
     """What both sides are to collect: what pytest selects with ``arguments``.
 
-    If ``tests`` are named, these alone, as far as a side has them, or if ``calls`` are,
-    the tests that make them. ``options`` are values of options as a ``RunRequest`` has
-    them. Times are left out where what is exact is ``exact_alone`` is asked for.
+    If ``calls`` are named, only the tests that make them. Times are left out where what is
+    exact is ``exact_alone`` is asked for.
     ``asks_training`` says that whether both train the same is asked, too.
     """
 
     arguments: tuple[str, ...]
-    tests: tuple[Planned, ...] = ()
     calls: tuple[str, ...] = ()
     exact_alone: bool = False
     asks_training: bool = False
-    options: Mapping[str, object] = field(default_factory=dict)
 
     def moved(self, to: Callable[[str], str]) -> Selection:
         """Name what is meant in another folder: each text as it is *to* be."""
-        return replace(
-            self,
-            arguments=tuple(map(to, self.arguments)),
-            tests=tuple(
-                replace(test, argument=to(test.argument), module=to(test.module))
-                for test in self.tests
-            ),
-            options={
-                name: to(value) if isinstance(value, str) else value
-                for name, value in self.options.items()
-            },
-        )
+        return replace(self, arguments=tuple(map(to, self.arguments)))
 
     @property
     def kind(self) -> DeviceKind | None:

@@ -118,11 +118,6 @@ def _checkout(root: str) -> Path:
     return checkout_of(Path(root))
 
 
-def editable_places() -> Iterator[Path]:
-    """Yield the folders from which ``name_of`` names what is installed editable."""
-    return (Path(folder).parent for folder in editable_folders())
-
-
 # What is installed editable, as the installers leave it.
 
 

@@ -5,6 +5,6 @@ that side's path; what uv and pip download stays in their caches. The user's env
 only read. Begin with:
 
 - ``overlay.Packages``: what a change of packages needs, installed
-- ``installers.Uv``: uv, or pip where there is none
+- ``overlay.Uv``: uv, or pip where there is none
 - ``lock_files.pins_of``: a requirements file or a ``uv.lock``
 """

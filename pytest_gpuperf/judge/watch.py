@@ -6,85 +6,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-from pathlib import PurePath
 from typing import Final
 
 from ..errors import ErrorId, UsageError
 from ..model.baseline import Entry, RunSummary
-from ..model.finding import (
-    A_MOVE,
-    Finding,
-    FindingKind,
-    Location,
-    file_of,
-    stored_lines,
-)
+from ..model.finding import A_MOVE, Finding, FindingKind, Location, stored_lines
 from ..model.metric import counted
 from ..model.metrics import PAGEABLE_COPIES, SYNCS
 from ..model.verdict import Outcome
+from ..model.watched import WatchedTest
 
 
-# What one test did.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedTest:
-    """What a test did on the simulated GPU: certain waits and copies, line by line.
-
-    Files are named from the rootdir or from site-packages on. Memory that is ``left``
-    outlived the test, ``garbage`` was freed by Python's garbage collector alone: their
-    reasons say what kept it. ``unchecked`` says why it could not be checked there.
-    """
-
-    test: str
-    lines: tuple[Finding, ...] = ()
-    left: tuple[Finding, ...] = ()
-    garbage: tuple[Finding, ...] = ()
-    peak_bytes: int = 0
-    used: bool = False
-    unchecked_ops: int = 0
-    unchecked: str = ""
-
-    @property
-    def waits(self) -> int:
-        """Waits on lines that are no test's."""
-        return waits_in(self.judged)
-
-    @property
-    def judged(self) -> tuple[Finding, ...]:
-        """What lines outside of the tests did: a test must read what it asserts."""
-        return tuple(done for done in self.lines if not is_test_code(file_of(done)))
-
-    @property
-    def left_tensors(self) -> int:
-        """Tensors that it left to the next test."""
-        return sum(left.per_step for left in self.left)
-
-
-def waits_in(lines: Iterable[Finding]) -> int:
-    """Count the waits in what *lines* did."""
-    return sum(done.per_step for done in lines if done.kind is not FindingKind.TRANSFER)
+# The suite: each line over all tests.
 
 
 UNKNOWN: Final = Location(file="?", line=0, function="?")
 """The place of what no line is known for."""
-
-TEST_FOLDERS: Final = frozenset({"test", "tests", "testing", "_pytest", "hypothesis"})
-"""Folders whose code only tests run."""
-
-
-def is_test_code(file: str) -> bool:
-    """Whether only tests run the code of *file*, by its name and folders."""
-    path = PurePath(file)
-    is_named_so = path.stem.startswith("test_") or path.stem.endswith("_test")
-    return (
-        is_named_so
-        or path.name == "conftest.py"
-        or not TEST_FOLDERS.isdisjoint(path.parts[:-1])
-    )
-
-
-# The suite: each line over all tests.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

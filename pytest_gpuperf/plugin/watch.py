@@ -20,9 +20,7 @@ from ..devices.own_code import checkout_of, name_of
 from ..errors import ErrorId, UsageError
 from ..judge.watch import (
     Objection,
-    WatchedTest,
     entry_of,
-    is_test_code,
     objections,
     outcomes_of,
     parse_gates,
@@ -32,8 +30,9 @@ from ..judge.wording import WOULD_HAVE_FAILED
 from ..model.baseline import Entry, Refresh
 from ..model.codec import decode, encode
 from ..model.environment import SIMULATED_GIB, Capability, DeviceKind, Hardware
-from ..model.finding import A_MOVE
+from ..model.finding import A_MOVE, FindingKind
 from ..model.metric import counted
+from ..model.watched import WatchedTest, is_test_code
 from ..report.ci.github import watch_commands
 from ..report.line_context import with_context
 from ..report.remedies import moves_module
@@ -46,7 +45,7 @@ from .parse_settings import missing_baseline, narrowed_by, positive_gib, resolve
 
 
 if TYPE_CHECKING:
-    from ..devices.simulated import SimulatedSuite, TestAudit
+    from ..devices.simulated import SimulatedSuite
     from ..model.finding import Finding
 
 
@@ -199,22 +198,18 @@ def _last_words(report: pytest.TestReport) -> str:
 # From what was recorded to what is judged.
 
 
-def _record(test: str, found: TestAudit, root: Path) -> WatchedTest:
-    # Without its direction: what fits any copy to the GPU is not advised.
-    copies = (replace(copy, reason=A_COPY) for copy in found.copies)
-    garbage = (
-        freed
-        for freed in found.garbage
-        if not any(name in freed.reason for name in NOT_THE_PROJECTS)
-    )
-    return WatchedTest(
+def _record(test: str, found: WatchedTest, root: Path) -> WatchedTest:
+    """Name the lines of what was *found* of a *test*."""
+    return replace(
+        found,
         test=test,
-        lines=tuple(_placed(done, root) for done in (*found.waits, *copies)),
+        lines=tuple(_placed(done, root) for done in found.lines),
         left=tuple(_placed(left, root) for left in found.left),
-        garbage=tuple(_placed(freed, root) for freed in garbage),
-        peak_bytes=found.peak_bytes,
-        used=found.used,
-        unchecked_ops=found.unchecked_ops,
+        garbage=tuple(
+            _placed(freed, root)
+            for freed in found.garbage
+            if not any(name in freed.reason for name in NOT_THE_PROJECTS)
+        ),
     )
 
 
@@ -234,6 +229,9 @@ def _placed(found: Finding, root: Path) -> Finding:
     at = at and replace(at, file=_shown(at.file, root))
     # A line of torch changes with its version.
     reason = A_MOVE if moves_module(found) else found.reason
+    if found.kind is FindingKind.TRANSFER:
+        # Without its direction: what fits any copy to the GPU is not advised.
+        reason = A_COPY
     nowhere = replace(found, innermost=None, forward=None, torch=None)
     return replace(nowhere, location=at, source=source, reason=reason)
 

@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from .program_audit import ProgramAudit as ProgramAudit
     from .suite_watch import (
         SimulatedSuite as SimulatedSuite,
-        TestAudit as TestAudit,
         watching_suite as watching_suite,
     )
     from .tensor_values import BACKING as BACKING
@@ -70,7 +69,6 @@ BEHIND: Final = {
     "BACKING": "tensor_values",
     # Both, of a suite.
     "SimulatedSuite": "suite_watch",
-    "TestAudit": "suite_watch",
     "watching_suite": "suite_watch",
 }
 """What others may import from here, and its module, which is imported when it is asked for:

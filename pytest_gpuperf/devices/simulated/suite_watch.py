@@ -7,12 +7,12 @@ import sys
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from functools import partial
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from ...model.finding import Finding, FindingKind, Phase
+from ...model.finding import FindingKind, Phase
+from ...model.watched import WatchedTest
 from ..garbage import HeldCollector, described_cycle, held_collector
 from ..memory_picture import in_a_cycle
 from ..source_lines import site_of_caller
@@ -26,23 +26,6 @@ from .tensor import GpuTensor, is_gpu_tensor
 
 if TYPE_CHECKING:
     from .gpu import SimulatedGpu
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TestAudit:
-    """What one test did: certain waits, copies, and memory.
-
-    ``left`` outlived it, and Python's garbage collector alone freed ``garbage``: their
-    reasons say what kept it.
-    """
-
-    waits: tuple[Finding, ...] = ()
-    copies: tuple[Finding, ...] = ()
-    left: tuple[Finding, ...] = ()
-    garbage: tuple[Finding, ...] = ()
-    peak_bytes: int = 0
-    used: bool = False
-    unchecked_ops: int = 0
 
 
 MOST_OBJECTS_OF_TEST: Final = 1_000_000
@@ -108,7 +91,7 @@ class SimulatedSuite:
         finally:
             self._excused.update(range(first + 1, self._memory.last_number + 1))
 
-    def end_test(self, *, passed: bool) -> TestAudit:
+    def end_test(self, *, passed: bool) -> WatchedTest:
         """Return what was recorded; a test that failed is kept alive by its traceback."""
         was_run, cycle = self._collector.was_run, ""
         before = left = self._left() if passed else {}
@@ -120,10 +103,10 @@ class SimulatedSuite:
         garbage = () if was_run else before.keys() - left.keys()
         audit = self._gpu.end_step()
         used = audit.touched_gpu or self._memory.last_number > self._first
-        return TestAudit(
-            # What only a GPU can tell is no count.
-            waits=tuple(found for found in audit.findings if found.is_certain),
-            copies=audit.copies,
+        # What only a GPU can tell is no count.
+        waits = (found for found in audit.findings if found.is_certain)
+        return WatchedTest(
+            lines=(*waits, *audit.copies),
             unchecked_ops=sum(found.per_step for found in audit.not_checked),
             peak_bytes=self._memory.test_peak if used else 0,
             used=used,

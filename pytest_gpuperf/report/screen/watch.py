@@ -6,20 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from ...judge.watch import (
-    UNKNOWN,
-    Objection,
-    SuiteLine,
-    WatchedTest,
-    suite_lines,
-    tally,
-    waits_in,
-)
+from ...judge.watch import UNKNOWN, Objection, SuiteLine, suite_lines, tally
 from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.baseline import Entry
 from ...model.finding import Finding, FindingKind
 from ...model.metric import counted
 from ...model.metrics import PEAK_ALLOCATED
+from ...model.watched import WatchedTest, waits_in
 from ..numbers import format_value
 from ..remedies import remedy_of
 from ..table import align

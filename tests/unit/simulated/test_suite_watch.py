@@ -82,7 +82,7 @@ def test_a_read_costs_few_calls_however_deep_the_stack_and_is_counted_by_its_lin
         read(tensor)
         suite.begin_test()
         below(depth)
-        (wait,) = suite.end_test(passed=True).waits
+        (wait,) = suite.end_test(passed=True).lines
 
     # A call is two events: it begins and it ends.
     assert calls / 2 / reads < 160
