@@ -375,16 +375,24 @@ KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
     ),
 }
 
+JOINED_REMEDY: Final = Remedy(
+    # one tensor that each step makes longer
+    do="keep the last N rows, or append each part's .cpu() to a list and join that at the end",
+)
+
 SLICE_REMEDY: Final = Remedy(
     do="keep .clone() of the slice: a view keeps the whole tensor",
 )
 
 _SLICED: Final = re.compile(
-    r"^(?:.*\.(?:append|appendleft|add|put)\(|.*(?:\.\w+|\]) = ).*[\w)\]]\[[^\[\]]*\]"
+    r"(?:\A\w+ = |^.*\.(?:append|appendleft|add|put)\(|^.*(?:\.\w+|\]) = ).*"
+    r"(?:[\w)\]]\[[^\[\]]*\]|\.(?:narrow|select|diagonal|chunk|split|unbind)\(.*\))"
     r"(?:\.detach\(\)|\.data)?\)?$",
     re.MULTILINE,
 )
 """A statement that keeps a part of what another makes."""
+
+_JOINS: Final = frozenset({"aten::cat", "aten::stack", "aten::constant_pad_nd"})
 
 GARBAGE_REMEDIES: Final = (
     Remedy(
@@ -482,6 +490,8 @@ def remedy_of(finding: Finding) -> Remedy | None:
         return None  # The line inside that breaks it has the remedy.
     if finding.kind is FindingKind.GARBAGE:
         return garbage_remedy(finding.reason)
+    if finding.kind is FindingKind.LEFT and finding.op in _JOINS:
+        return JOINED_REMEDY
     if finding.kind is FindingKind.LEFT and _SLICED.search(finding.context):
         return SLICE_REMEDY
     remedy = KIND_REMEDIES.get(finding.kind)

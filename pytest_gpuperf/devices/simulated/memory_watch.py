@@ -22,13 +22,13 @@ from ..memory_picture import NOTHING_LEFT, Garbage, Picture, held_by_place
 from .allocator import rounded
 from .backward_rules import ENGINE_ALONE
 from .kept_memory import (
-    LEAST_STEADY,
-    NOT_STEADY,
     AliveBirths,
     alive_at,
     growth_of,
     last_numbers,
+    levels_at,
     lines_made_at,
+    may_keep_more,
 )
 from .memory import (
     SIMULATED_MEMORY,
@@ -154,15 +154,19 @@ class MemoryAudit:
     ) -> tuple[Finding, ...]:
         """Run two of *steps* and return what the first took that is alive after both.
 
-        Lines below the directory *root* are the project's.
+        It has the lines that keep it. Those below the directory *root* are the project's.
         """
         first = len(self.live.events)
         self.located_step(next(steps), root)
         last = len(self.live.events)
         self.step(next(steps))
         alive = alive_at(self.live.events, len(self.live.events) - 1)
-        events = self.live.events[first:last]
-        taken = (e for e in events if e.number in alive and e.is_birth)
+        events, made_at = self.live.events[first:last], lines_made_at(self.live)
+        taken = (
+            e._replace(site=made_at.get(e.number, e.site))
+            for e in events
+            if e.number in alive and e.is_birth
+        )
         return held_by_events(taken, FindingKind.LEFT)
 
     def memories(self) -> tuple[StepMemory, ...]:
@@ -403,15 +407,15 @@ class ProgramMemory(WatchedProgram):
         """Whether more steps would show if it grows, or that what grows so far stops."""
         is_cheap = self.live.device.allocator.allocated.come < CHEAP_BYTES
         most = MOST_GROWING_STEPS if is_cheap else LEAST_GROWING_STEPS
-        seen = LEAST_STEADY + NOT_STEADY if self._keeps else 0
-        return self.steps < (most if self.growth.nbytes else seen)
+        return self.steps < most and (self.growth.nbytes > 0 or self._keeps)
 
     def _see_growth(self, ranges: Sequence[tuple[int, int]]) -> None:
         """See what the steps so far, of these *ranges* of events, have left."""
         ends = last_numbers(self.live.events, ranges)
         alive = alive_at(self.live.events, ranges[-1][1] - 1)
-        self._keeps = len(ends) > 1 and any(ends[0] < n <= ends[-2] for n in alive)
-        self.growth = growth_of(alive, ends, lines_made_at(self.live))
+        levels = levels_at(self.live.events, ranges)
+        self.growth = growth_of(alive, ends, levels, lines_made_at(self.live))
+        self._keeps = may_keep_more(alive, ends, levels)
 
     def end(self) -> None:
         """End the last step of a loop, which nothing else ends."""
@@ -518,6 +522,7 @@ class FirstSteps(WatchedProgram):
             self._found = super().garbage()
             self._judged_steps = 0
             self._ends = last_numbers(self.live.events, self._ranges)
+            self._levels = levels_at(self.live.events, self._ranges)
             self.live.events = self._alive = AliveBirths(self.live.events)
             self.live.site = None
             self._held.close()
@@ -526,6 +531,7 @@ class FirstSteps(WatchedProgram):
     def _follow_growth(self) -> None:
         """End a step, and look now and then at what steps have left."""
         self._ends.append(self.live.last_number)
+        self._levels.append(self.live.now_bytes)
         if len(self._ends) < LOOKED_AT_AGAIN * self._judged_steps:
             return
         self._judged_steps = len(self._ends)
@@ -533,7 +539,10 @@ class FirstSteps(WatchedProgram):
             # Python's collector may not have seen all yet.
             self._collector.collect()
         made_at = lines_made_at(self.live)
-        self.growth = growth_of(self._alive.births, self._ends, made_at)
+        self.growth = growth_of(self._alive.births, self._ends, self._levels, made_at)
+        # Of a long program only the first steps have lines, until one is missing.
+        is_placed = bool(self.growth.held) or not self.growth.nbytes
+        self.live.site = None if is_placed else partial(site_here, self._root)
 
     def close(self) -> None:
         """Follow the memory no longer."""

@@ -14,6 +14,7 @@ from ...model.finding import Finding, FindingKind, Location
 from ...model.forecast import Fit, Forecast, Saving
 from ...model.metric import counted
 from ...model.metrics import PEAK_ALLOCATED
+from ..line_context import with_context
 from ..numbers import format_value
 from ..remedies import SAVING_REMEDIES, remedy_of
 from ..wrapping import REASON_INDENT, labelled, wrapped
@@ -185,7 +186,7 @@ def _place(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
         )
     for finding in group:
         if finding.kind in OUTLIVING:
-            remedy = remedy_of(finding)
+            remedy = remedy_of(with_context(finding))
             yield from labelled("kept", finding.reason)
             yield from labelled("fix", remedy.do if remedy else "")
 

@@ -232,6 +232,7 @@ def saved():
         ("log.append(codes.detach()[::10])", SLICE_REMEDY),
         ("self.last = codes[0]", SLICE_REMEDY),
         ("held['codes'] = codes[:, 0].detach()", SLICE_REMEDY),
+        ("self.last = codes.narrow(0, 0, 4)", SLICE_REMEDY),
         ("log.append(codes.detach())", KIND_REMEDIES[FindingKind.LEFT]),
         ("log.append(codes[::10].clone())", KIND_REMEDIES[FindingKind.LEFT]),
         ("log.append([codes])", KIND_REMEDIES[FindingKind.LEFT]),

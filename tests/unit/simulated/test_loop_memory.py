@@ -161,6 +161,9 @@ for step in range({steps}):
         ("{}", "kept[step] = out", 512, 7),
         ("[]", "kept.append(model(torch.ones(512, 256).cuda()).mean())", 512, 12),
         ("[]", "kept += [out.data] if step % 2 else []", 256, 12),
+        ("[]", "if step % 2: kept.append(out.detach())", 256, 12),
+        ("model.weight[:0].detach()", "kept = torch.cat([kept, out.data])", 512, 12),
+        ("model.weight[:0]", "kept = torch.vstack((kept, out)).detach()", 512, 12),
         ("[]", "kept.append(loss.detach())", 0, None),  # a few scalars
         ("[]", "kept.append(out.data)\n    if step % 10 == 9: kept = []", 0, None),
         ("deque(maxlen=6)", "kept.append(out.detach())", 0, None),
