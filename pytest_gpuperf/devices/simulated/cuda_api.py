@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -258,8 +260,11 @@ capability = _about(lambda: CAPABILITY)
 
 
 def set_device(device: Any) -> None:
-    """``torch.cuda.set_device``: to the first or to none."""
+    """``torch.cuda.set_device``: to the first or to none, and only by its number."""
     index_of(device)
+    if isinstance(device, str | torch.device) and torch.device(device).index is None:
+        msg = f"Expected a torch.device with a specified index or an integer, but got:{device}"
+        raise ValueError(msg)
 
 
 def rng_state(device: Any = None) -> Any:  # noqa: ARG001, torch's
@@ -344,6 +349,8 @@ def query_patches() -> Iterator[Patch]:
     yield from _accelerator(mine)
     core = torch._C  # noqa: SLF001
     yield Patch(core, "__getattr__", missing_in_core)
+    # FSDP puts its default mesh there.
+    yield Patch(core, "_get_accelerator", _always(torch.device(CUDA.type)))
     for name, value in list(vars(core).items()):
         if name.startswith(OF_CUDA) and isinstance(value, type):
             # torch puts a class that cannot be called in the place of some.
@@ -436,15 +443,37 @@ IN_CORE: Final[dict[str, Any]] = {
 """Those that are answered."""
 
 
+UNDECLARED: Final = frozenset(
+    {
+        *("_cuda_attach_out_of_memory_observer", "_cuda_hasPrimaryContext"),
+        *("_cuda_isInBadFork", "_cuda_record_untuned_enable"),
+        *("_cuda_record_untuned_is_enabled", "_cudart", "_nvtx"),
+        "_cuda_tunableop_get_rotating_buffer_size",
+    }
+)
+"""Names that torch's stub of its core leaves out; it misspells the last one."""
+
+
+@functools.cache
+def names_of_cuda() -> frozenset[str]:
+    """Names in torch's core that only a build with CUDA has, by this torch's own stub."""
+    stub = Path(torch.__file__).with_name("_C") / "__init__.pyi"
+    declared = re.findall(
+        r"^(?:def |class )?(_\w+)", stub.read_text("utf-8"), re.MULTILINE
+    )
+    wanted = {n for n in declared if n in IN_CORE or n.startswith(OF_CUDA)}
+    return frozenset(wanted - {"_cuda_tunableop_get_rotation_buffer_size"}) | UNDECLARED
+
+
 def missing_in_core(name: str) -> Any:
     """``torch._C.name`` in a build without CUDA: an answer, or a call left unchecked."""
+    if name not in names_of_cuda():
+        msg = f"module 'torch._C' has no attribute {name!r}"
+        raise AttributeError(msg)
     if name in IN_CORE:
         return IN_CORE[name]
     if name.startswith(DOES_NOTHING):
         return _always(None)
-    if not name.startswith(OF_CUDA):
-        msg = f"module 'torch._C' has no attribute {name!r}"
-        raise AttributeError(msg)
 
     def unanswered(*_: object, **__: object) -> None:
         WATCH.leave_unchecked(f"torch._C.{name}", "only a GPU can answer it")

@@ -15,7 +15,14 @@ from .backward_rules import BackwardWatch, is_in_place, is_stolen
 from .device_names import is_host
 from .errors import BUGS, NeedsGpuError, is_own_bug, own_failure
 from .guesses import GUESSED, SIZE_OF_ZEROS, guessed_on_host, leave_unchecked, positions
-from .kernels import NO_OUTPUT, in_another_dtype, mapped, sizes_from_zeros, zeros
+from .kernels import (
+    NO_CPU_KERNEL,
+    NO_OUTPUT,
+    in_another_dtype,
+    mapped,
+    sizes_from_zeros,
+    zeros,
+)
 from .memory import SIMULATED_MEMORY, LiveMemory, taken
 from .mixed_devices import check_devices, check_lengths
 from .op_plan import Flops, OpPlan, kernel_of, plan_of, schema_of
@@ -260,13 +267,20 @@ def _of_inference(args: Sequence[Any]) -> bool:
     )
 
 
+def _comes_apart(plan: OpPlan, args: Sequence[Any]) -> bool:
+    """Whether other operations do it, which are seen in its place."""
+    # Inference tensors have no autograd key, in their mode and outside of it. There torch
+    # otherwise takes such an operation apart before it comes here.
+    return plan.is_of_program or (
+        plan.composite and (torch.is_inference_mode_enabled() or _of_inference(args))
+    )
+
+
 def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run *func* with GPU tensors among its arguments; what comes out is on the device."""
     __tracebackhide__ = True
     plan = plan_of(func)
-    # Inference tensors have no autograd key, in their mode and outside of it. There torch
-    # otherwise takes such an operation apart before it comes here.
-    if plan.composite and (torch.is_inference_mode_enabled() or _of_inference(args)):
+    if _comes_apart(plan, args):
         return plan.decompose(*args, **kwargs)
     if plan.name == "clone" and is_stolen(args[0]):
         return wrap(args[0].inside.detach())
@@ -450,7 +464,7 @@ def _run_without_kernel(
     result = in_another_dtype(func, args, kwargs)
     if result is not NO_OUTPUT:
         return result
-    WATCH.leave_unchecked(plan.op, "there is no CPU kernel to run in its place")
+    WATCH.leave_unchecked(plan.op, NO_CPU_KERNEL)
     try:
         return zeros(func, args, kwargs)
     except NotImplementedError:

@@ -72,6 +72,8 @@ COUNTING_OPS: Final = frozenset({"aten::histc"})
 NO_FAKE: Final = "no fake impl registered"
 """What ``torch.library`` says of a custom operation without a meta kernel."""
 
+NO_CPU_KERNEL: Final = "there is no CPU kernel to run in its place"
+
 NO_OUTPUT: Final = object()
 """There is no substitute."""
 
@@ -312,6 +314,44 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     "_thnn_fused_lstm_cell_backward_impl": lstm_cell_backward,
 }
 """What to run on the host in place of a kernel that only CUDA has."""
+
+
+# Two of four elements: kernels that only CUDA has are followed by their sizes.
+
+NARROW_BYTES: Final = 1
+"""The bytes of an element of which cuSPARSELt packs 16 into 10, and otherwise into 9."""
+
+
+def _compressed(tensor: Any) -> Any:
+    """Values and places of *tensor*, as cuSPARSELt packs them by rows."""
+    packed = 10 if tensor.itemsize == NARROW_BYTES else 9
+    return tensor.new_zeros(tensor.size(0), tensor.size(1) * packed // 16)
+
+
+def _tiled(tensor: Any, _: str = "", use_cutlass: bool = True) -> tuple[Any, ...]:  # noqa: FBT001, FBT002
+    """*tensor* and its transpose with their places, and a mask for each tile."""
+    rows, columns = tensor.shape
+    both = [tensor, tensor.t()]
+    if use_cutlass:
+        parts = [(_halved(t), t.new_zeros(t.size(0), t.size(1) // 16)) for t in both]
+    else:
+        parts = [(_compressed(t), t.new_zeros(0)) for t in both]
+    masks = tensor.new_zeros(rows // 8, columns // 8, 16, dtype=torch.uint8)
+    return (*parts[0], *parts[1], masks)
+
+
+def _halved(tensor: Any) -> Any:
+    return tensor.new_zeros(tensor.size(0), tensor.size(1) // 2)
+
+
+SPARSE_HALVES: Final[Mapping[str, Callable[..., Any]]] = {
+    "_cslt_compress": _compressed,
+    "_cslt_sparse_mm_search": lambda *_, **__: 0,
+    "_sparse_semi_structured_apply": lambda t, _: (_halved(t), _halved(t.t())),
+    "_sparse_semi_structured_apply_dense": lambda t, _: torch.zeros_like(t),
+    "_sparse_semi_structured_tile": _tiled,
+}
+"""Results without values, of operations that have not even a meta kernel."""
 
 
 # Losses with a result that lies in memory for all elements, of which it is one.

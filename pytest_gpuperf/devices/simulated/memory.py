@@ -138,8 +138,8 @@ MATRIX_PRODUCTS: Final = frozenset(
     {
         "_euclidean_dist",
         "_addmm_activation",
-        "_int_mm",
         "_scaled_mm",
+        "_scaled_mm_v2",
         "addbmm",
         "addmm",
         "addmm_",

@@ -35,6 +35,8 @@ def process_group_patches() -> Iterator[Patch]:
     for name in ("init_process_group", "new_group"):
         yield Patch(distributed, name, _by_gloo(getattr(distributed, name)))
     yield Patch(distributed, "is_nccl_available", lambda: True)
+    config = distributed.distributed_c10d.BackendConfig
+    yield Patch(config, "__init__", _by_default(config.__init__))
     yield Patch(distributed, "_verify_params_across_processes", _verify)
     replicas = torch.nn.parallel.DistributedDataParallel
     yield Patch(replicas, "__init__", _with_values(replicas.__init__))
@@ -56,6 +58,16 @@ def _by_gloo(make: Callable[..., Any]) -> Callable[..., Any]:
 
 def _backend(value: Any) -> Any:
     return value.replace(NCCL, GLOO) if isinstance(value, str) else value
+
+
+def _by_default(init: Callable[..., None]) -> Callable[..., None]:
+    """Wrap *init*: gloo for a group whose backend is chosen by the accelerator."""
+
+    def made(config: Any, backend: Any) -> None:
+        is_chosen = str(backend) == distributed.Backend.UNDEFINED
+        init(config, distributed.Backend(GLOO) if is_chosen else backend)
+
+    return made
 
 
 def _verify(*_: object) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final
 
 import torch
+from torch._C import DispatchKey
 from torch.utils.flop_counter import flop_registry
 
 from . import attention as fused_attention, attention as rms_norm
@@ -18,12 +20,15 @@ from .kernels import (
     FUSED_LAYERS,
     FUSED_LOSSES,
     HOST_KERNELS,
+    NO_CPU_KERNEL,
     PRODUCTS_IN_DTYPE,
+    SPARSE_HALVES,
 )
 from .layout_rules import LAYOUT_RULES, SPARSE_RULES
 from .memory import MATRIX_PRODUCTS
 from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA
+from .recorder import WATCH
 from .recurrent import CUDNN_FLOPS, CUDNN_KERNELS, RECURRENT_LAYERS
 from .sync_conditions import SyncRule
 from .sync_rules import INDEXING, SYNC_RULES, rules_by_op
@@ -185,6 +190,7 @@ class OpPlan:
         "in_place",
         "indexes",
         "is_absent",
+        "is_of_program",
         "keeps_forward",
         "kernel",
         "launches",
@@ -220,13 +226,17 @@ class OpPlan:
         self.kernel = (
             FUSED.get(self.name)
             or PRODUCTS_IN_DTYPE.get(overload_of(schema))
+            or _sizes_alone(self.op, SPARSE_HALVES.get(self.name))
             or kernel_of(func)
         )
+        of_program = _of_program(func)
+        self.is_of_program = of_program is not None
         self.flags = self.name in FLAGGED
         self.flops = flops_of(func)
         self.composite = _is_composite(func)
         self.decompose = (
-            COMPOSITES.get(overload_of(schema))
+            of_program
+            or COMPOSITES.get(overload_of(schema))
             or COMPOSITES.get(self.name)
             or func.decompose
         )
@@ -247,6 +257,33 @@ class OpPlan:
         self.birth_order = BIRTH_ORDER.get(self.name, ())
         self.in_place = _in_place(func, self.name)
         self.temporaries = TEMPORARIES.get(self.name)
+
+
+PYTHON_KERNEL: Final = re.compile(
+    r"^(CUDA|CompositeExplicitAutograd)\b.*:: \(none\) \[ boxed \]", re.MULTILINE
+)
+"""A line of the dispatcher's table: what C++ registers has types."""
+
+
+def _of_program(func: Any) -> Callable[..., Any] | None:
+    """Return a kernel in Python that runs on GPU tensors, as those of custom operations."""
+    if func.namespace == "aten":
+        return None
+    table = torch._C._dispatch_dump(func.name())  # noqa: SLF001, there is no public one
+    found = PYTHON_KERNEL.search(table)
+    return found and partial(func._op_dk, DispatchKey.__members__[found[1]])  # noqa: SLF001
+
+
+def _sizes_alone(op: str, kernel: Callable[..., Any] | None) -> Any:
+    """Make *kernel* say that its results have no values."""
+    if kernel is None:
+        return None
+
+    def sized(*args: Any, **options: Any) -> Any:
+        WATCH.leave_unchecked(op, NO_CPU_KERNEL)
+        return kernel(*args, **options)
+
+    return sized
 
 
 def _in_place(func: Any, name: str) -> Any:

@@ -143,6 +143,20 @@ def test_fully_sharded_layers_are_gathered_one_ahead(mesh: Any) -> None:
     assert audit.live.unchecked == {}
 
 
+@pytest.mark.usefixtures("_gpu")
+def test_a_mesh_of_no_group_is_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_PORT", "0")):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "localhost")
+    try:
+        mesh = init_device_mesh("cuda", (1,))
+        spread = distribute_tensor(torch.ones(4, device="cuda"), mesh, [Shard(0)])
+        layer = fully_shard(nn.Linear(4, 4).cuda())
+        assert layer(spread.full_tensor().view(1, 4)).is_cuda
+    finally:
+        distributed.destroy_process_group()
+
+
 def test_layers_of_a_tensor_parallel_block_hold_a_part_each(mesh: Any) -> None:
     block = nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 256)).cuda()
     plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}

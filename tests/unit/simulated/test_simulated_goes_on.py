@@ -203,8 +203,85 @@ def test_only_names_that_may_matter_are_not_checked(
     assert unchecked(gpu, call) == named
 
 
-def test_other_names_of_the_core_are_missing_as_ever() -> None:
-    assert not hasattr(torch._C, "no_such_name")
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("no_such_name", False),
+        ("_cuda_no_such_name", False),
+        ("_nccl_no_such_name", False),
+        ("_cuda_tunableop_get_rotation_buffer_size", False),
+        ("_cuda_tunableop_get_rotating_buffer_size", True),
+        ("_cuda_isInBadFork", True),
+        ("_cuda_sleep", True),
+    ],
+)
+def test_the_core_has_the_names_of_a_build_with_cuda_alone(
+    name: str,
+    expected: object,
+) -> None:
+    assert hasattr(torch._C, name) is expected
+
+
+# Two of four elements.
+
+
+@pytest.mark.parametrize("backend", ["CUSPARSELT", "CUTLASS"])
+@pytest.mark.parametrize("make", ["from_dense", "prune_dense_static_sort"])
+def test_semi_structured_weights_multiply(
+    gpu: SimulatedGpu, backend: str, make: str
+) -> None:
+    kind = getattr(torch.sparse, f"SparseSemiStructuredTensor{backend}")
+    weight = on_gpu(64, 128, dtype=torch.float16)
+    weight[:, ::2] = 0
+    found = []
+
+    def product() -> None:
+        packed = getattr(kind, make)(weight)
+        found.append(F.linear(on_gpu(8, 128, dtype=torch.float16), packed))
+
+    named = unchecked(gpu, product)
+
+    assert found[0].shape == (8, 64)
+    assert found[0].is_cuda
+    assert (backend == "CUSPARSELT") <= ("aten::_cslt_sparse_mm" in named)
+
+
+# Operations of the program's own.
+
+
+def doubled(x: Any) -> Any:
+    assert x.is_cuda
+    return x * x.sum().item()
+
+
+def by_custom_op() -> Any:
+    of_types = {"x": torch.Tensor, "return": torch.Tensor}
+    doubled.__annotations__.update(of_types)
+    return torch.library.custom_op("goes_on::doubled", doubled, mutates_args=())
+
+
+def by_kernel_of_cuda() -> Any:
+    torch.library.define("goes_on::twice", "(Tensor x) -> Tensor")
+    torch.library.impl("goes_on::twice", "cuda", doubled)
+    return torch.ops.goes_on.twice
+
+
+def by_library() -> Any:
+    library = torch.library.Library("goes_on_too", "DEF")
+    library.define("f(Tensor x) -> Tensor")
+    library.impl("f", doubled, "CUDA")
+    return lambda x: library and torch.ops.goes_on_too.f(x)
+
+
+@pytest.mark.parametrize("make", [by_custom_op, by_kernel_of_cuda, by_library])
+def test_kernels_in_python_run_on_the_device(
+    gpu: SimulatedGpu, make: Callable[[], Any]
+) -> None:
+    operation, x = make(), on_gpu(2)
+
+    assert waits(gpu, lambda: operation(x)) == 1
+    assert unchecked(gpu, lambda: operation(x)) == set()
+    assert operation(x).tolist() == [2, 2]
 
 
 @pytest.mark.slow

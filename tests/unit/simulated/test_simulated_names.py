@@ -102,7 +102,7 @@ def arguments() -> Iterator[dict[str, Any]]:
             **dict.fromkeys(("filename", "fqn", "msg", "name"), "n"),
             "backends": torch.nn.attention.SDPBackend.MATH,
             "cuda_graph": torch.cuda.CUDAGraph(),
-            "device": "cuda",
+            "device": "cuda:0",
             "enable": True,
             "enabled": False,
             "fraction": 0.5,
