@@ -158,13 +158,17 @@ def site_of_caller(
     Without a *phase*, that is read off the whole stack.
     """
     start = caller or sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
+    frame: FrameType | None = start
     location = innermost = None
-    for frame, room in _rooms(root, start):
+    # No generator: each read of an element asks, and most of its frames are ours.
+    while frame is not None:
+        room = room_of(frame.f_code.co_filename, root)
         if room is SourceOwner.PROJECT:
             location = frame
             break
         if innermost is None and room is SourceOwner.ELSEWHERE:
             innermost = frame
+        frame = frame.f_back
     return _site(
         location and (location.f_code, location.f_lasti),
         innermost and (innermost.f_code, innermost.f_lasti),
@@ -209,16 +213,20 @@ MOVES: Final = frozenset({"convert", "<lambda>"})
 def line_of_torch() -> Location | None:
     """Return the innermost line of torch's modules, optimizers and such, below the user's."""
     for frame in outwards(sys._getframe(1)):  # noqa: SLF001, inspect.stack() reads sources
-        file = frame.f_code.co_filename
+        if _is_passed_over(frame.f_code.co_filename):
+            continue
         inside = torch_path(frame)
         if inside is None:
-            if file.startswith((OWN, "<frozen ")) or is_standard(file):
-                continue
             return None
         is_named = inside not in UNNAMED_IN_TORCH or frame.f_code.co_name in MOVES
         if inside.startswith(NAMED_IN_TORCH) and is_named:
             return location_of(frame)
     return None
+
+
+@lru_cache(maxsize=4096)
+def _is_passed_over(file: str) -> bool:
+    return file.startswith((OWN, "<frozen ")) or is_standard(file)
 
 
 def lines_of_step(root: str) -> list[Location]:

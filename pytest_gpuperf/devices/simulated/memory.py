@@ -362,8 +362,8 @@ class LiveMemory:
         self.device.take(self._numbers + 1, nbytes, origin)
         self._numbers += 1
         site = self.site() if self.site is not None else None
-        birth = MemoryEvent(self._numbers, nbytes, self.op, site, workspace)
-        self.events.append(birth._replace(origin=origin))
+        birth = (self._numbers, nbytes, self.op, site, workspace)
+        self.events.append(MemoryEvent(*birth, origin=origin))
         self.now_bytes += rounded(nbytes)
         self.peak_bytes = max(self.peak_bytes, self.now_bytes)
         if self.on_birth is not None:

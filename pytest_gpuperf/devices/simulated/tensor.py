@@ -302,7 +302,7 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         if BACKING.has_values:
             if self.inside.numel() == 1 and not _modes() and not _function_modes():
                 # What torch would call: by its dispatcher it takes half as long again.
-                return execution.execute(ELEMENT_READ, (self,), {})
+                return execution.read_element(self)
             return torch.Tensor.item(self)
         with guesses.followed():
             # It runs for its wait, which is recorded; the number it returns is
@@ -469,6 +469,8 @@ def _dispatch_gpu_tensor(
     __tracebackhide__ = True
     if not isinstance(cls, type):
         return NotImplemented
+    if func is ELEMENT_READ:
+        return execution.read_element(args[0])
     others = [k for k in types if k is not GpuTensor and not _is_own(k)]
     for kind in others:
         result = kind.__torch_dispatch__(func, types, args, kwargs or {})  # type: ignore[attr-defined]
