@@ -23,7 +23,7 @@ from ..judge.process_pairs import MOST_PAIRS, Pair, judge_call
 from ..judge.training import judge_training
 from ..model.ab import AbRun, Comparison
 from ..model.budget import Tolerance
-from ..model.environment import DeviceKind, Environment, Hardware
+from ..model.environment import SIMULATED_GPU, Environment
 from ..model.finding import Finding
 from ..model.forecast import Forecast
 from ..model.measurement import Measurement
@@ -46,9 +46,7 @@ from .script import Program, check_script
 from .script_process import Asked, ScriptAnswer, ScriptRequest, run_program, unfinished
 
 
-SIMULATED: Final = Environment(
-    hardware=Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
-)
+SIMULATED: Final = Environment(hardware=SIMULATED_GPU)
 
 PROGRAM_ENGINE: Final = (
     "the program, run on each side on the simulated GPU, which has no clock; counts and "

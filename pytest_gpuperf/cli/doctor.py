@@ -18,12 +18,11 @@ from ..model.checkup import Examination
 from ..model.codec import decode
 from ..model.environment import DeviceKind
 from ..model.metrics import STEP_MS
-from ..model.results import ProjectSettings
 from ..report.screen.checkup import examined_lines, last_lines, stored_lines
 from ..runner.acuity import acuity_of
 from ..runner.fork_server import ForkServer, Job, preloaded_for
+from ..settings import Settings
 from ..visible import printed
-from .files import JobServer, settings_by
 
 
 REST: Final = None
@@ -31,9 +30,10 @@ REST: Final = None
 WRONG: Final = 1
 """Exit code where something makes every number wrong."""
 
+READ: Final = "pytest_gpuperf.plugin.child_options:read_settings"
 EXAMINE: Final = "pytest_gpuperf.devices.machine:examine"
 SECONDS: Final = 120.0
-"""The first look at a GPU may load its libraries."""
+"""Conftest files may import what is heavy, and the first look at a GPU its libraries."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +53,7 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     try:
         with closing(ForkServer(preloaded_for(arguments.device))) as server:
             server.wait_until_ready()
-            project = settings_by(server)
+            project = _project(server)
             found = _examined(server, arguments.device or project.device)
     except RunError as error:
         sys.stderr.write(f"gpuperf: {error}\n")
@@ -63,7 +63,16 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     return WRONG if found.refusal else 0
 
 
-def _examined(server: JobServer, kind: DeviceKind | None) -> Examination:
+def _project(server: ForkServer) -> Settings:
+    """Return the settings of the project; raise ``UsageError`` if pytest cannot say."""
+    answer = server.run(Job(entry=READ, request={}), SECONDS)
+    if "error" in answer:
+        msg = f"pytest cannot read the settings of this project: {answer['error']}"
+        raise QuotedError(msg, ErrorId.GP109)
+    return decode(Settings, answer["settings"])
+
+
+def _examined(server: ForkServer, kind: DeviceKind | None) -> Examination:
     request = {
         "device": kind and kind.value,
         "script": os.environ.get("GPUPERF_SCRIPT"),
@@ -75,7 +84,7 @@ def _examined(server: JobServer, kind: DeviceKind | None) -> Examination:
 
 
 def _stored(
-    found: Examination, project: ProjectSettings, options: Sequence[str]
+    found: Examination, project: Settings, options: Sequence[str]
 ) -> tuple[str, ...]:
     hardware = found.environment.hardware
     folder = Path(os.path.relpath(project.baselines))

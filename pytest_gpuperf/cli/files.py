@@ -3,42 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Final, Protocol
 
 from ..baselines.format import RESTORE_FILE, loads
-from ..errors import BaselineError, ErrorId, QuotedError, UsageError
+from ..errors import BaselineError, ErrorId, UsageError
 from ..files import read_regular_text
 from ..model.baseline import Baselines
-from ..model.codec import decode
 from ..model.finding import Location
-from ..model.results import RESULTS_NAME, ProjectSettings, Results
+from ..model.results import RESULTS_NAME, Results
 from ..report.json import results as results_json
-from ..runner.fork_server import Job
-
-
-# The settings of the project that a command is given in.
-
-READ: Final = "pytest_gpuperf.plugin.child_options:read_settings"
-SECONDS: Final = 120.0
-"""Conftest files may import what is heavy."""
-
-
-class JobServer(Protocol):
-    """Does a job in a fresh process."""
-
-    def run(self, job: Job, seconds: float) -> Any: ...
-
-
-def settings_by(server: JobServer, arguments: Sequence[str] = ()) -> ProjectSettings:
-    """Ask pytest in a process of *server*; raises ``UsageError`` if it cannot say."""
-    answer = server.run(Job(entry=READ, request={"arguments": [*arguments]}), SECONDS)
-    if "error" in answer:
-        msg = f"pytest cannot read the settings of this project: {answer['error']}"
-        raise QuotedError(msg, ErrorId.GP109)
-    return decode(ProjectSettings, answer["settings"])
 
 
 # Lines of a project's own source, as they are now.

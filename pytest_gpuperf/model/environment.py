@@ -132,6 +132,9 @@ class Hardware:
         return DEVICE_WORDS[self.kind].format(name=self.name).strip()
 
 
+SIMULATED_GPU: Final = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
     """Hardware, and the software versions and settings recorded beside it."""

@@ -7,28 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-from .budget import Tolerance
-from .environment import DeviceKind, Hardware
+from .environment import Hardware
 from .measurement import Samples
 from .run import Ending
 from .verdict import Outcome
-
-
-# The settings of a project that every command reads.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProjectSettings:
-    """Settings of ``pytest --gpuperf`` in a folder, as its ini file has them.
-
-    ``baselines`` is a path as the command may use it; ``tests`` are the files, folders
-    and tests that its arguments name.
-    """
-
-    device: DeviceKind | None
-    baselines: str
-    tolerance: Tolerance = field(default_factory=Tolerance)
-    tests: tuple[str, ...] = ()
 
 
 # Facts that no verdict reports, and that a run must still show.

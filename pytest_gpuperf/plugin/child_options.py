@@ -14,7 +14,7 @@ import pytest
 
 from ..errors import GpuperfError
 from ..model.codec import encode
-from ..model.results import ProjectSettings
+from ..settings import Settings
 from .options import environment
 from .parse_settings import settings_from
 
@@ -100,23 +100,23 @@ ALLOWED: Final = {"GPUPERF_ALLOW_CI_UPDATE": "1"}
 """Reading the settings refreshes nothing, so CI may do it."""
 
 
-def read_settings(request: Mapping[str, Any]) -> dict[str, Any]:
+def read_settings(_request: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of the project in the working directory, or what is wrong."""
     reader = Reader()
-    printed = _read_by(reader, *request["arguments"])
+    printed = _read_by(reader)
     if reader.settings is None:
         return {"error": reader.error or printed}
     return {"settings": encode(reader.settings)}
 
 
-def _read_by(plugin: object, *arguments: str) -> str:
+def _read_by(plugin: object) -> str:
     """Start pytest with *plugin* in this process; return what it prints, the last lines."""
     sys.path.insert(0, str(Path.cwd()))  # as `python -m pytest` does
     sys.argv = ["pytest"]
     # If pytest ends before the plugin knows what it wants, this is the error.
     output = io.StringIO()
     with redirect_stdout(output), redirect_stderr(output):
-        pytest.main([*arguments], plugins=[plugin])
+        pytest.main([], plugins=[plugin])
     return "\n".join(output.getvalue().strip().splitlines()[-SHOWN_LINES:])
 
 
@@ -127,24 +127,18 @@ class Reader:
     """The plugin of a pytest that ends as soon as it knows its ini keys."""
 
     def __init__(self) -> None:
-        self.settings: ProjectSettings | None = None
+        self.settings: Settings | None = None
         self.error = ""
 
     # First, and with a result: pytest then neither collects nor runs anything.
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> pytest.ExitCode:
         try:
-            found = settings_from(config, {**environment(), **ALLOWED})
+            self.settings = settings_from(config, {**environment(), **ALLOWED})
         except GpuperfError as error:
             self.error = str(error)
             return pytest.ExitCode.USAGE_ERROR
         except ValueError:  # it knows no such ini key
             self.error = "it does not load the plugin pytest_gpuperf.plugin"
             return pytest.ExitCode.USAGE_ERROR
-        self.settings = ProjectSettings(
-            device=found.device,
-            baselines=str(found.baselines),
-            tolerance=found.tolerance,
-            tests=tuple(config.option.file_or_dir),
-        )
         return pytest.ExitCode.OK

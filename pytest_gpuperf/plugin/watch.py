@@ -29,7 +29,7 @@ from ..judge.watch import (
 from ..judge.wording import WOULD_HAVE_FAILED
 from ..model.baseline import Entry, Refresh
 from ..model.codec import decode, encode
-from ..model.environment import SIMULATED_GIB, Capability, DeviceKind, Hardware
+from ..model.environment import SIMULATED_GIB, SIMULATED_GPU, Capability, DeviceKind
 from ..model.finding import A_MOVE, FindingKind
 from ..model.metric import counted
 from ..model.watched import WatchedTest, is_test_code
@@ -54,8 +54,6 @@ OUTPUT_KEY: Final = "gpuperf_watch"
 
 FOLDER: Final = "watch"
 """Below the folder of the baselines: what each test may do."""
-
-WATCHED_ON: Final = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
 
 OLD_COUNTS: Final = "counts.json"
 """The file of 0.2.0."""
@@ -354,7 +352,7 @@ class WatchReport:
         (self._folder / OLD_COUNTS).unlink(missing_ok=True)
         new = update(
             self._folder,
-            WATCHED_ON,
+            SIMULATED_GPU,
             self._taken(kind, Refresh.MISSING),
             [test for test in self._stored if self._is_gone(test)],
             lock_folder=self._config.rootpath / ARTEFACTS,
@@ -380,11 +378,11 @@ class WatchReport:
                 f"{self._place}; store it with --gpuperf-watch --gpuperf-update=missing"
             )
             raise UsageError(msg, ErrorId.GP115)
-        return read(self._folder, WATCHED_ON).entries
+        return read(self._folder, SIMULATED_GPU).entries
 
     @property
     def _place(self) -> str:
-        path = path_of(self._folder, WATCHED_ON)
+        path = path_of(self._folder, SIMULATED_GPU)
         return path.relative_to(self._config.rootpath).as_posix()
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:

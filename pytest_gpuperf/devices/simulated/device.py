@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
-from ...model.environment import SIMULATED_GIB, DeviceKind, Environment, Hardware
+from ...model.environment import SIMULATED_GIB, SIMULATED_GPU, DeviceKind, Environment
 from ...model.finding import Finding
 from ...model.metric import MetricKind
 from ...model.metrics import METRICS, RANKED
@@ -117,9 +117,7 @@ class SimulatedDevice(EmulatingDevice):
         """One hardware for every machine; the versions that were read on it."""
         from ..preflight import software
 
-        return Environment(
-            hardware=Hardware(kind=self.kind, name="CUDA"), software=software()
-        )
+        return Environment(hardware=SIMULATED_GPU, software=software())
 
     def enter(self) -> None:
         """Import torch and simulated, until ``leave`` or the end of the process."""

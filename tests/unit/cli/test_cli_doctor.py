@@ -17,8 +17,8 @@ from pytest_gpuperf.errors import ErrorId, RunError
 from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
-from pytest_gpuperf.model.results import ProjectSettings
 from pytest_gpuperf.runner.fork_server import Job
+from pytest_gpuperf.settings import Settings
 
 
 SCRIPTED = Hardware(kind=DeviceKind.SCRIPTED, name="A B")
@@ -29,7 +29,7 @@ class Server:
     """Stands for the fork server: looks at the device here, or gives a canned answer."""
 
     def __init__(self) -> None:
-        self.project = ProjectSettings(device=None, baselines="baselines")
+        self.project = Settings()
         self.settings: dict[str, Any] = {}
         self.found: Examination | None = None
         self.dies = False
