@@ -85,7 +85,7 @@ def _definitions(path: Iterable[ast.AST]) -> Mapping[str, ast.expr]:
     return {
         name: value
         for name, (value, *others) in found.items()
-        if not others and isinstance(value, ast.Call | ast.Name)
+        if not others and isinstance(value, ast.Call | ast.Name | ast.Compare)
     }
 
 

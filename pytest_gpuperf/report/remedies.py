@@ -82,9 +82,9 @@ SYNC_REMEDIES: Final = (
     Remedy(
         rule="printed-tensor",
         reaches=True,
-        ops=rf"{_READS}|Tensor\.__repr__",
+        ops=rf"{_READS}|Tensor\.__repr__|aten::(?:nonzero|masked_select)",
         spot=r"\bprint\(|\b(?:log(?:ger|ging)?|wandb)\.\w+\(|\bf['\"]|['\"] %|\.format\(|\.add_scalar\("
-        r"|\.set_postfix\(",
+        r"|\.set_postfix\(|\blog\w*\(f?['\"]",
         do="print or log it every N steps, and keep it with .detach() until then",
     ),
     Remedy(
@@ -118,11 +118,23 @@ SYNC_REMEDIES: Final = (
         "optimizer.step()",
     ),
     Remedy(
+        rule="random-choice",
+        ops=_NUMBERS,
+        spot=r"\b(?:if|elif)\b.*\btorch\.(?:rand|randint|bernoulli)\(",
+        do="draw it on the CPU: random.random() < p, which draws other numbers",
+    ),
+    Remedy(
+        rule="checks-of-each",
+        ops=_NUMBERS,
+        spot=r"\b(?:all|any)\(.* for ",
+        do="join them on the GPU, and read once: torch.stack([... for p in parameters]).all()",
+    ),
+    Remedy(
         rule="condition",
         ops=_READS,
         does=LineDoes.DECIDES,
         spot=r"\b(?:if|elif|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
-        do="choose on the GPU with torch.where, or check every N steps",
+        do="choose on the GPU with torch.where; check every N steps what only watches the training",
     ),
     Remedy(
         rule="python-max",
@@ -177,6 +189,13 @@ SYNC_REMEDIES: Final = (
         do="pass fused=True to the optimizer: then GradScaler.step() reads nothing",
     ),
     Remedy(
+        rule="counted-index",
+        ops=_READS,
+        spot=r"\[.*(?:\.item\(\)|\bint\().*\]\s*\+=",
+        do="count on the GPU: counts.index_add_(0, index, torch.ones_like(index)), read every N "
+        "steps",
+    ),
+    Remedy(
         rule="index",
         ops=_READS,
         does=LineDoes.PICKS,
@@ -189,6 +208,13 @@ SYNC_REMEDIES: Final = (
         ops=_NUMBERS,
         does=LineDoes.PASSES_NUMBER,
         do=NONE_KNOWN,
+    ),
+    Remedy(
+        rule="kept-number",
+        ops=_READS,
+        spot=r"\.append\(.*(?:\.item\(\)|\bfloat\()",
+        do="append it with .detach(), and read all at once every N steps: "
+        "torch.stack(kept).tolist()",
     ),
     Remedy(
         rule="read-number",
@@ -207,7 +233,7 @@ SYNC_REMEDIES: Final = (
         rule="made-on-cpu",
         ops=_COPIES,
         spot=r"\btorch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
-        r"\([^#]*?\)\.(?:to|cuda)\(",
+        r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\.(?:to|cuda)\(",
         why=_TO_GPU,
         do="make it on the GPU: torch.zeros(..., device=device); random numbers are "
         "others there",
@@ -253,6 +279,14 @@ SYNC_REMEDIES: Final = (
         spot=_COPIED,
         why=r"from pinned memory, but not non_blocking",
         do="pass non_blocking=True: .to(device, non_blocking=True)",
+    ),
+    Remedy(
+        rule="attribute",
+        ops=_COPIES,
+        spot=r"\bself\.[\w.]+\.(?:to|cuda)\(",
+        why=_TO_GPU,
+        do="make it a buffer, which the model's .to() moves once: self.register_buffer(...) in "
+        "__init__; pin what changes each step",
     ),
     Remedy(
         rule="custom-batch",
@@ -422,6 +456,13 @@ FRAMEWORK_REMEDIES: Final = (
         do="pass is_causal=True with a causal mask, False with others: then the mask is not read",
     ),
     Remedy(
+        files=r"torch/nn/utils/rnn\.py",
+        functions=r"pack_padded_sequence",
+        rule="packed-order",
+        ops=_COPIES,
+        do="sort the batch by length where it is made, and leave enforce_sorted=False out",
+    ),
+    Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_maybe_log_save_evaluate|log|store_flos",
         rule="transformers-logging",
@@ -505,7 +546,7 @@ def garbage_remedy(reason: str) -> Remedy:
 
 def _rarer(remedy: Remedy) -> Remedy:
     """Ask no one to do every few steps what is done in some steps already."""
-    if remedy.rule in {"read-number", "copy-to-cpu", "printed-tensor"}:
+    if remedy.rule in {"read-number", "kept-number", "copy-to-cpu", "printed-tensor"}:
         do = "some steps read it: do so less often, or keep it with .detach() and read all at the end"
         return replace(remedy, do=do)
     return replace(remedy, do=remedy.do.replace("every N steps", "less often"))
@@ -534,9 +575,11 @@ def _of_framework(finding: Finding) -> Remedy | None:
 def _by_line(finding: Finding) -> Remedy:
     """Return what to do by the operation and the line; by its statement, if that says more."""
     found = _first_shown(finding)
-    if found.rule not in _OF_ANY_LINE or not finding.context:
+    if not finding.context:
         return found
-    return _first_shown(replace(finding, source=finding.context.partition("\n")[0]))
+    of_all = _first_shown(replace(finding, source=finding.context.partition("\n")[0]))
+    says_more = found.rule in _OF_ANY_LINE or of_all.rule == "random-choice"
+    return of_all if says_more else found
 
 
 _OF_ANY_LINE: Final = frozenset(

@@ -237,6 +237,24 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
             setting="kinds = 4; labels[0] = 3",
         ),
     ),
+    "random-choice": (
+        remedied(
+            """
+  result = grid
+  for _ in STEPS:
+-     teacher = torch.rand(1, device=device) < 2
++     teacher = random.random() < 2
+      result = result + 1 if teacher else result
+""",
+            setting="import random",
+        ),
+    ),
+    "checks-of-each": (
+        each_step(
+            "result = all(torch.isfinite(p).all() for p in model.parameters())",
+            "result = bool(torch.stack([torch.isfinite(p).all() for p in model.parameters()]).all())",
+        ),
+    ),
     "condition": (
         remedied("""
   best = torch.inf
@@ -313,6 +331,16 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
 """,
             setting="scaler = torch.amp.GradScaler(init_scale=2.0)",
         ),
+    ),
+    "kept-number": (
+        remedied("""
+  kept = []
+  for step in STEPS:
+-     kept.append((grid.mean() + step).item())
+- result = torch.tensor(kept)
++     kept.append((grid.mean() + step).detach())
++ result = torch.tensor(torch.stack(kept).tolist())
+"""),
     ),
     "read-number": (
         remedied("""
@@ -546,6 +574,18 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
             setting="seen = []",
         ),
     ),
+    "counted-index": (
+        remedied("""
+- result = [0] * 4
++ counts = torch.zeros(4, dtype=torch.long, device=device)
+  for step in STEPS:
+-     result[int(labels[step])] += 1
+- result = torch.tensor(result)
++     index = labels[step][None]
++     counts.index_add_(0, index, torch.ones_like(index))
++ result = counts
+"""),
+    ),
     "index": (
         remedied("""
   result = 0
@@ -616,6 +656,21 @@ def made():
 """,
         ),
     ),
+    "attribute": (
+        remedied("""
+  class Scaled(nn.Module):
+      def __init__(self):
+          super().__init__()
+-         self.scale = torch.arange(4.0)
++         self.register_buffer("scale", torch.arange(4.0))
+      def forward(self, x):
+-         return x * self.scale.to(x.device)
++         return x * self.scale
+  scaled = Scaled().to(device)
+  for _ in STEPS:
+      result = scaled(grid)
+"""),
+    ),
     "custom-batch": (
         remedied(
             """
@@ -638,6 +693,15 @@ def made():
       result = result + batch.x.to(device, non_blocking=True)
 """,
             setting=BATCH,
+        ),
+    ),
+    "packed-order": (
+        each_step(
+            "packed = nn.utils.rnn.pack_padded_sequence(sequences, lengths.flip(0), enforce_sorted=False)\n"
+            "    result = packed.data.sum()",
+            "packed = nn.utils.rnn.pack_padded_sequence(ordered, lengths)\n"
+            "    result = packed.data.sum()",
+            once="ordered = sequences.flip(1)",
         ),
     ),
     "causal-mask": (
