@@ -460,7 +460,7 @@ FRAMEWORK_REMEDIES: Final = (
         functions=r"pack_padded_sequence",
         rule="packed-order",
         ops=_COPIES,
-        do="sort the batch by length where it is made, and leave enforce_sorted=False out",
+        do="sort each batch by length on the CPU, and leave enforce_sorted=False out",
     ),
     Remedy(
         files=r"transformers/trainer\.py",
