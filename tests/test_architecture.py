@@ -416,24 +416,14 @@ MOST_CODE: Final = {
     "devices": 2443,  # live memory, which was of the CPU
     "devices.cpu": 184,
     "devices.cuda": 621,
-<<<<<<< Updated upstream
     "devices.simulated": 7865,  # where a program is; no dynamo where nothing is compiled; a clock of the process
-=======
-    "devices.simulated": 7865,  # where a program is; no dynamo where nothing is compiled; a clock of the process
->>>>>>> Stashed changes
     "distributed": 1034,  # ranks are ended by their own time
     "environments": 212,  # the releases of a package; what names none
     "judge": 3447,  # same training of two steps as well: compare_steps pays for it
     "measure": 3262,  # what a step keeps has its line; which step raised
-<<<<<<< Updated upstream
     "model": 1847,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2229,  # no server without measured tests
     "report": 1532,
-=======
-    "model": 1847,  # what a tolerance leaves unseen, from plugin; names that are no more
-    "plugin": 2229,  # no server without measured tests
-    "report": 1532,
->>>>>>> Stashed changes
     "report.ci": 539,  # a watch marks its lines on GitHub
     "report.html": 836,
     "report.json": 330,  # --json of seven more commands
