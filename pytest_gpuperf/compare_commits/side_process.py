@@ -23,8 +23,7 @@ from ..runner.relocation import Relocation, stranger
 from ..runner.request import Planned, RunRequest
 from ..worker import child
 from ..worker.items import plan_of
-from ..worker.measurer import is_of
-from ..worker.training_pass import TrainingPass
+from ..worker.measurer import TrainingPass, is_of
 from .side_server import Collected, Selection
 
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 from ..devices.process_time import Patience, UsedTime, now_s, patience_for
 from ..sharing.processes import die_with, kill_group, last_stack, last_words
@@ -107,11 +107,12 @@ ELSEWHERE_SECONDS: Final = 0.25
 """Interval at which other watchers are asked whether one of their ranks failed."""
 
 
-class Elsewhere(Protocol):
-    """Ranks of the same test that other processes watch."""
+class Elsewhere:
+    """Ranks of the same test that other processes watch: here there are none."""
 
     def have_failed(self) -> bool:
         """Whether one of them has failed."""
+        return False
 
     def hear_of_failure(self) -> None:
         """Learn that one has failed that is watched here."""
@@ -121,22 +122,10 @@ class Elsewhere(Protocol):
 
     def pids(self) -> Sequence[int]:
         """Return those of this machine that are watched there."""
-
-
-class Nowhere:
-    """All ranks are watched here."""
-
-    def have_failed(self) -> bool:
-        return False
-
-    def hear_of_failure(self) -> None:
-        """There is nobody to hear it."""
-
-    def hear_of(self, pids: Sequence[int]) -> None:
-        """There is nobody to hear it."""
-
-    def pids(self) -> Sequence[int]:
         return ()
+
+
+NOWHERE: Final = Elsewhere()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +173,7 @@ def run_ranks(  # noqa: PLR0913  who they are, what they do, where and for how l
     meet: Callable[[], int],
     folder: Path,
     timeout_s: float,
-    elsewhere: Elsewhere | None = None,
+    elsewhere: Elsewhere = NOWHERE,
 ) -> tuple[RankEnd, ...]:
     """Fork a process for each of *numbers* that does *work*; return how each ended.
 
@@ -202,7 +191,7 @@ def run_ranks(  # noqa: PLR0913  who they are, what they do, where and for how l
             # A rank may have died at once; the watch will report it.
             with suppress(BrokenPipeError):
                 os.write(process.order, f"{place}\n".encode())
-        used = _watch(processes, patience_for(timeout_s), elsewhere or Nowhere())
+        used = _watch(processes, patience_for(timeout_s), elsewhere)
         _ask_for_stacks(processes)
         return tuple(_end(process, used) for process in processes)
     finally:
@@ -245,7 +234,7 @@ def _watch(
     processes: Sequence[_Process], patience: Patience, elsewhere: Elsewhere
 ) -> UsedTime | None:
     """Listen until all have ended, time is up, or grace is; return what they then used."""
-    pause = None if isinstance(elsewhere, Nowhere) else ELSEWHERE_SECONDS
+    pause = None if elsewhere is NOWHERE else ELSEWHERE_SECONDS
     with selectors.DefaultSelector() as selector, _woken_by_deaths() as woken:
         selector.register(woken, selectors.EVENT_READ)
         elsewhere.hear_of(_living(processes))

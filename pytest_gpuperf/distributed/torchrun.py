@@ -18,7 +18,7 @@ from ..errors import ErrorId, RunError, UsageError
 from ..model.codec import decode, encode
 from ..model.ranks import Launch
 from ..sharing.device_lock import TURN_SECONDS
-from .processes import RankEnd
+from .processes import Elsewhere, RankEnd
 
 
 # The store of torchrun, by which its ranks agree outside of a measurement.
@@ -207,7 +207,7 @@ def locks_name(rank: int) -> str:
     return f"locks/{rank}"
 
 
-class RankWatchers:
+class RankWatchers(Elsewhere):
     """What the watcher of one rank knows of the others in a run."""
 
     def __init__(self, launch: Launch) -> None:

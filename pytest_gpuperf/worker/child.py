@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import logging
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
+from importlib.metadata import Distribution
 from typing import Any, Final, Protocol
 
 import pytest
@@ -29,13 +32,7 @@ from ..runner.request import RunRequest
 from . import draws
 from .fixture import Measurer, measurer_key
 from .items import asks, keep_budgets, recorded
-from .measurer import NO_LISTENER, CallListener, Measuring
-from .pytest_start import (
-    KnownPackages,
-    installed,
-    plain_plugins_seen,
-    skip_plain_plugins,
-)
+from .measurer import Measuring
 
 
 CHILD_OPTIONS: Final = (
@@ -59,12 +56,11 @@ def warm_pytest() -> None:
     importlib.import_module("pytest_gpuperf.measure.phases")
     installed()
     # pytest loads its plugins only when it runs, so an empty folder is collected.
-    with scratch_folder() as folder, plain_plugins_seen():
+    with scratch_folder() as folder:
         pytest.main(
             ["--collect-only", f"--rootdir={folder}", *CHILD_OPTIONS, folder],
             plugins=[WithoutSummary()],
         )
-    skip_plain_plugins()
     _ask_git_nothing()
 
 
@@ -111,9 +107,13 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Run pytest on the tests of one run and return a result a test."""
     request = decode(RunRequest, raw)
     enter(request)
-    listener = CallListener(arriving=send_progress, follow=send_progress_seldom)
-    results = run_tests(request, measuring_for(request, listener=listener))
+    results = run_tests(request, measuring_for(request, follow=_send_progress))
     return [encode(result) for result in results]
+
+
+def _send_progress(call: str, *doing: str) -> None:
+    """Say which call is there to be measured, or, now and then, what is done of it."""
+    (send_progress_seldom if doing else send_progress)(call, *doing)
 
 
 def enter(request: RunRequest) -> None:
@@ -130,10 +130,10 @@ def measuring_for(
     request: RunRequest,
     watch: Callable[[Device], Device] = lambda device: device,
     *,
-    listener: CallListener = NO_LISTENER,
+    follow: Callable[..., object] = lambda *_: None,
 ) -> Measuring:
     """Open the device, and measure on the one that *watch* makes of it."""
-    return Measuring(watch(opened(request)), request, listener)
+    return Measuring(watch(opened(request)), request, follow)
 
 
 def opened(request: RunRequest) -> Device:
@@ -345,3 +345,75 @@ def _skip_reason(report: pytest.TestReport) -> str:
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2]).removeprefix("Skipped: ")
     return report.longreprtext
+
+
+# The installed packages, read once in the server and not by the pytest of each run.
+#
+# To find its plugins pytest asks each package of the environment twice: a quarter of what
+# its start costs. Nothing is installed or removed between two runs of one session.
+
+PLUGINS: Final = "pytest11"
+"""The group of the entry points that are pytest's plugins."""
+
+
+class Package:
+    """A *found* package; what pytest asks for is read once."""
+
+    def __init__(self, found: Distribution) -> None:
+        self._found = found
+        self.entry_points = found.entry_points
+        # Of others nobody asks, and the list of torch's files is long.
+        if any(point.group == PLUGINS for point in self.entry_points):
+            self.files = found.files
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+
+class Installed:
+    """The packages on *search_path*, as they were when this was made."""
+
+    def __init__(self, search_path: Sequence[str]) -> None:
+        self._path = tuple(search_path)
+        self._packages = [Package(d) for d in Distribution.discover(path=[*self._path])]
+
+    def on(self, search_path: Sequence[str]) -> Iterator[Distribution | Package]:
+        """Yield the packages on *search_path*; what is not known of it is read now."""
+        known = [place for place in search_path if place in self._path]
+        if (*known,) != self._path:
+            yield from Distribution.discover(path=[*search_path])
+            return
+        # A project puts its own folders first, and the first package of a name counts.
+        more = [place for place in search_path if place not in self._path]
+        yield from Distribution.discover(path=more)
+        yield from self._packages
+
+
+@lru_cache(maxsize=1)
+def installed() -> Installed:
+    """Return what is installed where this process looked for modules when first asked."""
+    return Installed(sys.path)
+
+
+class KnownPackages:
+    """A plugin of pytest that answers it what is installed, till a conftest is loaded."""
+
+    def __init__(self, packages: Installed) -> None:
+        self._packages = packages
+        self._asks = importlib.metadata.distributions
+
+    def __enter__(self) -> None:
+        def known(**context: Any) -> Iterator[Any]:
+            if context:
+                return iter(self._asks(**context))
+            return self._packages.on(sys.path)
+
+        importlib.metadata.distributions = known
+
+    def __exit__(self, *_: object) -> None:
+        importlib.metadata.distributions = self._asks
+
+    # First: a project finds Python's own function.
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_load_initial_conftests(self) -> None:
+        self.__exit__()

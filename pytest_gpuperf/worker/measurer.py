@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 from unittest import SkipTest
 
 import pytest
@@ -24,12 +24,14 @@ from ..measure.step import Subject
 from ..model.budget import Budget, Tolerance, parse_budget
 from ..model.measurement import Measurement
 from ..model.metrics import STEP_MS, limited_by
-from ..model.run import ComparedCall, RunMode, StepCall, TestResult
+from ..model.run import ComparedCall, RunMode, StepCall, TestResult, nodeid_of
+from ..model.training import TrainingRecord
 from ..runner.request import RunRequest
 from . import draws
 from .call_result import Compared
 from .fixture import FixtureCall
 from .items import below, kept_budgets_of
+from .unmeasured import PlainRun
 
 
 if TYPE_CHECKING:
@@ -100,21 +102,6 @@ def measured_call(device: Device, subject: Subject, plan: MeasurePlan) -> Measur
     return measure(alone, subject, plan)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallListener:
-    """What follows a run: by default nothing does.
-
-    ``arriving`` is called with the key of each call before it is measured, ``follow`` with
-    the key and what is being done.
-    """
-
-    arriving: Callable[[str], None] = lambda _: None
-    follow: Callable[[str, str], object] = lambda _, __: None
-
-
-NO_LISTENER: Final = CallListener()
-
-
 class Measuring:
     """Measures on an open *device* what *request* asks, and keeps every call by test."""
 
@@ -122,12 +109,13 @@ class Measuring:
         self,
         device: Device,
         request: RunRequest,
-        listener: CallListener = NO_LISTENER,
+        follow: Callable[..., object] = lambda *_: None,
     ) -> None:
+        """*follow* gets the key of each call, and again with what is being done."""
         self._device = device
         self._request = request
         self._settings = request.settings
-        self._listener = listener
+        self._follow = follow
         self._held = Held()
         self._calls: dict[str, list[StepCall]] = {}
         self._comparisons: dict[str, dict[str, ComparedCall]] = {}
@@ -156,7 +144,7 @@ class Measuring:
         item = call.item
         self._refuse_missing_ranks(item)
         test = self._new_key(item, call.name)
-        self._listener.arriving(test)
+        self._follow(test)
         budgets = (parse_budget(call.budget), *kept_budgets_of(item))
         plan = self._plan(item, test, budgets)
         draws.watch_no_clocks()
@@ -189,7 +177,7 @@ class Measuring:
             mode=self._request.mode,
             artefacts=self._settings.artefacts,
             root=item.config.rootpath,
-            follow=partial(self._listener.follow, test),
+            follow=partial(self._follow, test),
         )
 
     def _keep(
@@ -237,9 +225,9 @@ class Measuring:
         test = comparison_key(item.nodeid, call.name, taken={*measured, *comparisons})
         tolerance = merged((*tolerances_of(item), self._settings.tolerance))
         question = _question(pair, test, self._settings.seconds, tolerance)
-        self._listener.arriving(test)
+        self._follow(test)
         # The key is taken only after this: a comparison that raises leaves none behind.
-        follow = partial(self._listener.follow, test)
+        follow = partial(self._follow, test)
         found = compare_sides(self._device, question, follow)
         self._held.refuse_replaced()
         comparisons[test] = replace(
@@ -281,3 +269,30 @@ def _limited(budgets: Sequence[Budget]) -> list[str]:
     """Name the metrics that *budgets* limit, whatever hardware they are for."""
     limited = {keyword for budget in budgets for keyword in budget.limits}
     return sorted({m.name for keyword in limited for m in limited_by(keyword)})
+
+
+class TrainingPass(PlainRun):
+    """Stands behind the fixture on *device*: ``records`` has each call's first steps."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.records: dict[str, TrainingRecord] = {}
+
+    def torch_device(self) -> str:
+        return self._device.torch_device
+
+    def measure(self, call: FixtureCall, subject: Subject) -> object:
+        # Not at the top: a plain run imports this module's neighbours, without torch.
+        from ..compare_steps.training_record import record_steps
+
+        nodeid = call.item.nodeid
+        taken = [key for key in self.records if nodeid_of(key) == nodeid]
+        key = call_key(nodeid, call.name, taken=taken, comparisons=())
+        emulating = self._device.emulating
+        record, result = record_steps(subject, simulated=emulating is not None)
+        missing = (emulating and emulating.gave_up_values) or ""
+        self.records[key] = replace(record, unseeded=draws.are_drawn(), missing=missing)
+        return result
+
+    def added_to(self, result: TestResult, test: str) -> TestResult:  # noqa: ARG002
+        return result

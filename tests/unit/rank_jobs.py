@@ -39,7 +39,7 @@ def two_ranks(request: Mapping[str, Any]) -> list[dict[str, Any]]:
             meet=lambda: PORT,
             folder=Path(folder),
             timeout_s=request.get("timeout_s", 60.0),
-            elsewhere=Failing() if request.get("elsewhere") else None,
+            elsewhere=Failing() if request.get("elsewhere") else processes.NOWHERE,
         )
     return [asdict(end) for end in ends]
 

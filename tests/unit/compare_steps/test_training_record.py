@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.training import judge_training
 from pytest_gpuperf.measure.step import Subject, subject_of
 from pytest_gpuperf.model.codec import decode, encode
 from pytest_gpuperf.model.training import TrainingAnswer, TrainingRecord
-from pytest_gpuperf.worker.training_pass import TrainingPass
+from pytest_gpuperf.worker.measurer import TrainingPass
 
 
 def training(*, scaled: bool = False, autocast: bool = False) -> Callable[[], Any]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from builders import a_finding, a_measurement
 
-from pytest_gpuperf.distributed.joined import RankShare, joined
+from pytest_gpuperf.distributed.device import RankShare, joined
 from pytest_gpuperf.measure.gpu_activity import Communication
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement

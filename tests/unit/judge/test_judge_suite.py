@@ -10,7 +10,7 @@ import pytest
 from builders import a_test, a_verdict, some_evidence
 from hypothesis import given, strategies as st
 
-from pytest_gpuperf.judge.suite import holm, settle_suite, suite_shift, suite_verdict
+from pytest_gpuperf.judge.calls import holm, settle_suite, suite_shift, suite_verdict
 from pytest_gpuperf.model.verdict import (
     DecidedBy,
     Outcome,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.worker.pytest_start import Installed, KnownPackages
+from pytest_gpuperf.worker.child import Installed, KnownPackages
 
 
 def package(place: Path, name: str) -> Path:
