@@ -5,6 +5,6 @@ Begin with:
 - ``processes.run_ranks``: one process a rank, ended together
 - ``group.membership``: how a rank joins the others
 - ``device.AgreedDevice``: what a rank measures on, in step with the others
-- ``joined.joined``: the ranks as one measurement
+- ``device.joined``: the ranks as one measurement
 - ``torchrun.launch_of``: ranks that ``torchrun`` started
 """

@@ -8,6 +8,6 @@ Begin with:
   INCONCLUSIVE or PASS
 - ``exact.judge_exact``: counts and bytes
 - ``time_budget.judge_time_budget``: a ceiling on a time
-- ``suite.settle_suite``: whether the machine became slower as a whole
+- ``calls.settle_suite``: whether the machine became slower as a whole
 - ``comparison.smallest_blamed``: the smallest slowdown that can be blamed
 """
