@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from pytest_gpuperf.baselines.format import dumps
+from pytest_gpuperf.baselines.drift import anchors_of
+from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.model.ab import AbResult, Answer
 from pytest_gpuperf.model.baseline import Baselines, Entry, RunSummary
-from pytest_gpuperf.model.codec import encode_briefly
+from pytest_gpuperf.model.codec import encode, encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 from pytest_gpuperf.model.measurement import Distribution, Measurement
@@ -116,6 +117,15 @@ def an_entry(
 def baselines(hardware: Hardware = H200, **entries: Entry) -> Baselines:
     """A file of baselines with these *entries* by test."""
     return Baselines(hardware=hardware, entries=entries)
+
+
+def entries_in(file: Path) -> dict[str, Any]:
+    """What a file of baselines says of each test, with all numbers of each run."""
+    found = loads(file.read_text(encoding="utf-8"), str(file))
+    return {
+        test: {**encode(entry), "anchor": anchors_of(entry, found.hardware.kind)}
+        for test, entry in found.entries.items()
+    }
 
 
 def holding(hardware: Hardware = H200, **syncs: int) -> Baselines:

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
+from builders import entries_in
+
 from pytest_gpuperf.cli import COMMANDS
 from pytest_gpuperf.runner.fork_server import ForkServer, Job
 
@@ -90,8 +92,7 @@ class Desk:
         return (self.folder / name).read_text(encoding="utf-8")
 
     def entries(self, name: str = "baselines/scripted.json") -> dict[str, Any]:
-        entries: dict[str, Any] = json.loads(self.read(name))["tests"]
-        return entries
+        return entries_in(self.folder / name)
 
     def copy(self, to: Path) -> Desk:
         shutil.copytree(self.folder, to, dirs_exist_ok=True)

@@ -16,7 +16,7 @@ from builders import (
     some_evidence,
 )
 
-from pytest_gpuperf.model.baseline import Entry, Origin, StepSummary
+from pytest_gpuperf.model.baseline import Entry, StepSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.finding import FindingKind, Location, MemoryCourse, Phase
@@ -129,7 +129,6 @@ def entry(*step_ms: float) -> Entry:
         step=StepSummary(
             peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB},
         ),
-        origin=Origin(commit="4d2a" * 10, dirty=True),
     )
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from builders import entries_in
 
 
 Script = dict[str, object]
@@ -53,8 +55,5 @@ class ScriptedProject:
     def baseline(self) -> Path:
         return self.path / "baselines" / "scripted.json"
 
-    def entries(self) -> dict[str, dict[str, object]]:
-        tests: dict[str, dict[str, object]] = json.loads(self.baseline.read_text())[
-            "tests"
-        ]
-        return tests
+    def entries(self) -> dict[str, Any]:
+        return entries_in(self.baseline)

@@ -23,6 +23,7 @@ from ..model.baseline import (
     Kept,
     Refresh,
     full_runs,
+    with_anchor,
 )
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
@@ -123,7 +124,8 @@ def with_evidence_of(
         elif found := () if accept_drift else strays(key, old[key], made, leeway):
             refused += found
         else:
-            entries[key] = replace(made, anchor=anchors_of(old[key], leeway.kind))
+            anchors = anchors_of(old[key], leeway.kind)
+            entries[key] = with_anchor(made, anchors, leeway.kind)
     return AcceptancePlan(entries=entries, drifts=tuple(refused), unfit=tuple(unfit))
 
 
@@ -197,7 +199,7 @@ def stored_changes(
 
     Raises ``BaselineError`` if that cannot be written.
     """
-    if not entries and not removed:
+    if not (entries or removed or old.is_old):
         return ()
     update(folder, old.hardware, entries, removed, lock_folder=lock_folder)
     return changes_by(old, entries, removed)

@@ -18,13 +18,13 @@ from ..judge.readings import Limits, metric_of, stored_values
 from ..judge.statistics import ASSUMED_SHIFT, Spread, ratio
 from ..judge.verdict import floored, noticed, tolerated
 from ..judge.wording import figure, percent
-from ..model.baseline import FULL_RUNS, Drift, Entry, Kept
+from ..model.baseline import FULL_RUNS, Drift, Entry, Kept, typical_values, with_anchor
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
 from ..model.measurement import shared_steps
 from ..model.metric import Metric, MetricKind
 from ..model.metrics import OCCASIONAL
-from .refresh import typical_values
+from .refresh import looked_until
 
 
 DRIFT_SIGMAS: Final = 2.0
@@ -158,9 +158,9 @@ def anchored(
     A gain beyond tolerance and noise must not become room for later losses. With
     *accept_drift* the anchor also follows what is worse than a refresh would store.
     """
-    after = typical_values(new, leeway.kind)
     if old is None:
-        return replace(new, anchor=after)
+        return with_anchor(new, {}, leeway.kind)
+    new, after = _looking_as(old, new), typical_values(new, leeway.kind)
     anchors = anchors_of(old, leeway.kind)
     moved = {
         name: value
@@ -172,7 +172,18 @@ def anchored(
             and value > _worst(leeway.metric(name), anchors[name], old, leeway)[0]
         )
     }
-    return replace(new, anchor={**anchors, **moved})
+    return with_anchor(new, {**anchors, **moved}, leeway.kind)
+
+
+def _looking_as(old: Entry, new: Entry) -> Entry:
+    """Let looks at further steps end where those of *old* did, unless they are far apart.
+
+    How far there was time to look differs, and is no change.
+    """
+    looks = [[run.further.last for run in e.runs if run.further] for e in (old, new)]
+    before, after = (min(last, default=0) for last in looks)
+    is_near = before <= 2 * after and after <= 2 * before
+    return replace(new, runs=looked_until(before, new.runs)) if is_near else new
 
 
 def anchors_of(entry: Entry, kind: DeviceKind) -> Mapping[str, float]:

@@ -1,7 +1,8 @@
 """The file format: one JSON document a hardware, made to be read as a diff.
 
-Indented and sorted, so that two branches that refresh different tests merge; a line
-a run, four significant digits, and nothing that changes without a measurement.
+Sorted, so that two branches that refresh different tests merge; what all runs agree on
+stands once, times have a line a run and four significant digits, and each line of source
+has one that ends with a comma wherever it stands. Nothing changes without a measurement.
 ``schema.json`` beside this module is its JSON Schema.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from math import inf
@@ -17,13 +18,22 @@ from types import MappingProxyType
 from typing import Any, Final, NoReturn, TypeVar
 
 from ..errors import BaselineError, ErrorId
-from ..model.baseline import Baselines, Entry, Judged, Origin, RunSummary, StepSummary
+from ..model.baseline import (
+    MOST_RUNS,
+    Baselines,
+    Entry,
+    Judged,
+    RunSummary,
+    StepSummary,
+    rounded,
+    with_anchor,
+)
 from ..model.codec import decode, encode, encode_briefly
 from ..model.environment import DeviceKind, Hardware
-from ..model.finding import MOST_LINES_OF_FINDING, StoredLine
+from ..model.finding import CALLED, STORED, StoredLine, ranked
 from ..model.measurement import Board, Distribution, FurtherSteps
 from ..model.metric import MetricKind, Unit
-from ..model.metrics import METRICS
+from ..model.metrics import METRICS, OCCASIONAL
 from ..model.retired import with_names_of_today
 
 
@@ -40,8 +50,6 @@ Place = tuple["Place | None", "str | int"]
 Reader = Callable[[Any, Place], V]
 Shape = Mapping[str, Reader[Any]]
 """What reads each field of an object."""
-
-COMMIT_ID: Final = re.compile("[0-9a-f]{40}|[0-9a-f]{64}")
 
 OCCASION: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ-[0-9a-f]{4}")
 
@@ -70,12 +78,23 @@ class ShapeError(Exception):
 
 
 def read_baselines(raw: Any) -> Baselines:
-    """Read a whole document of schema 1.
+    """Read a whole document.
 
     Raises ``ShapeError`` at the first thing that does not belong.
     """
     parts = _fields(raw, _WHOLE, _DOCUMENT)
-    return Baselines(hardware=parts["hardware"], entries=parts["tests"])
+    hardware, entries = parts["hardware"], parts["tests"]
+    is_old = parts["schema"] < BASELINE_SCHEMA
+    if is_old:
+        entries = {
+            test: with_anchor(
+                entry if "lines" in raw["tests"][test] else replace(entry, lines=None),
+                entry.anchor,
+                hardware.kind,
+            )
+            for test, entry in entries.items()
+        }
+    return Baselines(hardware=hardware, entries=entries, is_old=is_old)
 
 
 def check_entry(test: str, raw: Any) -> None:
@@ -85,8 +104,8 @@ def check_entry(test: str, raw: Any) -> None:
 
 def _version(raw: Any, where: Place) -> int:
     # The exact type, as everywhere below: True is an int for isinstance and equals 1.
-    if type(raw) is not int or raw != 1:
-        _refuse(where, "1", raw)
+    if type(raw) is not int or raw not in {1, BASELINE_SCHEMA}:
+        _refuse(where, f"1 or {BASELINE_SCHEMA}", raw)
     return raw
 
 
@@ -103,16 +122,71 @@ def _kind(raw: Any, where: Place) -> DeviceKind:
 
 
 def _entry(raw: Any, where: Place) -> Entry:
-    parts = _fields(raw, where, _ENTRY, _ENTRY_TOO)
-    commit, dirty = parts.pop("commit", None), parts.pop("dirty", False)
-    origin = Origin(commit=commit, dirty=dirty) if commit else None
-    return Entry(origin=origin, **parts)
+    if not isinstance(raw, dict):
+        _refuse(where, "an object", raw)
+    rows = {key: row for key, row in raw.items() if key.startswith(LINE)}
+    rest = {key: part for key, part in raw.items() if key not in rows}
+    parts = _fields(rest, where, _ENTRY, _ENTRY_TOO)
+    for gone in ("commit", "dirty"):  # of 0.2, which named what was checked out
+        parts.pop(gone, None)
+    exact = {**parts.pop("counts", {}), **parts.pop("memory", {})}
+    runs = _with_exact(parts["runs"], exact, where)
+    parts["runs"] = _with_looks(runs, parts.pop("further", None), where)
+    if "lines" not in parts:
+        parts["lines"] = _lines_of(rows, where)
+    return Entry(**parts)
 
 
 def _runs(raw: Any, where: Place) -> tuple[RunSummary, ...]:
+    if type(raw) is int and 0 < raw <= MOST_RUNS:
+        return (RunSummary(),) * raw
     if not isinstance(raw, list) or not raw:
-        _refuse(where, "a list of at least one run", raw)
+        _refuse(where, "a list of at least one run, or how many there are", raw)
     return tuple([_run(run, (where, number)) for number, run in enumerate(raw)])
+
+
+def _with_exact(
+    runs: Sequence[RunSummary], exact: Mapping[str, Any], where: Place
+) -> list[RunSummary]:
+    """Give each of *runs* its numbers of *exact*: one for all, or a list of theirs."""
+    if not exact:
+        return [*runs]
+    place = (where, "counts")
+    each = {n: _by_run(of, len(runs), (place, n)) for n, of in exact.items()}
+    return [
+        replace(
+            run,
+            exact={name: v for name, of in each.items() if (v := of[n]) is not None},
+        )
+        for n, run in enumerate(runs)
+    ]
+
+
+def _with_looks(
+    runs: Sequence[RunSummary], looks: Any, where: Place
+) -> tuple[RunSummary, ...]:
+    if looks is None:
+        return tuple(runs)
+    place, found = (where, "further"), []
+    for run, raw in zip(runs, _by_run(looks, len(runs), place), strict=True):
+        look = None if raw is None else _further(raw, place)
+        if look and "usual" not in raw:
+            look = replace(look, usual=_usual(run))
+        found.append(replace(run, further=look))
+    return tuple(found)
+
+
+def _by_run(value: Any, count: int, where: Place) -> list[Any]:
+    if not isinstance(value, list):
+        return [value] * count
+    if len(value) != count:
+        _refuse(where, f"a list with a value of each of {count} runs", value)
+    return value
+
+
+def _usual(run: RunSummary) -> dict[str, int]:
+    """Return what each step does, as the counts of *run* say: a look finds the same."""
+    return {name: count for name in OCCASIONAL if (count := run.exact.get(name))}
 
 
 def _step(raw: Any, where: Place) -> StepSummary:
@@ -121,32 +195,78 @@ def _step(raw: Any, where: Place) -> StepSummary:
     return StepSummary(**parts)
 
 
-def _lines(raw: Any, where: Place) -> tuple[StoredLine, ...]:
-    if not isinstance(raw, list) or len(raw) > MOST_LINES_OF_FINDING:
-        _refuse(where, f"a list of at most {MOST_LINES_OF_FINDING} lines", raw)
-    return tuple(_stored_line(line, (where, number)) for number, line in enumerate(raw))
-
-
-def _stored_line(raw: Any, where: Place) -> StoredLine:
+def _lines(raw: Any, where: Place) -> tuple[StoredLine, ...] | None:
+    """Read the list of version 0.2, or that nobody recorded any."""
+    if raw is None:
+        return None
     try:
-        line = decode(StoredLine, raw)
+        lines = decode(tuple[StoredLine, ...], raw)
     except (TypeError, ValueError, KeyError):
-        _refuse(where, "what a line of source did", raw)
-    _count(line.per_step, (where, "per_step"))
-    return replace(line, metrics=tuple(n for n in line.metrics if n in METRICS))
+        _refuse(where, "what lines of source did", raw)
+    known = (
+        replace(line, metrics=tuple(n for n in line.metrics if n in METRICS))
+        for line in lines
+    )
+    return _ranked([*known], where)
 
 
-def _commit(raw: Any, where: Place) -> str:
-    commit = _text(raw, where)
-    if not COMMIT_ID.fullmatch(commit):
-        _refuse(where, "the 40 or 64 hex digits of a commit", commit)
-    return commit
+def _lines_of(rows: Mapping[str, Any], where: Place) -> tuple[StoredLine, ...]:
+    """Read the rows that ``_raw_lines`` made."""
+    found = []
+    for key, did in rows.items():
+        file, function, text = line_of(key)
+        for what, count in _map_of(_count)(did, (where, key)).items():
+            kind, _, rest = what.partition(" ")
+            names, _, op = rest.partition(" ")
+            metrics = tuple(filter(None, names.split(",")))
+            found.append(
+                StoredLine(
+                    kind=kind,
+                    op=op,
+                    file=file,
+                    function=function,
+                    text=text,
+                    metrics=metrics,
+                    per_step=count,
+                )
+            )
+    return _ranked(found, where)
 
 
-def _flag(raw: Any, where: Place) -> bool:
-    if type(raw) is not bool:
-        _refuse(where, "true or false", raw)
+def _ranked(lines: Sequence[StoredLine], where: Place) -> tuple[StoredLine, ...]:
+    kinds = [kind.value for kind in STORED]
+    for line in lines:
+        _count(line.per_step, (where, "per_step"))
+        if line.kind not in kinds:
+            _refuse((where, "kind"), f"one of {', '.join(kinds)}", line.kind)
+    return ranked(lines)
+
+
+LINE: Final = "line "
+"""How the keys of lines of source begin."""
+
+
+def key_of_source(file: str, function: str, text: str) -> str:
+    """Return the key of a line of source."""
+    return f"{LINE}{file} | {function} | {text}"
+
+
+def line_of(key: str) -> tuple[str, str, str]:
+    """Return file, function and text of what has the *key*."""
+    file, _, rest = key[len(LINE) :].partition(" | ")
+    function, _, text = rest.partition(" | ")
+    return file, function, text
+
+
+def _any(raw: Any, where: Place) -> Any:  # noqa: ARG001  read no more, or later
     return raw
+
+
+def _exact(raw: Any, where: Place) -> Any:
+    """Read a number that all runs share, or those of each; ``None`` where one has none."""
+    if not isinstance(raw, list):
+        return _count(raw, where)
+    return [one if one is None else _count(one, where) for one in raw]
 
 
 def _judged(raw: Any, where: Place) -> Judged:
@@ -219,6 +339,8 @@ def _positive(raw: Any, where: Place) -> int:
 
 
 def _distribution(raw: Any, where: Place) -> Distribution:
+    if isinstance(raw, list) and len(raw) == len(_TIME):
+        raw = dict(zip(_TIME, raw, strict=True))
     of_share = where[1] in _SHARES
     return Distribution(**_fields(raw, where, _SHARE if of_share else _TIME))
 
@@ -308,24 +430,27 @@ _TIME: Final[Shape] = {
     "samples": _positive,
 }
 _SHARE: Final[Shape] = {**dict.fromkeys(_TIME, _amount), "samples": _positive}
-_RUN: Final[Shape] = {"times": _map_of(_distribution), "exact": _map_of(_count)}
+_RUN: Final[Shape] = {}
 _RUN_TOO: Final[Shape] = {
     "board": _board,
+    "exact": _map_of(_count),  # of 0.2, as is a look of each run
     "further": _further,
     "occasion": _occasion,
     "round_steps": _positive,
+    "times": _map_of(_distribution),
 }
 _STEP: Final[Shape] = {"spent_pct": _map_of(_count), "peak_bytes": _map_of(_count)}
-_ENTRY: Final[Shape] = {
-    "anchor": _anchors,
-    "software": _map_of(_text),
-    "runs": _runs,
-}
+_ENTRY: Final[Shape] = {"runs": _runs}
 _ENTRY_TOO: Final[Shape] = {
-    "commit": _commit,
-    "dirty": _flag,
+    "anchor": _anchors,
+    "commit": _any,
+    "counts": _map_of(_exact),
+    "dirty": _any,
+    "further": _any,
     "judged": _judged,
     "lines": _lines,
+    "memory": _map_of(_exact),
+    "software": _map_of(_text),
     "step": _step,
 }
 _HARDWARE: Final[Shape] = {"kind": _kind, "name": _text}
@@ -336,18 +461,13 @@ _DOCUMENT: Final[Shape] = {
 }
 
 
-BASELINE_SCHEMA: Final = 1
-"""Version of the format that is written, and the only one that is read."""
+BASELINE_SCHEMA: Final = 2
+"""Version of the format that is written; that of 0.2, which is 1, is read as well."""
 
 RESTORE_FILE: Final = (
     "restore the file from version control, or delete it and record it again with "
     "--gpuperf-update=all"
 )
-
-
-def rounded(value: float) -> float:
-    """*value* to four significant digits, a count or a size as it is."""
-    return value if isinstance(value, int) else float(f"{value:.4g}")
 
 
 def dumps(baselines: Baselines) -> str:
@@ -450,27 +570,56 @@ def _refusal(source: str, found: str, way_out: str) -> BaselineError:
 
 
 def _raw_entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "anchor": {
-            name: _raw_anchor(name, value) for name, value in entry.anchor.items()
-        },
-        **_raw_origin(entry.origin),
-        **_raw_judged(entry.judged),
-        **({} if entry.lines is None else {"lines": encode(entry.lines)}),
+    names = {name for run in entry.runs for name in run.exact}
+    exact = {n: _once([run.exact.get(n) for run in entry.runs]) for n in names}
+    looks = _once([_raw_look(run) for run in entry.runs])
+    rows = [_raw_run(run) for run in entry.runs]
+    parts = {
+        "anchor": {n: _raw_anchor(n, value) for n, value in entry.anchor.items()},
+        "counts": {n: v for n, v in exact.items() if not _is_memory(n)},
+        "memory": {n: v for n, v in exact.items() if _is_memory(n)},
+        "further": looks or {},
         "software": dict(entry.software),
-        **({} if entry.step is None else {"step": encode_briefly(entry.step)}),
-        "runs": [_raw_run(run) for run in entry.runs],
+        "step": {} if entry.step is None else encode_briefly(entry.step),
+        **_raw_lines(entry.lines or ()),
+    }
+    return {
+        **{name: part for name, part in parts.items() if part},
+        "runs": rows if any(rows) else len(rows),
+        **({} if entry.judged is None else {"judged": encode_briefly(entry.judged)}),
+        **({"lines": None} if entry.lines is None else {}),
     }
 
 
-def _raw_origin(origin: Origin | None) -> dict[str, Any]:
-    if origin is None:
-        return {}
-    return {"commit": origin.commit, **({"dirty": True} if origin.dirty else {})}
+def _once(values: Sequence[Any]) -> Any:
+    """Return the value that all runs have, or a list of theirs."""
+    first, *others = values
+    return first if all(value == first for value in others) else list(values)
 
 
-def _raw_judged(judged: Judged | None) -> dict[str, Any]:
-    return {} if judged is None else {"judged": encode_briefly(judged)}
+_MOVED: Final = frozenset({"h2d_bytes", "d2h_bytes", "collective_bytes"})
+
+
+def _is_memory(name: str) -> bool:
+    return name.endswith("_bytes") and name not in _MOVED
+
+
+def _raw_look(run: RunSummary) -> dict[str, Any] | None:
+    if run.further is None:
+        return None
+    is_known = run.further.usual == _usual(run)
+    usual = {} if is_known else {"usual": dict(run.further.usual)}
+    return {**encode_briefly(replace(run.further, usual={})), **usual}
+
+
+def _raw_lines(lines: Sequence[StoredLine]) -> dict[str, dict[str, int]]:
+    """Give each line of source a row. How much a call does tells nothing."""
+    found: dict[str, dict[str, int]] = {}
+    for line in lines:
+        what = f"{line.kind} {','.join(line.metrics)} {line.op}".rstrip()
+        row = found.setdefault(key_of_source(line.file, line.function, line.text), {})
+        row[what] = 1 if line.op == CALLED else line.per_step
+    return found
 
 
 def _raw_anchor(name: str, value: float) -> float:
@@ -485,40 +634,33 @@ def _raw_run(run: RunSummary) -> dict[str, Any]:
     times = {name: _raw_distribution(d) for name, d in run.times.items()}
     board = {name: value for name, value in encode(run.board).items() if value}
     return {
-        "times": times,
-        "exact": dict(run.exact),
+        **({"times": times} if times else {}),
         **({"board": board} if board else {}),
         **({} if run.round_steps is None else {"round_steps": run.round_steps}),
         **({"occasion": run.occasion} if run.occasion else {}),
-        **({"further": encode_briefly(run.further)} if run.further else {}),
     }
 
 
-def _raw_distribution(distribution: Distribution) -> dict[str, float]:
-    return {
-        "q10": rounded(distribution.q10),
-        "q25": rounded(distribution.q25),
-        "q50": rounded(distribution.q50),
-        "mean": rounded(distribution.mean),
-        "samples": distribution.samples,
-    }
+def _raw_distribution(distribution: Distribution) -> list[float]:
+    return [rounded(getattr(distribution, name)) for name in _TIME]
 
+
+PARTS: Final = 3
+"""Objects around a part of an entry."""
 
 _line: Final = json.JSONEncoder(sort_keys=True).encode
 
 
 def _layout(value: object, depth: int = 0) -> str:
-    """Indent objects; give each item of an array one line."""
-    if type(value) in {int, float}:
-        return repr(value)  # no encoder is made for it
+    """Give each part of an entry, and each item of an array, one line."""
     inner, outer = "  " * (depth + 1), "  " * depth
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict) and value and depth < PARTS:
         rows = [
             f"{inner}{_line(key)}: {_layout(item, depth + 1)}"
             for key, item in sorted(value.items())
         ]
         return "{\n" + ",\n".join(rows) + f"\n{outer}}}"
-    if isinstance(value, list) and value:
+    if isinstance(value, list) and value and depth <= PARTS:
         rows = [f"{inner}{_line(item)}" for item in value]
         return "[\n" + ",\n".join(rows) + f"\n{outer}]"
     return _line(value)

@@ -1,8 +1,9 @@
 """What the lines of a step ran when its baseline was recorded, in a file beside it.
 
-Each test has a file of its own, ``operations/<hardware>/<test>.json``. It only explains a
-failure: one that is missing, broken, or of another baseline explains nothing, and is no
-error. It is written if the operations or the counts changed, not for other line numbers.
+Each test has a file of its own, ``operations/<hardware>/<test>.json``, with a row for each
+line of source. It only explains a failure: one that is missing, broken, or of another
+baseline explains nothing, and is no error. It has no numbers of lines, so it changes with
+the operations alone.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ from typing import Any, Final
 
 from ..errors import BaselineError, ErrorId
 from ..files import file_name, read_regular_text
-from ..judge.operations import Digest, is_alike
+from ..judge.operations import LEFT_OUT, Digest
 from ..model.baseline import Entry
-from ..model.codec import decode, encode_briefly
-from ..model.environment import Hardware
-from ..model.operations import LineWork
+from ..model.codec import decode
+from ..model.environment import DeviceKind, Hardware
+from ..model.finding import CALLED, Location
+from ..model.metrics import LAUNCHES
+from ..model.operations import LineWork, Tally
+from .format import LINE, key_of_source, line_of
 from .store import write
 
 
-OPERATIONS_SCHEMA: Final = 1
-"""Version of the format."""
+OPERATIONS_SCHEMA: Final = 2
+"""Version of the format; that of 0.2, which is 1, is read as well."""
 
 
 def operations_path(folder: Path, hardware: Hardware, test: str) -> Path:
@@ -39,12 +43,16 @@ def read_operations(
         return ()
     try:
         raw = json.loads(read_regular_text(operations_path(folder, hardware, test)))
-        about = raw["schema"], raw["test"], raw["exact"]
-        if about != (OPERATIONS_SCHEMA, test, _exact(entry)):
+        if raw["test"] != test or raw["schema"] not in {1, OPERATIONS_SCHEMA}:
             return ()
-        return decode(tuple[LineWork, ...], raw["lines"])
+        if raw["schema"] == 1:
+            found = decode(tuple[LineWork, ...], raw["lines"])
+        else:
+            found = _read(raw)
     except (OSError, ValueError, TypeError, KeyError):
         return ()
+    is_counted = hardware.kind is DeviceKind.SIMULATED
+    return found if not is_counted or _is_of(entry, found) else ()
 
 
 def keep_operations(
@@ -69,22 +77,67 @@ def keep_operations(
         digest = digests.get(test, ())
         known = read_operations(folder, hardware, test, entry)
         path = operations_path(folder, hardware, test)
-        if digest and not (known and is_alike(known, digest)):
-            write(path, _text(test, entry, digest))
-        elif not digest and not known:
+        if digest:
+            _replace(path, _text(test, digest))
+        elif not known:
             path.unlink(missing_ok=True)
     for test in removed:
         operations_path(folder, hardware, test).unlink(missing_ok=True)
 
 
-def _exact(entry: Entry) -> dict[str, Any]:
-    """Return the counts and sizes by which a file knows the baseline that it is of."""
-    return dict(entry.runs[-1].exact)
+def _is_of(entry: Entry, lines: Digest) -> bool:
+    """Whether *lines* run as many operations as *entry* counts, as far as both know all."""
+    counted = entry.runs[-1].exact.get(LAUNCHES.name)
+    tallies = [(op, count) for line in lines for op, (count, _) in line.ops.items()]
+    if counted is None or LEFT_OUT in dict(tallies):
+        return True
+    return counted == sum(count for op, count in tallies if op != CALLED)
 
 
-def _text(test: str, entry: Entry, digest: Digest) -> str:
-    """Give each line a line, so that a diff of the file shows what changed."""
-    head = {"schema": OPERATIONS_SCHEMA, "test": test, "exact": _exact(entry)}
-    rows = [f' "{name}": {json.dumps(value)}' for name, value in head.items()]
-    lines = ",\n".join(f"  {json.dumps(encode_briefly(line))}" for line in digest)
-    return "{\n" + ",\n".join([*rows, f' "lines": [\n{lines}\n ]']) + "\n}\n"
+def _replace(path: Path, text: str) -> None:
+    try:
+        if read_regular_text(path) == text:
+            return
+    except (OSError, ValueError):
+        pass
+    write(path, text)
+
+
+def _text(test: str, digest: Digest) -> str:
+    """Give each line of source a row, so that a diff of the file shows what changed."""
+    raw: dict[str, Any] = {"schema": OPERATIONS_SCHEMA, "test": test}
+    for line in digest:
+        at, inner = line.location, line.innermost
+        key = key_of_source(
+            at.file if at else "", at.function if at else "", line.source
+        )
+        where = f" | {inner.file} | {inner.function}" if inner else ""
+        # A call runs more wherever what it calls does: that it is there is enough.
+        ops = {CALLED: (1, 0)} if CALLED in line.ops else dict(line.ops)
+        raw.setdefault(key, {})[f"{line.module}{where}"] = ops
+    rows = (f"{_row(key)}: {_row(value)}" for key, value in sorted(raw.items()))
+    return "{\n" + ",\n".join(f" {row}" for row in rows) + "\n}\n"
+
+
+_row: Final = json.JSONEncoder(sort_keys=True).encode
+
+
+def _read(raw: Mapping[str, Any]) -> tuple[LineWork, ...]:
+    return tuple(
+        LineWork(
+            module=module,
+            location=_place(file, function),
+            innermost=_place(*inner.split(" | ", 1)) if inner else None,
+            source=text,
+            ops=decode(dict[str, Tally], ops),
+        )
+        for key, row in raw.items()
+        if key.startswith(LINE)
+        for file, function, text in [line_of(key)]
+        for at, ops in dict(row).items()
+        for module, _, inner in [at.partition(" | ")]
+    )
+
+
+def _place(file: str, function: str) -> Location | None:
+    return Location(file=file, line=0, function=function) if file else None

@@ -8,26 +8,25 @@ from typing import Final
 
 from ..model.baseline import (
     ENOUGH_RUNS,
+    GATED,
     MOST_RUNS,
     BaselineChange,
     Baselines,
     Entry,
     Judged,
     Leftovers,
-    Origin,
     Refresh,
     RunSummary,
     StepSummary,
+    cut_at,
     spread_over_occasions,
-    typical_time,
+    typical_values,
 )
 from ..model.environment import DeviceKind
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
 from ..model.metric import Metric
-from ..model.metrics import METRICS
 from ..model.verdict import Outcome, TestVerdict
-from .format import rounded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +170,7 @@ def _takes_beside(
 ) -> bool:
     """Whether what did not regress is taken although there is an *entry*."""
     if refresh is Refresh.MISSING:
-        return any(_is_missing(metric, entry, runs) for metric in _gated())
+        return any(_is_missing(metric, entry, runs) for metric in GATED)
     return any(run.times for run in runs) and not is_news(outcomes)
 
 
@@ -180,9 +179,7 @@ def is_news(outcomes: Mapping[str, Collection[Outcome]]) -> bool:
     return any(CHANGED.intersection(found) for found in outcomes.values())
 
 
-def new_entry(
-    runs: Sequence[Measurement], origin: Origin | None = None, occasion: str = ""
-) -> Entry:
+def new_entry(runs: Sequence[Measurement], occasion: str = "") -> Entry:
     """Make the fresh *runs*, at least one, the entry of a test, with no anchor yet.
 
     Disturbed runs are left out where enough others remain. All are of one *occasion*.
@@ -191,19 +188,27 @@ def new_entry(
     # With fewer than enough runs a baseline can blame nothing, so disturbed runs are
     # better than too few.
     taken = clean if len(clean) >= ENOUGH_RUNS else runs
-    kept = tuple(
+    kept = [
         # Without times there is nothing that differs between occasions.
         RunSummary.of(run, occasion if run.times else "")
         for run in taken[-MOST_RUNS:]
-    )
+    ]
+    last = min((run.further.last for run in kept if run.further), default=0)
     software = dict(runs[-1].environment.software)
     lines = stored_lines(runs[-1].findings)
     return Entry(
-        runs=kept,
+        runs=looked_until(last, kept),
         software=software,
-        origin=origin,
         lines=lines,
         step=StepSummary.of(runs[-1]),
+    )
+
+
+def looked_until(last: int, runs: Iterable[RunSummary]) -> tuple[RunSummary, ...]:
+    """Let the looks of *runs* at further steps end with the *last* one."""
+    return tuple(
+        replace(run, further=cut_at(last, run.further)) if run.further else run
+        for run in runs
     )
 
 
@@ -252,16 +257,6 @@ def with_evidence(stored: Entry, fresh: Entry) -> Entry | None:
     return replace(stored, runs=spread)
 
 
-def typical_values(entry: Entry, kind: DeviceKind) -> dict[str, float]:
-    """Return what *entry* says of each gated metric that it has, in the metric's unit.
-
-    Typical is where the runs of a time lie (``typical_time``), and the largest of a
-    count or size; both as they are stored, to four digits.
-    """
-    values = {m.name: _typical(m.name, entry.runs, kind) for m in _gated()}
-    return {name: value for name, value in values.items() if value is not None}
-
-
 def changes(old: Baselines, new: Baselines) -> tuple[BaselineChange, ...]:
     """Return every gated metric with another typical value, by test and metric."""
     kind = new.hardware.kind
@@ -281,7 +276,7 @@ def _changes_of(
 ) -> Iterator[BaselineChange]:
     before = typical_values(old, kind) if old else {}
     after = typical_values(new, kind) if new else {}
-    anchors = {**old.anchor, **(new.anchor if new else {})} if old else {}
+    anchors = {**after, **new.anchor} if old and new else {}
     for name in sorted({*before, *after}):
         yield BaselineChange(
             test=test,
@@ -290,17 +285,6 @@ def _changes_of(
             new=after.get(name),
             anchor=anchors.get(name),
         )
-
-
-def _typical(name: str, runs: Sequence[RunSummary], kind: DeviceKind) -> float | None:
-    times = [run.times[name].location(kind) for run in runs if name in run.times]
-    if times:
-        return rounded(typical_time(times))
-    return max((run.exact[name] for run in runs if name in run.exact), default=None)
-
-
-def _gated() -> list[Metric]:
-    return [metric for metric in METRICS.values() if metric.gated]
 
 
 def _is_missing(metric: Metric, entry: Entry, runs: Sequence[RunSummary]) -> bool:

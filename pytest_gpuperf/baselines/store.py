@@ -171,24 +171,23 @@ def update(
         old = read(folder, hardware)
         kept = {t: entry for t, entry in old.entries.items() if t not in removed}
         new = Baselines(hardware=hardware, entries={**kept, **changes})
-        renamed = _rename_old(folder, hardware)
+        _rename_old(folder, hardware)
         # An unchanged file keeps its time stamp, and its diff stays empty.
-        if renamed or new.entries != old.entries:
+        if old.is_old or new.entries != old.entries:
             # What a link leads to has just been read, and is a baseline.
             write(Path(os.path.realpath(path)), dumps(new))
     return new
 
 
-def _rename_old(folder: Path, hardware: Hardware) -> bool:
-    """Rename files that have the key of 0.2.0; return whether there were any."""
+def _rename_old(folder: Path, hardware: Hardware) -> None:
+    """Rename files that have the key of 0.2.0."""
     path, old = path_of(folder, hardware), folder / f"{hardware.old_key}.json"
     if path.exists() or not old.exists():
-        return False
+        return
     old.rename(path)
     operations = folder / "operations"
     with suppress(FileNotFoundError):
         (operations / hardware.old_key).rename(operations / hardware.key)
-    return True
 
 
 def _text_of(path: Path) -> str | None:

@@ -73,12 +73,14 @@ def _unknown(lines: Sequence[StoredLine]) -> Mapping[str, float]:
     """Return how often lines did it that were left out, by kind.
 
     Of the last kind none did more than its last line; of those after it nothing is known.
+    How much a call does is not stored.
     """
     if len(lines) < MOST_LINES_OF_FINDING:
         return {}
     kinds, last = [kind.value for kind in STORED], lines[-1]
     behind = kinds[kinds.index(last.kind) + 1 :]
-    return {last.kind: last.per_step, **dict.fromkeys(behind, inf)}
+    counts = (ln.per_step for ln in lines if ln.kind == last.kind and ln.op != CALLED)
+    return {last.kind: min(counts, default=inf), **dict.fromkeys(behind, inf)}
 
 
 def _stored(counts: Mapping[tuple[str, Key], int], file: str, key: Key) -> int:

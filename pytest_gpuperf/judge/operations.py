@@ -20,6 +20,9 @@ Digest = Sequence[LineWork]
 DIGEST_BYTES: Final = 18_000
 """Bytes of a digest as JSON, of the 20 KiB that its file may have."""
 
+STORED_CALL: Final = [-1, 0]
+"""A call that is gone, and of which nobody stored how much it did."""
+
 LEFT_OUT: Final = "left out"
 """Operation of the line that sums up those that a digest has no room for."""
 
@@ -102,12 +105,6 @@ def _key_of(line: LineWork) -> Key:
 # What differs.
 
 
-def is_alike(one: Digest, other: Digest) -> bool:
-    """Whether the same lines run the same operations, whatever their numbers are."""
-    known, found = ({_key_of(w): w.ops for w in side} for side in (one, other))
-    return known == found
-
-
 def blamed(before: Sequence[Digest], after: Sequence[Digest]) -> tuple[LineChange, ...]:
     """Say which lines of the newest step of *after* run another number of operations.
 
@@ -148,8 +145,9 @@ def _changes(before: Digest, after: Digest) -> list[LineChange]:
 def _count(moved: Moved, side: Lines, other: Lines, sign: int) -> None:
     """Add what the lines of a *side* run to what *moved*, or take it away."""
     # Of a side that was cut, a line that is missing may have run as little as this.
-    kept = [line.count for line in other.values() if LEFT_OUT not in line.ops]
-    unknown = min(kept, default=0) if len(kept) < len(other) else 0
+    kept = [w.count for w in other.values() if not {LEFT_OUT, CALLED} & w.ops.keys()]
+    is_cut = any(LEFT_OUT in line.ops for line in other.values())
+    unknown = min(kept, default=0) if is_cut else 0
     for key, line in side.items():
         if LEFT_OUT in line.ops or (key not in other and line.count <= unknown):
             continue
@@ -172,6 +170,8 @@ def _cancel(moved: Moved, old: Lines, *, exact: bool) -> None:
     for (_, op), (more, less) in sides.items():
         for key in sorted(more, key=lambda k: (k in old, k)):
             for other in sorted(less, key=lambda k: (k[1:3] != key[1:3], k)):
+                if op == CALLED and moved[other, op] == STORED_CALL:
+                    moved[key, op][:] = moved[other, op][:] = 0, 0
                 _take(moved[key, op], moved[other, op], exact=exact)
 
 

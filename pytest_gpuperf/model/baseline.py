@@ -17,7 +17,7 @@ from .budget import Tolerance
 from .environment import Capability, DeviceKind, Hardware
 from .finding import StoredLine
 from .measurement import Board, Distribution, FurtherSteps, Measurement
-from .metrics import OCCASIONAL
+from .metrics import METRICS, OCCASIONAL
 from .verdict import Outcome
 
 
@@ -155,6 +155,9 @@ def full_runs(kind: DeviceKind) -> int:
 UNSTORED: Final = frozenset(metric.name for metric in OCCASIONAL.values())
 """Metrics of which a baseline stores nothing."""
 
+GATED: Final = tuple(metric for metric in METRICS.values() if metric.gated)
+"""Metrics that are judged by a baseline."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
@@ -190,12 +193,17 @@ def _cut(further: FurtherSteps | None) -> FurtherSteps | None:
         return None
     digit = 10 ** (len(str(further.last)) - 1)
     last = max(further.first, further.last // digit * digit)
+    return cut_at(last, replace(further, raised=""))
+
+
+def cut_at(last: int, further: FurtherSteps) -> FurtherSteps:
+    """Return the look with *last* as its last step, and nothing beyond that."""
     counts = {
         name: tuple(each for each in seen if each[0] <= last)
         for name, seen in further.counts.items()
     }
     seen = {name: found for name, found in counts.items() if found}
-    return replace(further, last=last, counts=seen, raised="")
+    return replace(further, last=last, counts=seen)
 
 
 # Occasions: what a machine was like when a refresh or a gate measured on it.
@@ -297,14 +305,6 @@ class StepSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Origin:
-    """The commit that code was measured at; ``dirty`` where it was changed since."""
-
-    commit: str
-    dirty: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """The outcomes of an entry in the run that measured it, and its tolerance.
 
@@ -318,28 +318,62 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """The baseline of one test: its runs, newest last, and the oldest accepted values.
+    """The baseline of one test: its runs, newest last.
 
-    ``origin`` is ``None`` if nobody recorded it, or no version control was there.
-    Only a pending entry has ``judged``. ``lines`` did something in its newest
-    run; ``None`` if that was not recorded yet. ``step`` sums up a step of that run.
+    ``anchor`` has the oldest accepted values, as far as the runs have others now. Only a
+    pending entry has ``judged``. ``lines`` did something in its newest run; ``None`` if
+    that was not recorded yet. ``step`` sums up a step of that run.
     """
 
     runs: tuple[RunSummary, ...]
     software: Mapping[str, str] = field(default_factory=dict)
     anchor: Mapping[str, float] = field(default_factory=dict)
-    origin: Origin | None = None
     judged: Judged | None = None
     lines: tuple[StoredLine, ...] | None = None
     step: StepSummary | None = None
 
 
+def rounded(value: float) -> float:
+    """*value* to four significant digits, a count or a size as it is."""
+    return value if isinstance(value, int) else float(f"{value:.4g}")
+
+
+def typical_values(entry: Entry, kind: DeviceKind) -> dict[str, float]:
+    """Return what *entry* says of each gated metric that it has, in the metric's unit.
+
+    Typical is where the runs of a time lie (``typical_time``), and the largest of a
+    count or size; both as they are stored, to four digits.
+    """
+    values = {m.name: _typical_of(m.name, entry.runs, kind) for m in GATED}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _typical_of(
+    name: str, runs: Sequence[RunSummary], kind: DeviceKind
+) -> float | None:
+    times = [run.times[name].location(kind) for run in runs if name in run.times]
+    if times:
+        return rounded(typical_time(times))
+    return max((run.exact[name] for run in runs if name in run.exact), default=None)
+
+
+def with_anchor(entry: Entry, anchors: Mapping[str, float], kind: DeviceKind) -> Entry:
+    """Give *entry* those of *anchors* that its runs do not say by themselves."""
+    typical = typical_values(entry, kind)
+    own = {name: v for name, v in anchors.items() if typical.get(name) != v}
+    return replace(entry, anchor=own)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baselines:
-    """All entries of one hardware, by test."""
+    """All entries of one hardware, by test.
+
+    ``is_old`` says that they were read from a file of an earlier format.
+    """
 
     hardware: Hardware
     entries: Mapping[str, Entry] = field(default_factory=dict)
+    is_old: bool = field(default=False, compare=False)
 
 
 # What becomes of stored values when others are accepted.

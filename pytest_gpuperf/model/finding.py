@@ -76,7 +76,9 @@ class Location:
     exact: bool = True
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line} in {self.function}"
+        # A stored line has no number, which would change with each line above it.
+        number = f":{self.line}" if self.line else ""
+        where = f"{self.file}{number} in {self.function}"
         return where if self.exact else f"{where} (line unknown, this is the def)"
 
 
@@ -222,11 +224,7 @@ def stored_lines(findings: Iterable[Finding]) -> tuple[StoredLine, ...]:
     for finding in findings:
         if is_stored(finding):
             counts[file_of(finding), key_of(finding)] += finding.per_step
-    kinds = [kind.value for kind in STORED]
-    ranked = sorted(
-        counts.items(), key=lambda item: (kinds.index(item[0][1][0]), -item[1], item[0])
-    )
-    return tuple(
+    lines = (
         StoredLine(
             kind=kind,
             op=op,
@@ -236,10 +234,20 @@ def stored_lines(findings: Iterable[Finding]) -> tuple[StoredLine, ...]:
             metrics=metrics,
             per_step=count,
         )
-        for (file, (kind, op, function, text, metrics)), count in ranked[
-            :MOST_LINES_OF_FINDING
-        ]
+        for (file, (kind, op, function, text, metrics)), count in counts.items()
     )
+    return ranked(lines)[:MOST_LINES_OF_FINDING]
+
+
+def ranked(lines: Iterable[StoredLine]) -> tuple[StoredLine, ...]:
+    """Return *lines* with those of a more important kind first, then what does most."""
+    kinds = [kind.value for kind in STORED]
+
+    def rank(line: StoredLine) -> tuple[int, int, str, Key]:
+        kind = kinds.index(line.kind)
+        return kind, -line.per_step, line.file, key_of_line(line)
+
+    return tuple(sorted(lines, key=rank))
 
 
 _OCCASIONAL: Final = frozenset(metric.name for metric in OCCASIONAL.values())

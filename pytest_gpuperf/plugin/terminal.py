@@ -166,7 +166,7 @@ def write_rest(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
     if verbosity > QUIET_VERBOSITY:
         _write(reporter, evidence_line(run_result.verdicts))
     _write(reporter, _whole_run_lines(run_result))
-    if run_result.origin is not None:
+    if run_result.has_commits:
         _write(
             reporter,
             inconclusive_lines(

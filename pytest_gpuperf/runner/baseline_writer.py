@@ -28,7 +28,6 @@ from ..model.baseline import (
     Entry,
     Judged,
     Kept,
-    Origin,
     Refresh,
     full_runs,
     occasion_id,
@@ -154,14 +153,13 @@ class Refreshed:
 
 
 class BaselineWriter:
-    """Writes the baselines of one run, of code at *origin*, beside the *old* ones."""
+    """Writes the baselines of one run beside the *old* ones."""
 
     def __init__(
         self,
         settings: Settings,
         old: Baselines,
         announce: Callable[[str], None],
-        origin: Origin | None = None,
         begun: datetime | None = None,
     ) -> None:
         """*begun* is when this run did; now, if it is not given."""
@@ -170,7 +168,6 @@ class BaselineWriter:
         self._settings = settings
         self._old = old
         self._announce = announce
-        self.origin = origin
         self._prior = prior_of(old.entries.values(), old.hardware.kind)
         self._refused: dict[str, str] = {}
 
@@ -262,7 +259,7 @@ class BaselineWriter:
         for case in cases:
             for key, calls in case.calls.items():
                 runs = [call.measurement for call in calls]
-                new = new_entry(runs, self.origin, self._occasion)
+                new = new_entry(runs, self._occasion)
                 why = why_unstorable(key, new)
                 if why is not None:
                     self._refuse(key, why)

@@ -14,7 +14,7 @@ from ..baselines.operations import read_operations
 from ..baselines.refresh import Seen, leftovers
 from ..judge.calls import suite_of
 from ..judge.operations import blamed
-from ..model.baseline import BaselineChange, Drift, Kept, Leftovers, Origin
+from ..model.baseline import BaselineChange, Drift, Kept, Leftovers
 from ..model.environment import Capability, DeviceSlot, Hardware
 from ..model.measurement import Samples
 from ..model.run import Ending, Report
@@ -57,7 +57,7 @@ class RunResult:
 
     hardware: Hardware
     baseline_file: str
-    origin: Origin | None = None
+    has_commits: bool = False
     reports: Mapping[str, Report] = field(default_factory=dict)
     verdicts: tuple[TestVerdict, ...] = ()
     samples: Mapping[str, tuple[Samples, ...]] = field(default_factory=dict)
@@ -167,7 +167,6 @@ class RunEvaluator:
         # First, so that no verdict of this run can be read beside a trace of an earlier
         # one.
         forget_traces(self._settings.artefacts)
-        self._recorder.origin = self._recorded.origin()
         try:
             return self._evaluate(plan, seen)
         except KeyboardInterrupt:
@@ -332,7 +331,7 @@ class RunEvaluator:
         return RunResult(
             hardware=self._environment.hardware,
             baseline_file=reporter.baseline_file,
-            origin=self._recorder.origin,
+            has_commits=self._recorded.has_commits,
             reports=state.reports,
             verdicts=tuple(v for test in cases for v in state.verdicts[test].values()),
             samples=samples_of(cases.values()),

@@ -95,18 +95,6 @@ class Repository:
         dirty = tuple(f[8] for f in fields if f[2].startswith("S"))
         return Changes(anything=bool(lines), submodules=dirty)
 
-    def is_dirty(self, *, but: Path) -> bool:
-        """Whether tracked files differ from HEAD, or there are untracked Python files.
-
-        Files below *but* do not count.
-        """
-        asked = ["status", "--porcelain", "--untracked-files=all", "--", "."]
-        if but.is_relative_to(self.top):
-            asked.append(f":(top,exclude,literal){but.relative_to(self.top)}")
-        lines = (self._ask(*asked) or "").splitlines()
-        tracked = [line for line in lines if not line.startswith("??")]
-        return bool(tracked) or any(line.strip('"').endswith(".py") for line in lines)
-
     def commits_of(self, path: str) -> Iterator[str]:
         """Name the commits that changed the file at *path*, newest first."""
         yield from (

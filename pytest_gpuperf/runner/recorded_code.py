@@ -1,9 +1,7 @@
 """Finds the commit with the code that a baseline is of, and the lines that it lacks.
 
-A baseline names the commit that was checked out when it was measured. That is its code
-only if nothing had been changed since, and a squashed branch leaves no such commit.
-Otherwise the commit that brought the baseline into the repository has its code: the two
-are committed together.
+That is the commit that brought the baseline into the repository: code and baseline are
+committed together.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any, Final
 from ..baselines.store import path_of
 from ..errors import UsageError
 from ..files import read_regular_text
-from ..model.baseline import Entry, Origin
+from ..model.baseline import Entry
 from ..model.environment import Hardware
 from ..model.finding import Finding, FindingKind, Location
 from .git import Repository, short
@@ -31,7 +29,6 @@ class RecordedCode:
     def __init__(self, root: Path, baselines: Path, hardware: Hardware) -> None:
         """*baselines* is the folder of what was recorded on *hardware*, and on others."""
         self._root = root
-        self._baselines = baselines
         self._file = _real(path_of(baselines, hardware))
         self._repository: Repository | None = None
         try:
@@ -39,13 +36,10 @@ class RecordedCode:
         except UsageError:  # a run is fine without git
             return
 
-    def origin(self) -> Origin | None:
-        """Name HEAD; ``None`` without a repository or a commit in it."""
-        repository = self._repository
-        if repository is None or not repository.has("HEAD"):
-            return None
-        dirty = repository.is_dirty(but=_real(self._baselines))
-        return Origin(commit=repository.commit("HEAD"), dirty=dirty)
+    @property
+    def has_commits(self) -> bool:
+        """Whether there is a repository with a commit in it."""
+        return self._repository is not None and self._repository.has("HEAD")
 
     def commit_of(self, call: str, entry: Entry | None) -> str:
         """Return the commit with the code of *entry*, the baseline of *call*.
@@ -55,9 +49,6 @@ class RecordedCode:
         repository = self._repository
         if repository is None or entry is None:
             return ""
-        origin = entry.origin
-        if origin and not origin.dirty and repository.has(origin.commit):
-            return origin.commit
         path = os.path.relpath(self._file, repository.top)
         stored = commit_that_stored(repository, path, call)
         return "" if stored is None or repository.is_cut_off(stored) else stored

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
+from builders import entries_in
 
 
 pytestmark = pytest.mark.gpu
@@ -39,14 +39,14 @@ def run(pytester: pytest.Pytester, *options: str) -> pytest.RunResult:
 
 def stored_runs(project: Path) -> list[dict[str, object]]:
     (path,) = (project / "baselines").glob("cuda-*.json")
-    (entry,) = json.loads(path.read_text(encoding="utf-8"))["tests"].values()
+    (entry,) = entries_in(path).values()
     runs: list[dict[str, object]] = entry["runs"]
     return runs
 
 
 def measured_rounds(project: Path) -> set[int]:
     (path,) = (project / ".gpuperf").glob("pending-cuda-*.json")
-    (entry,) = json.loads(path.read_text(encoding="utf-8"))["tests"].values()
+    (entry,) = entries_in(path).values()
     return {run["round_steps"] for run in entry["runs"]}
 
 

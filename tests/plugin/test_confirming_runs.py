@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from builders import entries_in
 from scripted_project import ScriptedProject
 
 
@@ -56,7 +55,7 @@ def test_what_is_accepted_of_them_has_its_counts_in_each_run(
     stored.run().assert_outcomes(failed=1)
 
     (pending,) = (stored.path / ".gpuperf").glob("pending-*.json")
-    (test,) = json.loads(pending.read_text())["tests"].values()
+    (test,) = entries_in(pending).values()
     assert [run["exact"]["syncs"] for run in test["runs"]] == [1] * 5
     assert runs_of(stored)[:5] == ["1 1", *["0 None"] * 4]
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
+from builders import entries_in
 from local_strings import leaks, written
 from scripted_project import ScriptedProject
 
@@ -112,10 +111,8 @@ def test_ranks_measure_together_and_a_failure_says_where_each_of_them_was(
     assert "a step has 1 all_reduce (9.156 KiB); they run for " in text
     assert "a step has 4 all_gather (18.31 KiB), 2 reduce_scatter (9.156 KiB)" in text
     assert "rank_skew of 1 test, skew_pct=1000 binds on cuda only" in text
-    pending = json.loads(
-        next((project.path / ".gpuperf").glob("pending-cpu-*.json")).read_text()
-    )
-    ddp = pending["tests"]["test_it.py::test_ddp"]
+    (pending,) = (project.path / ".gpuperf").glob("pending-cpu-*.json")
+    ddp = entries_in(pending)["test_it.py::test_ddp"]
     assert ddp["software"]["ranks"] == "2"
     assert ddp["runs"][0]["exact"]["collectives"] == 1
 

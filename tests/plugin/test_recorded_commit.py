@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 from builders import a_finding, a_location, an_entry
 from git_project import GitProject
-from scripted_project import ON
 
-from pytest_gpuperf.model.baseline import Origin
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.finding import Finding, FindingKind
-from pytest_gpuperf.runner.git import Repository
+from pytest_gpuperf.runner.git import Repository, short
 from pytest_gpuperf.runner.recorded_code import RecordedCode
 
 
@@ -40,18 +38,11 @@ def recorded(project: GitProject, root: str = "") -> RecordedCode:
     return RecordedCode(path / root, path / FOLDER, HARDWARE)
 
 
-def commit_of(project: GitProject, test: str, origin: Origin | None = None) -> str:
-    return recorded(project).commit_of(test, an_entry(None, origin=origin))
+def commit_of(project: GitProject, test: str) -> str:
+    return recorded(project).commit_of(test, an_entry(None))
 
 
-def test_it_is_the_one_that_the_baseline_names(project: GitProject) -> None:
-    commit = project.git("rev-parse", "HEAD")
-    store(project, a=1)
-
-    assert commit_of(project, "a", Origin(commit=commit)) == commit
-
-
-def test_else_the_one_since_which_the_file_says_so(project: GitProject) -> None:
+def test_it_is_the_one_since_which_the_file_says_so(project: GitProject) -> None:
     store(project, a=1)
     second = store(project, a=2, b=1)
     third = store(project, a=2, b=2)
@@ -61,31 +52,16 @@ def test_else_the_one_since_which_the_file_says_so(project: GitProject) -> None:
     assert commit_of(project, "b") == third
 
 
-def test_a_commit_with_changes_on_top_has_not_its_code(project: GitProject) -> None:
-    origin = Origin(commit=project.git("rev-parse", "HEAD"), dirty=True)
-    stored = store(project, a=1)
-
-    assert commit_of(project, "a", origin) == stored
-
-
-def test_a_branch_that_was_squashed_leaves_the_commit_that_stored_it(
-    project: GitProject,
-) -> None:
-    stored = store(project, a=1)
-
-    assert commit_of(project, "a", Origin(commit="f" * 40)) == stored
-
-
 def test_without_a_baseline_or_a_repository_there_is_none(
     project: GitProject, tmp_path: Path
 ) -> None:
-    commit = store(project, a=1)
-    entry = an_entry(None, origin=Origin(commit=commit))
+    store(project, a=1)
+    entry = an_entry(None)
     elsewhere = RecordedCode(tmp_path, tmp_path / FOLDER, HARDWARE)
 
     assert recorded(project).commit_of("a", None) == ""
     assert elsewhere.commit_of("a", entry) == ""
-    assert elsewhere.origin() is None
+    assert not elsewhere.has_commits
 
 
 def test_nor_is_there_one_of_a_file_that_is_not_committed(project: GitProject) -> None:
@@ -114,48 +90,6 @@ def test_a_shallow_clone_does_not_know_what_stored_it(
     found = RecordedCode(clone, clone / FOLDER, HARDWARE).commit_of("a", an_entry(None))
 
     assert found == ""
-
-
-def test_a_refresh_records_the_commit(
-    pytester: pytest.Pytester, project: GitProject
-) -> None:
-    project.write(".gitignore", "__pycache__\n.pytest_cache\n.gpuperf\n")
-    project.commit()
-    commit = project.git("rev-parse", "HEAD")
-    file = project.path / "baselines/scripted.json"
-
-    pytester.runpytest_inprocess(*ON, "--gpuperf-update=missing")
-    clean = file.read_text(encoding="utf-8")
-    file.unlink()
-    project.write("new.py", "")
-    pytester.runpytest_inprocess(*ON, "--gpuperf-update=missing")
-    dirty = file.read_text(encoding="utf-8")
-
-    assert f'      "commit": "{commit}",\n' in clean
-    assert '"dirty"' not in clean
-    assert f'      "commit": "{commit}",\n      "dirty": true,\n' in dirty
-
-
-@pytest.mark.parametrize(
-    ("name", "dirty"),
-    [
-        ("test_it.py", True),
-        ("new.py", True),
-        ("below/a b.py", True),
-        ("notes.txt", False),
-        ("__pycache__/a.pyc", False),
-        (FILE, False),
-    ],
-)
-def test_a_tree_is_dirty_where_code_is_not_committed(
-    *, project: GitProject, name: str, dirty: bool
-) -> None:
-    store(project, a=1)
-    project.write(name, "x = 1\n")
-
-    repository = Repository.containing(project.path)
-
-    assert repository.is_dirty(but=Path(repository.top, FOLDER)) is dirty
 
 
 # Which lines are not as they were at a commit.
@@ -208,10 +142,9 @@ def test_a_file_that_was_moved_keeps_its_lines(project: GitProject) -> None:
 
 def test_a_slow_line_says_since_which_commit_it_is_another(project: GitProject) -> None:
     project.write("pkg/train.py", "one\ntwo\n")
-    commit = project.commit()
-    origin = Origin(commit=project.git("rev-parse", "HEAD"))
+    commit = short(store(project, t=1))
     project.write("pkg/train.py", "one\n2\n")
-    entry = an_entry(None, origin=origin)
+    entry = an_entry(None)
     code = recorded(project, "pkg")
     slow = [slow_line(number) for number in (1, 2)]
 
@@ -233,10 +166,10 @@ def slow_line(number: int) -> Finding:
 def test_a_changed_line_with_little_memory_explains_no_peak(
     project: GitProject,
 ) -> None:
-    origin = Origin(commit=project.git("rev-parse", "HEAD"))
+    store(project, t=1)
     project.write("pkg/train.py", "one\n2\n3\n")
     project.git("add", "pkg")
-    entry = an_entry(None, origin=origin)
+    entry = an_entry(None)
     code = recorded(project, "pkg")
     held = [
         replace(slow_line(line), kind=FindingKind.MEMORY, held_bytes=held_bytes)

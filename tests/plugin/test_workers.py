@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import pytest
+from builders import entries_in
 from scripted_project import ScriptedProject
 
 
@@ -44,8 +45,7 @@ def results(project: ScriptedProject) -> dict[str, Any]:
 
 def measured_runs(project: ScriptedProject) -> dict[str, int]:
     """Count the runs of each test that the last enabled run measured."""
-    text = (project.path / ".gpuperf" / "pending-scripted.json").read_text("utf-8")
-    tests = json.loads(text)["tests"]
+    tests = entries_in(project.path / ".gpuperf" / "pending-scripted.json")
     return {test: len(entry["runs"]) for test, entry in tests.items()}
 
 

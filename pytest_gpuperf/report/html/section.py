@@ -10,7 +10,7 @@ from ..command import ACCEPTABLE, ab_command, accept_command, at_root
 from ..numbers import metric_named, rates_in_words
 from ..screen.comparison import comparison_texts
 from ..screen.findings import place_of
-from .contents import COMMIT_CHARS, Contents, Section
+from .contents import Contents, Section
 from .findings import MOST_PLACES_SHOWN, answer, findings_list, places_of
 from .markup import Markup, rendered
 from .memory import UNKNOWN_STEP, memory_figures
@@ -94,7 +94,6 @@ def _numbers(
 ) -> Markup:
     places = places_of(section, contents.lines) if section.failing else ()
     shown = [place_of(worst) for worst, *_ in places[:MOST_PLACES_SHOWN]]
-    entry = contents.stored.get(section.key)
     return rendered(
         "numbers",
         verdict=verdict,
@@ -105,8 +104,6 @@ def _numbers(
         pictures=pictures,
         findings=findings_list(verdict.findings, contents.lines, shown),
         has_baseline=any(v.baseline is not None for v in verdict.verdicts),
-        origin=entry.origin if entry else None,
-        commit_chars=COMMIT_CHARS,
     )
 
 

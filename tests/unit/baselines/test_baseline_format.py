@@ -15,14 +15,15 @@ from builders import H200, a_measurement, a_run, an_entry
 from hypothesis import example, given, strategies as st
 
 import pytest_gpuperf.baselines
-from pytest_gpuperf.baselines.format import dumps, loads, rounded
+from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.verdict import judge
-from pytest_gpuperf.model.baseline import Baselines, Entry, Judged, Origin, RunSummary
+from pytest_gpuperf.model.baseline import Baselines, Entry, Judged, RunSummary, rounded
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
-from pytest_gpuperf.model.measurement import Board, Distribution
+from pytest_gpuperf.model.finding import CALLED, StoredLine
+from pytest_gpuperf.model.measurement import Board, Distribution, FurtherSteps
 from pytest_gpuperf.model.metric import Unit
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.verdict import Outcome
@@ -42,6 +43,20 @@ WAY_OUT = (
 )
 
 
+def stored_line(
+    kind: str, op: str, count: int, *metrics: str, text: str = "loss.item()"
+) -> StoredLine:
+    return StoredLine(
+        kind=kind,
+        op=op,
+        file="t.py",
+        function="f",
+        text=text,
+        metrics=metrics,
+        per_step=count,
+    )
+
+
 TWO_RUNS = Baselines(
     hardware=H200,
     entries={
@@ -49,12 +64,17 @@ TWO_RUNS = Baselines(
             None,
             exact={"peak_allocated_bytes": 943718400},
             software={},
-            anchor={"peak_allocated_bytes": 943718400.0},
+            lines=(
+                stored_line("sync", "aten::_local_scalar_dense", 1, "syncs"),
+                stored_line("work", "", 3, "ops", "flops"),
+                stored_line("work", CALLED, 9, "ops", "flops", text="train()"),
+            ),
         ),
         "tests/test_a.py::test_a[x]": an_entry(
             a_run(1.23456789, exact={"syncs": 0}),
             a_run(12345.678, exact={"syncs": 1}),
             software={"torch": "2.13.0", "driver": "570.1"},
+            lines=(),
             anchor={"syncs": 1.0, "step_ms": 1.23456789},
         ),
     },
@@ -66,38 +86,56 @@ TEXT = """\
     "kind": "cuda",
     "name": "NVIDIA H200"
   },
-  "schema": 1,
+  "schema": 2,
   "tests": {
     "tests/test_a.py::test_a[x]": {
-      "anchor": {
-        "step_ms": 1.235,
-        "syncs": 1
-      },
+      "anchor": {"step_ms": 1.235, "syncs": 1},
+      "counts": {"syncs": [0, 1]},
       "runs": [
-        {"exact": {"syncs": 0}, "times": {"step_ms": {"mean": 1.235, "q10": 1.235, "q25": 1.235, "q50": 1.235, "samples": 20}}},
-        {"exact": {"syncs": 1}, "times": {"step_ms": {"mean": 12350.0, "q10": 12350.0, "q25": 12350.0, "q50": 12350.0, "samples": 20}}}
+        {"times": {"step_ms": [1.235, 1.235, 1.235, 1.235, 20]}},
+        {"times": {"step_ms": [12350.0, 12350.0, 12350.0, 12350.0, 20]}}
       ],
-      "software": {
-        "driver": "570.1",
-        "torch": "2.13.0"
-      }
+      "software": {"driver": "570.1", "torch": "2.13.0"}
     },
     "tests/test_b.py::test_b": {
-      "anchor": {
-        "peak_allocated_bytes": 943718400
-      },
-      "runs": [
-        {"exact": {"peak_allocated_bytes": 943718400}, "times": {}}
-      ],
-      "software": {}
+      "line t.py | f | loss.item()": {"sync syncs aten::_local_scalar_dense": 1, "work ops,flops": 3},
+      "line t.py | f | train()": {"work ops,flops call": 1},
+      "memory": {"peak_allocated_bytes": 943718400},
+      "runs": 1
     }
   }
 }
 """
 
 
-def test_the_document_is_indented_and_sorted_with_a_line_a_run() -> None:
+def test_the_document_is_sorted_and_has_each_exact_number_once() -> None:
     assert dumps(TWO_RUNS) == TEXT
+    assert dumps(loads(TEXT, "x.json")) == TEXT
+    jsonschema.validate(json.loads(TEXT), SCHEMA)
+
+
+LOOK = FurtherSteps(first=7, last=100, usual={"syncs": 2}, counts={"syncs": ((9, 5),)})
+
+
+@pytest.mark.parametrize(
+    ("looks", "written"),
+    [
+        ([LOOK, LOOK], '{"counts": {"syncs": [[9, 5]]}, "first": 7, "last": 100},'),
+        ([replace(LOOK, usual={})] * 2, '"last": 100, "usual": {}},'),
+        ([LOOK, None], "["),
+    ],
+)
+def test_a_look_stands_once_without_the_usual_that_the_counts_say(
+    looks: list[FurtherSteps | None], written: str
+) -> None:
+    runs = [a_run(None, exact={"syncs": 2}, further=look) for look in looks]
+    known = Baselines(hardware=H200, entries={"t": an_entry(*runs)})
+
+    text = dumps(known)
+
+    assert f'      "further": {written}' in text or written in text
+    assert loads(text, "x.json") == known
+    jsonschema.validate(json.loads(text), SCHEMA)
 
 
 def test_the_board_of_a_run_is_written_where_it_is_known() -> None:
@@ -108,8 +146,8 @@ def test_the_board_of_a_run_is_written_where_it_is_known() -> None:
 
     text = dumps(known)
 
-    assert '{"board": {"gpu": "1f", "sm_mhz": 1410}, "exact": {}, "times": {}}' in text
-    assert '{"board": {"gpu": "2e"}, "exact": {}, "times": {}}' in text
+    assert '{"board": {"gpu": "1f", "sm_mhz": 1410}}' in text
+    assert '{"board": {"gpu": "2e"}}' in text
     assert loads(text, "x.json") == known
     jsonschema.validate(json.loads(text), SCHEMA)
 
@@ -123,9 +161,8 @@ def test_the_occasion_of_a_run_is_written_where_it_is_known() -> None:
 
     text = dumps(known)
 
-    assert (
-        text.count('"exact": {"syncs": 0}, "occasion": "2026-01-31T09:30Z-4f2a", ') == 1
-    )
+    assert text.count('{"occasion": "2026-01-31T09:30Z-4f2a", "times"') == 1
+    assert text.count('"syncs": 0') == 1
     assert loads(text, "x.json") == known
     jsonschema.validate(json.loads(text), SCHEMA)
 
@@ -135,51 +172,22 @@ def test_the_occasion_of_a_run_is_written_where_it_is_known() -> None:
 )
 def test_what_is_no_occasion_is_refused(wrong: object) -> None:
     raw = json.loads(TEXT)
-    raw["tests"]["tests/test_b.py::test_b"]["runs"][0]["occasion"] = wrong
+    raw["tests"]["tests/test_a.py::test_a[x]"]["runs"][0]["occasion"] = wrong
 
     with pytest.raises(BaselineError, match=r"runs\[0\]\.occasion: expected a"):
         loads(json.dumps(raw), "x.json")
 
 
-COMMIT = "0123456789abcdef0123456789abcdef01234567"
-
-
-@pytest.mark.parametrize(
-    ("origin", "written"),
-    [
-        (None, '"anchor": {},\n      "runs"'),
-        (Origin(commit=COMMIT), f'"commit": "{COMMIT}",\n      "runs"'),
-        (
-            Origin(commit=COMMIT, dirty=True),
-            f'"commit": "{COMMIT}",\n      "dirty": true,\n      "runs"',
-        ),
-    ],
-)
-def test_the_commit_is_written_where_it_is_known(
-    origin: Origin | None, written: str
-) -> None:
-    entry = an_entry(None, origin=origin)
-    known = Baselines(hardware=H200, entries={"t": entry})
-
-    text = dumps(known)
-
-    assert written in text
-    assert loads(text, "x.json") == known
-    jsonschema.validate(json.loads(text), SCHEMA)
-
-
-NO_NUMBERS = {"exact": {}, "times": {}}
+RUNS = "expected a list of at least one run, or how many there are"
+NO_NUMBERS: dict[str, object] = {}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"commit": 7}, "commit: expected a text, found 7"),
-        (
-            {"commit": "main"},
-            "commit: expected the 40 or 64 hex digits of a commit, found 'main'",
-        ),
-        ({"dirty": 1}, "dirty: expected true or false, found 1"),
+        ({"runs": 0}, f"runs: {RUNS}, found 0"),
+        ({"runs": 1000}, f"runs: {RUNS}, found 1000"),
+        ({"line a": 3}, "line a: expected an object, found 3"),
         (
             {"runs": [NO_NUMBERS | {"board": {"sm_mhz": 0}}]},
             "runs[0].board.sm_mhz: expected a whole number above 0, found 0",
@@ -204,7 +212,7 @@ NO_NUMBERS = {"exact": {}, "times": {}}
 def test_a_part_of_an_entry_that_cannot_be_is_refused(
     changes: dict[str, object], message: str
 ) -> None:
-    entry = an_entry(None)
+    entry = an_entry(None, lines=())
     raw = json.loads(dumps(Baselines(hardware=H200, entries={"t": entry})))
     raw["tests"]["t"].update(changes)
 
@@ -224,8 +232,7 @@ def test_the_steps_of_a_round_are_written_where_they_are_known() -> None:
 
     text = dumps(known)
 
-    assert '{"exact": {}, "round_steps": 300, "times": {}}' in text
-    assert '{"exact": {}, "times": {}}' in text
+    assert '{"round_steps": 300},\n        {}' in text
     assert loads(text, "x.json") == known
     jsonschema.validate(json.loads(text), SCHEMA)
 
@@ -240,7 +247,7 @@ def test_what_version_0_2_0_said_of_early_ends_is_read() -> None:
 def test_no_test_makes_a_document_too() -> None:
     text = dumps(Baselines(hardware=H200))
 
-    assert text.endswith('  "schema": 1,\n  "tests": {}\n}\n')
+    assert text.endswith('  "schema": 2,\n  "tests": {}\n}\n')
     assert loads(text, "x.json") == Baselines(hardware=H200)
 
 
@@ -340,15 +347,15 @@ def refusal_of(text: str) -> str:
     [
         ("", "the file is empty"),
         (" \n", "the file is empty"),
-        (TEXT[:200], "the file is cut off at line 12"),
-        (TEXT.rstrip()[:-1], "the file is cut off at line 32"),
+        (TEXT[:200], "the file is cut off at line 10"),
+        (TEXT.rstrip()[:-1], "the file is cut off at line 24"),
         (TEXT.replace('"schema"', "schema"), "the file is not JSON at line 6"),
         (
             TEXT.replace('  "schema"', '<<<<<<< HEAD\n  "schema"'),
             "a merge conflict is left at line 6",
         ),
         ("[" * 200_000, "the file is not readable JSON"),
-        (TEXT + "x", "the file is not JSON at line 33"),
+        (TEXT + "x", "the file is not JSON at line 25"),
         (
             TEXT.replace('"driver"', '"torch"'),
             'the key "torch" occurs twice in one object',
@@ -360,16 +367,17 @@ def test_what_is_no_whole_json_is_refused_with_its_line(text: str, found: str) -
 
 
 def test_a_newer_schema_asks_for_an_upgrade() -> None:
-    assert refusal_of('{"schema": 2, "whatever": []}') == (
-        "written by a newer pytest-gpuperf (schema 2, this one reads 1): upgrade it"
+    assert refusal_of('{"schema": 3, "whatever": []}') == (
+        "written by a newer pytest-gpuperf (schema 3, this one reads 2): upgrade it"
     )
 
 
 A = "tests.tests/test_a.py::test_a[x]"
+B = "tests.tests/test_b.py::test_b"
 KIND = "hardware.kind: expected one of cuda, simulated, cpu, scripted, found"
-TIME = f"{A}.runs[0].times.step_ms.q25: expected a time"
+TIME = f"{A}.runs[0].times.step_ms.q10: expected a time"
 SAMPLES = f"{A}.runs[0].times.step_ms.samples: expected a whole number above 0"
-COUNT = f"{A}.runs[0].exact.syncs: expected a whole number from 0 up, found"
+COUNT = f"{A}.counts.syncs: expected a whole number from 0 up, found"
 ANCHORED_COUNT = f"{A}.anchor.syncs: expected a number from 0 up, found"
 ANCHORED_TIME = f"{A}.anchor.step_ms: expected a time above 0, found"
 
@@ -377,43 +385,52 @@ ANCHORED_TIME = f"{A}.anchor.step_ms: expected a time above 0, found"
 @pytest.mark.parametrize(
     ("old", "new", "found"),
     [
-        ('"schema": 1', '"schema": 0', "schema: expected 1, found 0"),
-        ('"schema": 1', '"schema": true', "schema: expected 1, found True"),
-        ('  "schema": 1,\n', "", 'the file has no field "schema"'),
-        ('"schema": 1', '"a": 5, "schema": 1', 'the file has an unknown field "a"'),
+        ('"schema": 2', '"schema": 0', "schema: expected 1 or 2, found 0"),
+        ('"schema": 2', '"schema": true', "schema: expected 1 or 2, found True"),
+        ('  "schema": 2,\n', "", 'the file has no field "schema"'),
+        ('"schema": 2', '"a": 5, "schema": 2', 'the file has an unknown field "a"'),
         ('"cuda"', '"tpu"', f"{KIND} 'tpu'"),
         ('"cuda"', "[]", f"{KIND} []"),
         ('"NVIDIA H200"', "5", "hardware.name: expected a text, found 5"),
         ('"570.1"', "570.1", f"{A}.software.driver: expected a text, found 570.1"),
-        ('"q25": 1.235', '"q25": NaN', f"{TIME} above 0, found nan"),
-        ('"q25": 1.235', '"q25": Infinity', f"{TIME} above 0, found inf"),
-        ('"q25": 1.235', '"q25": 1e999', f"{TIME} above 0, found inf"),
-        ('"q25": 1.235', '"q25": 0', f"{TIME} above 0, found 0"),
-        ('"q25": 1.235', '"q25": -1.5', f"{TIME} above 0, found -1.5"),
+        ("[1.235", "[NaN", f"{TIME} above 0, found nan"),
+        ("[1.235", "[Infinity", f"{TIME} above 0, found inf"),
+        ("[1.235", "[1e999", f"{TIME} above 0, found inf"),
+        ("[1.235", "[0", f"{TIME} above 0, found 0"),
+        ("[1.235", "[-1.5", f"{TIME} above 0, found -1.5"),
         (
-            '"q25": 1.235',
-            f'"q25": 1{"0" * 400}',
+            "[1.235",
+            f"[1{'0' * 400}",
             f"{TIME} from 1e-09 to 1e+12 ms, found 1{'0' * 39}...",
         ),
-        ('"q25": 1.235', '"q25": "fast"', f"{TIME} above 0, found 'fast'"),
-        ('"samples": 20', '"samples": 0', f"{SAMPLES}, found 0"),
-        ('{"syncs": 0}', '{"syncs": -1}', f"{COUNT} -1"),
-        ('{"syncs": 0}', '{"syncs": 1.5}', f"{COUNT} 1.5"),
-        ('{"syncs": 0}', '{"syncs": NaN}', f"{COUNT} nan"),
-        ('{"syncs": 0}', '{"syncs": false}', f"{COUNT} False"),
-        ('"syncs": 1\n', '"syncs": -1\n', f"{ANCHORED_COUNT} -1"),
-        ('"syncs": 1\n', '"syncs": null\n', f"{ANCHORED_COUNT} None"),
+        ("[1.235", '["fast"', f"{TIME} above 0, found 'fast'"),
+        (", 20]", ", 0]", f"{SAMPLES}, found 0"),
+        ('"syncs": [0', '"syncs": [-1', f"{COUNT} -1"),
+        ('"syncs": [0', '"syncs": [1.5', f"{COUNT} 1.5"),
+        ('"syncs": [0', '"syncs": [NaN', f"{COUNT} nan"),
+        ('"syncs": [0', '"syncs": [false', f"{COUNT} False"),
+        ('"syncs": 1}', '"syncs": -1}', f"{ANCHORED_COUNT} -1"),
+        ('"syncs": 1}', '"syncs": null}', f"{ANCHORED_COUNT} None"),
         ('"step_ms": 1.235', '"step_ms": 0', f"{ANCHORED_TIME} 0"),
         ('"step_ms": 1.235', '"step_ms": -1.235', f"{ANCHORED_TIME} -1.235"),
-        ('{"exact": {"syncs": 0}, ', "{", f'{A}.runs[0] has no field "exact"'),
         (
-            '{"exact": {"syncs": 0}, ',
-            '{"exact": [], ',
-            f"{A}.runs[0].exact: expected an object, found []",
+            "[0, 1]",
+            "[0]",
+            f"{A}.counts.syncs: expected a list with a value of each of 2 runs, found [0]",
         ),
         (
-            '      "software": {}',
-            '      "software": {}, "note": ""',
+            '"counts": {"syncs": [0, 1]}',
+            '"counts": []',
+            f"{A}.counts: expected an object, found []",
+        ),
+        (
+            '"sync syncs',
+            '"wait syncs',
+            f"{B}.kind: expected one of sync, copy, transfer, break, recompile, work, found 'wait'",
+        ),
+        (
+            '"runs": 1',
+            '"runs": 1, "note": ""',
             'tests.tests/test_b.py::test_b has an unknown field "note"',
         ),
     ],
@@ -434,7 +451,7 @@ def test_another_shape_is_refused_with_its_place(
                 '{"schema": 1, "hardware": {"kind": "cpu", "name": "x"}, "tests": '
                 '{"t": {"anchor": {}, "software": {}, "runs": []}}}'
             ),
-            "tests.t.runs: expected a list of at least one run, found []",
+            f"tests.t.runs: {RUNS}, found []",
         ),
     ],
 )
@@ -456,7 +473,7 @@ def test_a_value_of_another_type_anywhere_is_refused_in_one_line(
             else st.integers(0, len(holder) - 1)
         )
         place = holder[key]
-    holder[key] = data.draw(st.sampled_from([None, True, [[]], {"x": {"y": 1}}]))
+    holder[key] = data.draw(st.sampled_from([True, [[]], {"x": {"y": 1}}]))
 
     assert "\n" not in refusal_of(json.dumps(raw))
 

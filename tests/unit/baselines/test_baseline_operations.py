@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import CPU
+from builders import SIMULATED
 
 from pytest_gpuperf.baselines.operations import (
     keep_operations,
@@ -16,7 +17,8 @@ from pytest_gpuperf.baselines.operations import (
 )
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.model.baseline import Entry, RunSummary
-from pytest_gpuperf.model.finding import Location
+from pytest_gpuperf.model.codec import encode_briefly
+from pytest_gpuperf.model.finding import CALLED, Location
 from pytest_gpuperf.model.operations import LineWork
 
 
@@ -25,27 +27,69 @@ TEST = "t.py::test_step"
 
 def digest(number: int = 7, op: str = "aten::add") -> tuple[LineWork, ...]:
     at = Location(file="net.py", line=number, function="forward")
-    return (LineWork(module="Net", location=at, source="x + 1", ops={op: (2, 64)}),)
+    inner = Location(file="lib/a.py", line=number, function="f") if number else None
+    called = LineWork(module=CALLED, location=at, source="net(x)", ops={CALLED: (1, 0)})
+    work = LineWork(module="Net", location=at, source="x + 1", ops={op: (2, 64)})
+    return called, work, replace(work, module="", innermost=inner, ops={"b": (1, 8)})
 
 
-def entry(ops: int = 2) -> Entry:
+def entry(ops: int = 3) -> Entry:
     return Entry(runs=(RunSummary(exact={"launches": ops}),))
 
 
 def stored(folder: Path, of: Entry | None = None) -> tuple[LineWork, ...]:
-    return read_operations(folder, CPU, TEST, of or entry())
+    return read_operations(folder, SIMULATED, TEST, of or entry())
 
 
 def keep(folder: Path, lines: tuple[LineWork, ...], of: Entry | None = None) -> bytes:
-    keep_operations(folder, CPU, {TEST: of or entry()}, {TEST: lines})
-    path = operations_path(folder, CPU, TEST)
+    keep_operations(folder, SIMULATED, {TEST: of or entry()}, {TEST: lines})
+    path = operations_path(folder, SIMULATED, TEST)
     return path.read_bytes() if path.exists() else b""
 
 
 def test_what_is_stored_is_read_again(tmp_path: Path) -> None:
     keep(tmp_path, digest())
 
+    assert sorted(stored(tmp_path), key=repr) == without_numbers(digest())
+
+
+def without_numbers(lines: tuple[LineWork, ...]) -> list[LineWork]:
+    def place(at: Location | None) -> Location | None:
+        return at and replace(at, line=0)
+
+    found = (
+        replace(w, location=place(w.location), innermost=place(w.innermost))
+        for w in lines
+    )
+    return sorted(found, key=repr)
+
+
+def test_a_call_that_does_more_changes_no_file(tmp_path: Path) -> None:
+    first = keep(tmp_path, digest())
+    call, *rest = digest()
+
+    assert keep(tmp_path, (replace(call, ops={CALLED: (30, 64)}), *rest)) == first
+
+
+def test_a_line_more_is_one_line_of_the_file_wherever_it_is(tmp_path: Path) -> None:
+    lines = set(keep(tmp_path, digest()).splitlines())
+    more = [replace(digest()[1], source=text) for text in ("a", "z")]
+
+    found = keep(tmp_path, (*digest(), *more), entry(ops=7)).splitlines()
+
+    assert lines <= set(found)
+    assert len(found) == len(lines) + 2
+
+
+def test_a_file_of_version_0_2_0_is_read_and_written_anew(tmp_path: Path) -> None:
+    path = operations_path(tmp_path, SIMULATED, TEST)
+    path.parent.mkdir(parents=True)
+    old = {"schema": 1, "test": TEST, "exact": {"ops": 3}}
+    path.write_text(json.dumps({**old, "lines": encode_briefly(digest())}))
+
     assert stored(tmp_path) == digest()
+    assert b'"schema": 2' in keep(tmp_path, digest())
+    assert sorted(stored(tmp_path), key=repr) == without_numbers(digest())
 
 
 def test_a_line_that_moved_changes_no_file_and_another_operation_does(
@@ -60,8 +104,8 @@ def test_a_line_that_moved_changes_no_file_and_another_operation_does(
 def test_a_file_of_another_baseline_explains_nothing_and_goes(tmp_path: Path) -> None:
     keep(tmp_path, digest())
 
-    assert stored(tmp_path, entry(ops=3)) == ()
-    assert keep(tmp_path, (), entry(ops=3)) == b""
+    assert stored(tmp_path, entry(ops=4)) == ()
+    assert keep(tmp_path, (), entry(ops=4)) == b""
 
 
 def test_a_file_is_kept_where_nobody_counted_again(tmp_path: Path) -> None:
@@ -72,13 +116,13 @@ def test_a_file_is_kept_where_nobody_counted_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"schema": 2}, {"test": "u"}, {"lines": 3}, {"lines": [{"ops": {"a": 1}}]}],
+    [{"schema": 3}, {"test": "u"}, {"line a": 3}, {"line a": {"": {"b": 1}}}],
 )
 def test_a_file_of_another_shape_explains_nothing(
     tmp_path: Path, change: dict[str, Any]
 ) -> None:
     keep(tmp_path, digest())
-    path = operations_path(tmp_path, CPU, TEST)
+    path = operations_path(tmp_path, SIMULATED, TEST)
     path.write_text(json.dumps({**json.loads(path.read_bytes()), **change}))
 
     assert stored(tmp_path) == ()
@@ -87,22 +131,22 @@ def test_a_file_of_another_shape_explains_nothing(
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"\xff", b"null"])
 def test_a_broken_file_explains_nothing(tmp_path: Path, content: bytes) -> None:
     keep(tmp_path, digest())
-    operations_path(tmp_path, CPU, TEST).write_bytes(content)
+    operations_path(tmp_path, SIMULATED, TEST).write_bytes(content)
 
     assert stored(tmp_path) == ()
 
 
 def test_without_a_file_or_an_entry_nothing_is_known(tmp_path: Path) -> None:
     assert stored(tmp_path) == ()
-    assert read_operations(tmp_path, CPU, TEST, None) == ()
+    assert read_operations(tmp_path, SIMULATED, TEST, None) == ()
 
 
 def test_what_is_pruned_has_no_file(tmp_path: Path) -> None:
     keep(tmp_path, digest())
 
-    keep_operations(tmp_path, CPU, {}, {}, [TEST])
+    keep_operations(tmp_path, SIMULATED, {}, {}, [TEST])
 
-    assert not operations_path(tmp_path, CPU, TEST).exists()
+    assert not operations_path(tmp_path, SIMULATED, TEST).exists()
 
 
 def test_a_folder_that_is_a_link_is_refused(tmp_path: Path) -> None:

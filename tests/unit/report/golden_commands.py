@@ -27,7 +27,7 @@ from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.baselines.store import path_of, pending_path
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.ab import AbRun, Answer, Comparison, ExactChange, Turn
-from pytest_gpuperf.model.baseline import Baselines, Entry, Judged, Origin
+from pytest_gpuperf.model.baseline import Baselines, Entry, Judged
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import CALLED
 from pytest_gpuperf.model.verdict import Outcome
@@ -124,15 +124,12 @@ def save(path: Path, hardware: Hardware, **entries: Entry) -> None:
 
 
 def stored() -> None:
-    origin = Origin(commit="4d2a" * 10)
     save(
         path_of(Path("baselines"), H200),
         H200,
-        slower=an_entry(
-            anchor={"step_ms": 9.9, "syncs": 0}, origin=origin, exact=USUAL
-        ),
+        slower=an_entry(anchor={"step_ms": 9.9, "syncs": 0}, exact=USUAL),
         far=an_entry(exact=USUAL),
-        same=an_entry(origin=origin, exact=USUAL),
+        same=an_entry(exact=USUAL),
         thin=an_entry(5.0, 5.1, exact=USUAL),
         absent=an_entry(1.0, exact={}),
     )

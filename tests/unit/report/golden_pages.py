@@ -31,7 +31,7 @@ from golden_suite import SIDES, VERDICTS
 from pages import BAD, COURSE, GOOD, ITEM, PEAK, contents
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.baseline import Origin, StepSummary
+from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.measurement import Samples
 from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
@@ -205,11 +205,7 @@ def page() -> str:
         GOOD,
         compared,
         others=OTHERS,
-        stored={
-            BAD.test: an_entry(
-                step=step, origin=Origin(commit=COMMIT), spread=0.01, exact=USUAL
-            )
-        },
+        stored={BAD.test: an_entry(step=step, spread=0.01, exact=USUAL)},
         pending={
             BAD.test: an_entry(
                 *(12.0 + 0.05 * n for n in range(5)), spread=0.01, exact=USUAL

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from builders import H200, MIB, a_test, a_verdict, some_evidence, text_of
 from golden_suite import NOISY, SHIFT, VERDICTS
 
-from pytest_gpuperf.model.baseline import BaselineChange, Drift, Kept, Leftovers, Origin
+from pytest_gpuperf.model.baseline import BaselineChange, Drift, Kept, Leftovers
 from pytest_gpuperf.model.results import Unseen
 from pytest_gpuperf.model.run import Ending, Report
 from pytest_gpuperf.model.verdict import DecidedBy, Outcome, TestVerdict
@@ -80,7 +80,7 @@ def assessed(*verdicts: TestVerdict, **fields: Any) -> RunResult:
         )
         for verdict in verdicts
     }
-    fields.setdefault("origin", Origin(commit="4d2a" * 10))
+    fields.setdefault("has_commits", True)
     return RunResult(
         hardware=H200,
         baseline_file=BASELINE_FILE,
