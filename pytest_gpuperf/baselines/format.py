@@ -125,15 +125,13 @@ def _entry(raw: Any, where: Place) -> Entry:
     if not isinstance(raw, dict):
         _refuse(where, "an object", raw)
     rows = {key: row for key, row in raw.items() if key.startswith(LINE)}
-    rest = {key: part for key, part in raw.items() if key not in rows}
+    # Version 0.2 named what was checked out.
+    gone = {*rows, "commit", "dirty"}
+    rest = {key: part for key, part in raw.items() if key not in gone}
     parts = _fields(rest, where, _ENTRY, _ENTRY_TOO)
-    for gone in ("commit", "dirty"):  # of 0.2, which named what was checked out
-        parts.pop(gone, None)
+    parts.setdefault("lines", _lines_of(rows, where))
     exact = {**parts.pop("counts", {}), **parts.pop("memory", {})}
-    runs = _with_exact(parts["runs"], exact, where)
-    parts["runs"] = _with_looks(runs, parts.pop("further", None), where)
-    if "lines" not in parts:
-        parts["lines"] = _lines_of(rows, where)
+    parts["runs"] = _whole(parts["runs"], exact, parts.pop("further", None), where)
     return Entry(**parts)
 
 
@@ -145,34 +143,20 @@ def _runs(raw: Any, where: Place) -> tuple[RunSummary, ...]:
     return tuple([_run(run, (where, number)) for number, run in enumerate(raw)])
 
 
-def _with_exact(
-    runs: Sequence[RunSummary], exact: Mapping[str, Any], where: Place
-) -> list[RunSummary]:
-    """Give each of *runs* its numbers of *exact*: one for all, or a list of theirs."""
-    if not exact:
-        return [*runs]
-    place = (where, "counts")
-    each = {n: _by_run(of, len(runs), (place, n)) for n, of in exact.items()}
-    return [
-        replace(
-            run,
-            exact={name: v for name, of in each.items() if (v := of[n]) is not None},
-        )
-        for n, run in enumerate(runs)
-    ]
-
-
-def _with_looks(
-    runs: Sequence[RunSummary], looks: Any, where: Place
+def _whole(
+    runs: Sequence[RunSummary], exact: Mapping[str, Any], look: Any, where: Place
 ) -> tuple[RunSummary, ...]:
-    if looks is None:
-        return tuple(runs)
-    place, found = (where, "further"), []
-    for run, raw in zip(runs, _by_run(looks, len(runs), place), strict=True):
-        look = None if raw is None else _further(raw, place)
-        if look and "usual" not in raw:
-            look = replace(look, usual=_usual(run))
-        found.append(replace(run, further=look))
+    """Give each of *runs* its part of what stands once, or in a list with that of each."""
+    place, found, count = (where, "further"), [], len(runs)
+    each = {n: _by_run(of, count, ((where, "counts"), n)) for n, of in exact.items()}
+    for n, (run, raw) in enumerate(zip(runs, _by_run(look, count, place), strict=True)):
+        own = {name: v for name, of in each.items() if (v := of[n]) is not None}
+        full = replace(run, exact=own) if own else run
+        if raw is not None:
+            seen = _further(raw, place)
+            usual = seen.usual if "usual" in raw else _usual(full)
+            full = replace(full, further=replace(seen, usual=usual))
+        found.append(full)
     return tuple(found)
 
 
@@ -219,17 +203,8 @@ def _lines_of(rows: Mapping[str, Any], where: Place) -> tuple[StoredLine, ...]:
             kind, _, rest = what.partition(" ")
             names, _, op = rest.partition(" ")
             metrics = tuple(filter(None, names.split(",")))
-            found.append(
-                StoredLine(
-                    kind=kind,
-                    op=op,
-                    file=file,
-                    function=function,
-                    text=text,
-                    metrics=metrics,
-                    per_step=count,
-                )
-            )
+            line = StoredLine(kind, op, file, function, text, metrics, count)
+            found.append(line)
     return _ranked(found, where)
 
 
@@ -256,10 +231,6 @@ def line_of(key: str) -> tuple[str, str, str]:
     file, _, rest = key[len(LINE) :].partition(" | ")
     function, _, text = rest.partition(" | ")
     return file, function, text
-
-
-def _any(raw: Any, where: Place) -> Any:  # noqa: ARG001  read no more, or later
-    return raw
 
 
 def _exact(raw: Any, where: Place) -> Any:
@@ -443,10 +414,8 @@ _STEP: Final[Shape] = {"spent_pct": _map_of(_count), "peak_bytes": _map_of(_coun
 _ENTRY: Final[Shape] = {"runs": _runs}
 _ENTRY_TOO: Final[Shape] = {
     "anchor": _anchors,
-    "commit": _any,
     "counts": _map_of(_exact),
-    "dirty": _any,
-    "further": _any,
+    "further": lambda raw, _: raw,
     "judged": _judged,
     "lines": _lines,
     "memory": _map_of(_exact),

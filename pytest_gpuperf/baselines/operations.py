@@ -2,7 +2,7 @@
 
 Each test has a file of its own, ``operations/<hardware>/<test>.json``, with a row for each
 line of source. It only explains a failure: one that is missing, broken, or of another
-baseline explains nothing, and is no error. It has no numbers of lines, so it changes with
+test explains nothing, and is no error. It has no numbers of lines, so it changes with
 the operations alone.
 """
 
@@ -15,19 +15,18 @@ from typing import Any, Final
 
 from ..errors import BaselineError, ErrorId
 from ..files import file_name, read_regular_text
-from ..judge.operations import LEFT_OUT, Digest
+from ..judge.operations import Digest
 from ..model.baseline import Entry
 from ..model.codec import decode
-from ..model.environment import DeviceKind, Hardware
+from ..model.environment import Hardware
 from ..model.finding import CALLED, Location
-from ..model.metrics import LAUNCHES
 from ..model.operations import LineWork, Tally
 from .format import LINE, key_of_source, line_of
 from .store import write
 
 
 OPERATIONS_SCHEMA: Final = 2
-"""Version of the format; that of 0.2, which is 1, is read as well."""
+"""Version of the format; a file of another one is replaced by the next refresh."""
 
 
 def operations_path(folder: Path, hardware: Hardware, test: str) -> Path:
@@ -43,16 +42,11 @@ def read_operations(
         return ()
     try:
         raw = json.loads(read_regular_text(operations_path(folder, hardware, test)))
-        if raw["test"] != test or raw["schema"] not in {1, OPERATIONS_SCHEMA}:
+        if (raw["schema"], raw["test"]) != (OPERATIONS_SCHEMA, test):
             return ()
-        if raw["schema"] == 1:
-            found = decode(tuple[LineWork, ...], raw["lines"])
-        else:
-            found = _read(raw)
+        return _read(raw)
     except (OSError, ValueError, TypeError, KeyError):
         return ()
-    is_counted = hardware.kind is DeviceKind.SIMULATED
-    return found if not is_counted or _is_of(entry, found) else ()
 
 
 def keep_operations(
@@ -64,8 +58,7 @@ def keep_operations(
 ) -> None:
     """Store what was run when *entries* were recorded; raises ``BaselineError``.
 
-    A file that says nothing of its entry any more is deleted, and those of what is
-    *removed*.
+    A file that cannot be read is deleted, and those of what is *removed*.
     """
     for planted in (folder / "operations", folder / "operations" / hardware.key):
         if planted.is_symlink():
@@ -78,29 +71,11 @@ def keep_operations(
         known = read_operations(folder, hardware, test, entry)
         path = operations_path(folder, hardware, test)
         if digest:
-            _replace(path, _text(test, digest))
+            write(path, _text(test, digest))
         elif not known:
             path.unlink(missing_ok=True)
     for test in removed:
         operations_path(folder, hardware, test).unlink(missing_ok=True)
-
-
-def _is_of(entry: Entry, lines: Digest) -> bool:
-    """Whether *lines* run as many operations as *entry* counts, as far as both know all."""
-    counted = entry.runs[-1].exact.get(LAUNCHES.name)
-    tallies = [(op, count) for line in lines for op, (count, _) in line.ops.items()]
-    if counted is None or LEFT_OUT in dict(tallies):
-        return True
-    return counted == sum(count for op, count in tallies if op != CALLED)
-
-
-def _replace(path: Path, text: str) -> None:
-    try:
-        if read_regular_text(path) == text:
-            return
-    except (OSError, ValueError):
-        pass
-    write(path, text)
 
 
 def _text(test: str, digest: Digest) -> str:

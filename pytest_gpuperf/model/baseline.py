@@ -165,7 +165,7 @@ class RunSummary:
 
     ``round_steps`` are those of its ``Measurement``. ``occasion`` is the refresh or
     gate that made it; empty if nobody recorded it. ``further`` is its look at further
-    steps, the last one cut to one digit: how many there was time for differs.
+    steps.
     """
 
     times: Mapping[str, Distribution] = field(default_factory=dict)
@@ -177,6 +177,7 @@ class RunSummary:
 
     @classmethod
     def of(cls, measurement: Measurement, occasion: str = "") -> RunSummary:
+        look = measurement.further
         return cls(
             times=measurement.times,
             # What only some steps have is seen in one run and not in another.
@@ -184,16 +185,10 @@ class RunSummary:
             board=measurement.board,
             round_steps=measurement.round_steps,
             occasion=occasion,
-            further=_cut(measurement.further),
+            further=replace(look, raised="")
+            if look and look.last >= look.first
+            else None,
         )
-
-
-def _cut(further: FurtherSteps | None) -> FurtherSteps | None:
-    if further is None or further.last < further.first:
-        return None
-    digit = 10 ** (len(str(further.last)) - 1)
-    last = max(further.first, further.last // digit * digit)
-    return cut_at(last, replace(further, raised=""))
 
 
 def cut_at(last: int, further: FurtherSteps) -> FurtherSteps:

@@ -201,7 +201,7 @@ Key = tuple[str, str, str, str, tuple[str, ...]]
 """What a line is known by, wherever it moves to: all but its file and its number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class StoredLine:
     """What a line did ``per_step`` times a step.
 
@@ -225,15 +225,7 @@ def stored_lines(findings: Iterable[Finding]) -> tuple[StoredLine, ...]:
         if is_stored(finding):
             counts[file_of(finding), key_of(finding)] += finding.per_step
     lines = (
-        StoredLine(
-            kind=kind,
-            op=op,
-            file=file,
-            function=function,
-            text=text,
-            metrics=metrics,
-            per_step=count,
-        )
+        StoredLine(kind, op, file, function, text, metrics, count)
         for (file, (kind, op, function, text, metrics)), count in counts.items()
     )
     return ranked(lines)[:MOST_LINES_OF_FINDING]

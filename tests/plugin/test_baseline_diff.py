@@ -22,7 +22,7 @@ COUNTER = """\
             right.append((model(images).argmax(1) == labels).sum().item())
 """
 
-SIMULATED = ("--gpuperf", "--gpuperf-device=simulated", "--gpuperf-accept-drift")
+SIMULATED = ("--gpuperf", "--gpuperf-device=simulated")
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -66,7 +66,7 @@ def test_one_sync_more_in_the_test_of_the_readme_is_a_diff_of_four_lines(
     with_sync = clean.replace("def step():\n", f"def step():\n{COUNTER}")
     right = with_sync.replace("    def step", "    right = []\n\n    def step")
     pytester.makepyfile(test_train=right)
-    pytester.runpytest_inprocess(*SIMULATED, "--gpuperf-update=all")
+    pytester.runpytest_inprocess(*SIMULATED, "--gpuperf-update=drift")
     refreshed = files(folder)
     for name, text in stored.items():
         (before / name).parent.mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,6 @@ from pytest_gpuperf.baselines.operations import (
 )
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.model.baseline import Entry, RunSummary
-from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.finding import CALLED, Location
 from pytest_gpuperf.model.operations import LineWork
 
@@ -81,17 +80,6 @@ def test_a_line_more_is_one_line_of_the_file_wherever_it_is(tmp_path: Path) -> N
     assert len(found) == len(lines) + 2
 
 
-def test_a_file_of_version_0_2_0_is_read_and_written_anew(tmp_path: Path) -> None:
-    path = operations_path(tmp_path, SIMULATED, TEST)
-    path.parent.mkdir(parents=True)
-    old = {"schema": 1, "test": TEST, "exact": {"ops": 3}}
-    path.write_text(json.dumps({**old, "lines": encode_briefly(digest())}))
-
-    assert stored(tmp_path) == digest()
-    assert b'"schema": 2' in keep(tmp_path, digest())
-    assert sorted(stored(tmp_path), key=repr) == without_numbers(digest())
-
-
 def test_a_line_that_moved_changes_no_file_and_another_operation_does(
     tmp_path: Path,
 ) -> None:
@@ -99,13 +87,6 @@ def test_a_line_that_moved_changes_no_file_and_another_operation_does(
 
     assert keep(tmp_path, digest(number=70)) == first
     assert keep(tmp_path, digest(op="aten::mul")) != first
-
-
-def test_a_file_of_another_baseline_explains_nothing_and_goes(tmp_path: Path) -> None:
-    keep(tmp_path, digest())
-
-    assert stored(tmp_path, entry(ops=4)) == ()
-    assert keep(tmp_path, (), entry(ops=4)) == b""
 
 
 def test_a_file_is_kept_where_nobody_counted_again(tmp_path: Path) -> None:
@@ -116,7 +97,7 @@ def test_a_file_is_kept_where_nobody_counted_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"schema": 3}, {"test": "u"}, {"line a": 3}, {"line a": {"": {"b": 1}}}],
+    [{"schema": 1}, {"test": "u"}, {"line a": 3}, {"line a": {"": {"b": 1}}}],
 )
 def test_a_file_of_another_shape_explains_nothing(
     tmp_path: Path, change: dict[str, Any]
