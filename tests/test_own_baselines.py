@@ -140,10 +140,8 @@ def test_a_refresh_changes_the_lines_that_a_reviewer_reads(checkout: Path) -> No
         for line in difflib.ndiff(before.splitlines(), after.splitlines())
         if line[:2] in {"- ", "+ "}
     ]
-    counts = [change for change in changes if '"counts"' in change]
-    assert [change[0] for change in counts] == ["-", "+"]
-    assert '"h2d_bytes": 201216,' in counts[0]
-    assert '"h2d_bytes": 301824,' in counts[1]
+    assert any(c[0] == "-" and '"h2d_bytes": 201216,' in c for c in changes)
+    assert any(c[0] == "+" and '"h2d_bytes": 301824,' in c for c in changes)
     assert len(changes) < MOST_LINES
 
 
