@@ -443,13 +443,10 @@ IN_CORE: Final[dict[str, Any]] = {
 """Those that are answered."""
 
 
-UNDECLARED: Final = frozenset(
-    {
-        *("_cuda_attach_out_of_memory_observer", "_cuda_hasPrimaryContext"),
-        *("_cuda_isInBadFork", "_cuda_record_untuned_enable"),
-        *("_cuda_record_untuned_is_enabled", "_cudart", "_nvtx"),
-        "_cuda_tunableop_get_rotating_buffer_size",
-    }
+UNDECLARED: Final = (
+    "_cuda_attach_out_of_memory_observer _cuda_hasPrimaryContext _cuda_isInBadFork _cudart _nvtx "
+    "_cuda_record_untuned_enable _cuda_record_untuned_is_enabled "
+    "_cuda_tunableop_get_rotating_buffer_size"
 )
 """Names that torch's stub of its core leaves out; it misspells the last one."""
 
@@ -462,7 +459,8 @@ def names_of_cuda() -> frozenset[str]:
         r"^(?:def |class )?(_\w+)", stub.read_text("utf-8"), re.MULTILINE
     )
     wanted = {n for n in declared if n in IN_CORE or n.startswith(OF_CUDA)}
-    return frozenset(wanted - {"_cuda_tunableop_get_rotation_buffer_size"}) | UNDECLARED
+    wanted.update(UNDECLARED.split())
+    return frozenset(wanted - {"_cuda_tunableop_get_rotation_buffer_size"})
 
 
 def missing_in_core(name: str) -> Any:

@@ -82,20 +82,37 @@ def higher_order_patches() -> Iterator[Patch]:
     yield Patch(HigherOrderOperator, "dispatch", _by_operations(dispatch))
 
 
+READ_IN_BACKWARD: Final = {"cond": 1, "flex_attention": 2}
+"""How often the backward reads again what decides, or copies the numbers that mask."""
+
+
+def _read_in_backward(name: str, results: list[Any]) -> None:
+    def wait(_: object) -> None:
+        for _each in range(READ_IN_BACKWARD.get(name, 0)):
+            WATCH.sync(
+                name, "its backward reads or copies a number, as its forward does"
+            )
+
+    torch.autograd.graph.register_multi_grad_hook(results, wait, mode="any")
+
+
 def _by_operations(dispatch: Callable[..., Any]) -> Callable[..., Any]:
     """Run an operator on simulated tensors as its own operations, in eager code."""
 
     def dispatched(operator: Any, key: Any, /, *args: Any, **options: Any) -> Any:
         __tracebackhide__ = True
         kernel = operator.py_kernels.get(DispatchKey.CompositeExplicitAutograd)
-        gpu_tensors = list(filter(is_gpu_tensor, tree_leaves((args, options))))
-        if kernel is None or not gpu_tensors:
+        if kernel is None or not any(map(is_gpu_tensor, tree_leaves((args, options)))):
             return dispatch(operator, key, *args, **options)
-        if torch.is_grad_enabled() and any(
-            gpu_tensor.requires_grad for gpu_tensor in gpu_tensors
-        ):
+        found = kernel(*args, **options)
+        trained = [
+            leaf for leaf in tree_leaves(found) if getattr(leaf, "requires_grad", False)
+        ]
+        if trained:
             WATCH.take_as_eager(operator.name(), "its backward is its operations'")
-        return kernel(*args, **options)
+            if is_gpu_tensor(args[0]):
+                _read_in_backward(operator.name(), trained)
+        return found
 
     return dispatched
 

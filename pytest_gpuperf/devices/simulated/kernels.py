@@ -318,13 +318,10 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
 
 # Two of four elements: kernels that only CUDA has are followed by their sizes.
 
-NARROW_BYTES: Final = 1
-"""The bytes of an element of which cuSPARSELt packs 16 into 10, and otherwise into 9."""
-
 
 def _compressed(tensor: Any) -> Any:
-    """Values and places of *tensor*, as cuSPARSELt packs them by rows."""
-    packed = 10 if tensor.itemsize == NARROW_BYTES else 9
+    """Values and places of *tensor*, by rows: cuSPARSELt packs 16 bytes into 10."""
+    packed = 10 if tensor.itemsize == 1 else 9
     return tensor.new_zeros(tensor.size(0), tensor.size(1) * packed // 16)
 
 

@@ -13,6 +13,7 @@ from .sync_conditions import (
     along_sparse,
     grows_beyond_itself,
     has_several,
+    is_nested,
     is_sparse,
     keeps_sparse,
     number_of,
@@ -93,6 +94,19 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
         when=on_device,
         reason="the sizes of nested tensors are kept on the CPU",
         source="libtorch_cuda 2.13",
+    ),
+    SyncRule(
+        ops=("to_padded_tensor",),
+        when=is_nested,
+        reason="the sizes of nested tensors are copied to the GPU",
+        source="counted in a run of torch 2.13 over stub CUDA",
+    ),
+    SyncRule(
+        ops=("_native_multi_head_attention", "_transformer_encoder_layer_fwd"),
+        when=is_nested,
+        reason="the sizes of nested tensors are copied to the GPU, for padding and back",
+        count=2,
+        source="counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("_padded_dense_to_jagged_forward",),

@@ -138,8 +138,10 @@ MATRIX_PRODUCTS: Final = frozenset(
     {
         "_euclidean_dist",
         "_addmm_activation",
+        "_native_multi_head_attention",
         "_scaled_mm",
         "_scaled_mm_v2",
+        "_transformer_encoder_layer_fwd",
         "addbmm",
         "addmm",
         "addmm_",

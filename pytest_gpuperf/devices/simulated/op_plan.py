@@ -171,6 +171,7 @@ BIRTH_ORDER: Final = {
     "_thnn_fused_gru_cell": (1, 0),
     "_thnn_fused_lstm_cell": (2, 0, 1),
     "convolution_backward": (0, 1, 2),
+    "native_batch_norm_backward": (1, 2, 0),
     "native_dropout": (1, 0),
 }
 """Outputs in the order in which CUDA's kernel makes them, if it is another or has to be known."""

@@ -289,6 +289,11 @@ def is_sparse(name: str) -> Condition:
     return lambda call: int(call.on_device(name) and call[name].is_sparse)
 
 
+def is_nested(call: OpCall) -> int:
+    """The first tensor is nested."""
+    return int(next(call.tensors()).is_nested)
+
+
 def along_sparse(name: str) -> Condition:
     """``self`` is sparse, and *name* is one of its sparse dimensions."""
 

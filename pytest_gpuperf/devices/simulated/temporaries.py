@@ -421,7 +421,7 @@ def _batch_norm_backward(call: OpCall) -> Temporaries:
         chosen = format_of(tensor, tensor)
         return Temporaries(before=_in_format(chosen, grad) if is_cudnn else ())
     sums = [tensor.size(1) * 4] * 2
-    return Temporaries(before=[*sums, *_staging(tensor, 2)])
+    return Temporaries(before=sums, outputs={2: ((), _staging(tensor, 2))})
 
 
 def _softmax_backward(call: OpCall) -> Temporaries:
@@ -442,6 +442,34 @@ def _group_norm_backward(call: OpCall) -> Temporaries:
     pairs, groups = call["N"] * call["C"] * 4, call["N"] * call["group"] * 4
     before = copies_of(call["grad_out"])
     return Temporaries(before=before, phases=[[pairs, pairs, groups, groups, pairs]])
+
+
+# The fast path of attention and of an encoder's layer, which is one operation each.
+
+
+def _fast_attention(call: OpCall, query: Any, heads: int, weights: int) -> int:
+    """Most bytes that it has at once, its results among them (attention.cu)."""
+    own, places = nbytes_of(query), int(query.size(0) * heads * query.size(1) ** 2)
+    scores = places * int(query.element_size())
+    if call["mask"] is not None:
+        return max(6 * own, 3 * own + 2 * scores + places)
+    return 4 * own + scores + max(own, weights) if weights else 5 * own
+
+
+def _native_attention(call: OpCall) -> Temporaries:
+    query, heads = call["query"], call["num_head"]
+    weights = query.size(0) * query.size(1) ** 2 * query.element_size()
+    weights *= call["need_weights"] * (1 if call["average_attn_weights"] else heads)
+    most = _fast_attention(call, query, heads, weights)
+    return Temporaries(phases=[[most - nbytes_of(query) - weights]])
+
+
+def _encoder_layer(call: OpCall) -> Temporaries:
+    """Attention, or what it made with what lies between two linear layers."""
+    own = nbytes_of(call["src"])
+    hidden = own // call["embed_dim"] * call["ffn_weight_1"].size(0)
+    attention = _fast_attention(call, call["src"], call["num_heads"], 0)
+    return Temporaries(phases=[[max(attention - own, own + hidden)]])
 
 
 def _index_put(call: OpCall) -> Temporaries:
@@ -527,7 +555,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "_fused_rms_norm_backward": _norm_backward,
     "_adaptive_avg_pool2d_backward": _contiguous_after(*_grads),
     "_log_softmax_backward_data": _contiguous_after(*_grads),
+    "_native_multi_head_attention": _native_attention,
     "_softmax_backward_data": _softmax_backward,
+    "_transformer_encoder_layer_fwd": _encoder_layer,
     "adaptive_max_pool2d_backward": _contiguous_after(*_grads),
     "addmm": _matrices("mat1", "mat2"),
     "all": _reduced(_truth),

@@ -414,6 +414,54 @@ def test_norms_of_a_list_with_several_types_or_gaps_are_computed_one_by_one() ->
     assert [n for _, n in taken(lambda: torch._foreach_norm(gaps))] == [4, 4]
 
 
+ROWS = 16 * 200 * 128 * 4
+
+
+def attended(**options: Any) -> Callable[[Any], Any]:
+    layer = nn.MultiheadAttention(128, 4, batch_first=True).cuda().eval()
+    return lambda rows: layer(rows, rows, rows, **options)
+
+
+def encoder_layer() -> Callable[[Any], Any]:
+    return nn.TransformerEncoderLayer(128, 4, 512, batch_first=True).cuda().eval()
+
+
+@pytest.mark.parametrize(
+    ("make", "most"),
+    [
+        (lambda: attended(need_weights=False), 5 * ROWS),
+        (attended, 4 * ROWS + 4 * (16 * 200**2 * 4) + 16 * 200**2 * 4),
+        (encoder_layer, 6 * ROWS),
+    ],
+    ids=["attention", "with weights", "layer"],
+)
+def test_the_fast_path_of_attention_takes_what_lies_between(
+    make: Callable[[], Callable[[Any], Any]], most: int
+) -> None:
+    call, rows = make(), on_gpu(16, 200, 128).detach()
+
+    with watching_memory(0, from_now=True) as audit, torch.no_grad():
+        audit.step(lambda: call(rows))
+
+    assert audit.memories()[0].allocated_bytes == most
+
+
+def test_batch_norm_in_channels_last_gives_its_shared_memory_back_first() -> None:
+    layer = nn.BatchNorm2d(64).to("cuda", torch.bfloat16)
+    rows = torch.ones(8, 64, 32, 32, device="cuda", dtype=torch.bfloat16)
+    rows = rows.to(memory_format=torch.channels_last).requires_grad_()
+    found = layer(rows)
+    gradient = torch.ones_like(found)
+
+    with watching_memory(0, from_now=True) as audit:
+        audit.step(
+            lambda: torch.autograd.grad(found, [rows, *layer.parameters()], gradient)
+        )
+
+    sums, of_weights = 2 * 512, 2 * 512
+    assert audit.memories()[0].allocated_bytes == sums + of_weights + 2**20
+
+
 def test_one_hot_vectors_are_written_into_zeros() -> None:
     classes = torch.tensor([1, 0, 3], device="cuda")
 

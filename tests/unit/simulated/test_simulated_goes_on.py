@@ -140,6 +140,41 @@ def test_an_operator_of_functions_has_gradients() -> None:
     assert x.grad.shape == (4, 3)
 
 
+def scored(x: Any) -> Any:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = x.view(1, 1, 4, 3).repeat(1, 1, 1, 8)
+    return flex_attention(q, q, q)
+
+
+# One in the forward, and those that the backward waits for: counted on torch for CUDA.
+@pytest.mark.slow
+@pytest.mark.parametrize(("operator", "expected"), [(conditional, 2), (scored, 3)])
+def test_the_backward_of_an_operator_waits_as_well(
+    gpu: SimulatedGpu, operator: Callable[[Any], Any], expected: int
+) -> None:
+    x = on_gpu(4, 3).requires_grad_()
+
+    assert waits(gpu, lambda: operator(x).sum().backward()) == expected
+
+
+# Three around the layers, and two in each.
+@pytest.mark.parametrize(("layers", "expected"), [(1, 5), (2, 7)])
+def test_the_fast_path_of_an_encoder_waits_for_its_padding(
+    gpu: SimulatedGpu, layers: int, expected: int
+) -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, layers).cuda().eval()
+    rows, padding = on_gpu(2, 6, 16), on_gpu(2, 6) < 1
+    padding[0, 4:] = True
+
+    def step() -> None:
+        with torch.no_grad():
+            encoder(rows, src_key_padding_mask=padding)
+
+    assert waits(gpu, step) == expected
+
+
 # Names of a build with CUDA.
 
 
