@@ -266,7 +266,7 @@ def test_wrong(gpuperf):
         (
             "cpu",
             {"failed": 1, "skipped": 2},
-            "SKIPPED*ops was not measured: the cpu device is a clock; *",
+            "SKIPPED*ops was not measured: the cpu device is a clock: *",
         ),
         (
             "simulated",

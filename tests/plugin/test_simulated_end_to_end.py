@@ -197,8 +197,8 @@ def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
             "    peak_allocated_bytes inconclusive: 16 MiB against 16.5 MiB, and the",
             "        prediction may be off by 5 %",
             "test_it.py::test_layer",
-            "    peak_allocated_bytes not checked: only a GPU can judge aten::gru:",
-            "        cuDNN keeps memory of its own for it, which only a GPU can show; what",
+            "    peak_allocated_bytes not checked: only a GPU can judge aten::gru: cuDNN",
+            "        keeps memory of its own for it, which only a GPU can show; what backward",
         ]
     )
 
@@ -282,7 +282,7 @@ def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
         [
             "E       ValueError: own",
             "    no baseline: peak memory, memory growth, garbage, retained graphs, unpinned",
-            "    copies, bytes to the GPU, bytes to the CPU, operations, flops;",
+            "    copies, bytes to the GPU, bytes to the CPU, kernel launches, flops;",
             "    torch.compile: judged as eager code",
             (
                 f"SKIPPED * only a GPU can judge plugin_test::op (test_it.py:{op}): there is "

@@ -42,9 +42,7 @@ CPUINFO: Final = Path("/proc/cpuinfo")
 
 SYSCTL: Final = "/usr/sbin/sysctl"
 
-A_CLOCK: Final = (
-    "the cpu device is a clock; without a GPU the default, the simulated GPU, judges it"
-)
+A_CLOCK: Final = "the cpu device is a clock: run on the simulated GPU, the default"
 
 JUDGED_ON_A_GPU: Final = (
     PEAK_ALLOCATED,

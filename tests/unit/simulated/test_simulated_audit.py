@@ -15,10 +15,10 @@ from pytest_gpuperf.devices.allow_sync import allow_sync
 from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.measure.emulated import audit
 from pytest_gpuperf.measure.plan import MeasurePlan
+from pytest_gpuperf.measure.prediction import PREDICTED_NAMES
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import Finding, FindingKind, Phase
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metrics import PREDICTED, RETAINED_GRAPHS
 
 
 ITEM = "aten::_local_scalar_dense"
@@ -43,7 +43,7 @@ def audited(
     measurement = audit(
         device, subject, MeasurePlan(test="t", seconds=seconds)
     ).measurement
-    predicted = {metric.name for metric in (RETAINED_GRAPHS, *PREDICTED)}
+    predicted = set(PREDICTED_NAMES)
     exact = {n: v for n, v in measurement.exact.items() if n not in predicted}
     findings = tuple(
         f
