@@ -130,8 +130,22 @@ def _held_folder() -> tempfile.TemporaryDirectory[str]:
 def hold(lock: Path) -> int:
     """Keep what the file *lock* is in from being removed, until its descriptor is closed."""
     descriptor = _opened(lock)
-    fcntl.flock(descriptor, fcntl.LOCK_SH)
+    try_flock(descriptor, fcntl.LOCK_SH)
     return descriptor
+
+
+def try_flock(descriptor: int, how: int = fcntl.LOCK_EX | fcntl.LOCK_NB) -> bool:
+    """Lock an open file, if no other process has it; return whether it is locked.
+
+    Where the file system has no locks, and for a folder on NFS, it counts as locked.
+    """
+    try:
+        fcntl.flock(descriptor, how)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
 
 
 def hold_to_the_end(folder: Path) -> None:

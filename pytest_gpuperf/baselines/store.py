@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -13,11 +14,17 @@ from secrets import token_hex
 from typing import Final
 
 from ..errors import BaselineError, ErrorId
-from ..files import PlantedError, read_regular, read_regular_text, refuse_link
+from ..files import (
+    PlantedError,
+    read_regular,
+    read_regular_text,
+    refuse_link,
+    try_flock,
+)
 from ..model.baseline import Baselines, Entry
 from ..model.environment import Hardware
 from ..settings import ARTEFACTS
-from ..sharing.device_lock import LOCK_PAUSE_SECONDS, try_flock
+from ..sharing.device_lock import LOCK_PAUSE_SECONDS
 from .format import dumps, loads
 
 
@@ -214,7 +221,8 @@ def _turn(lock_folder: Path, hardware: Hardware) -> Iterator[None]:
         make_ignored(lock_folder)
         # filelock opens the path, and would create or truncate what a link points to.
         refuse_link(path)
-        lock.acquire(timeout=LOCK_SECONDS)
+        with _without_locks():
+            lock.acquire(timeout=LOCK_SECONDS)
     except OSError as error:  # filelock's Timeout is one
         msg = f"{path}: cannot be locked, {_cause(error)}; {_INTACT}"
         raise BaselineError(msg, ErrorId.GP507) from error
@@ -222,6 +230,16 @@ def _turn(lock_folder: Path, hardware: Hardware) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def _without_locks() -> Iterator[None]:
+    """Go on where the file system has no locks."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in {errno.ENOLCK, errno.EOPNOTSUPP}:
+            raise
 
 
 @contextmanager
@@ -278,6 +296,8 @@ def write_ignored(path: Path, text: str) -> None:
         raise BaselineError(msg, ErrorId.GP526) from None
     except OSError as error:
         cause = (error.strerror or str(error)).lower()
-        msg = f"{path.parent}: cannot be created, {cause}; make its parent writable"
+        is_taken = isinstance(error, (FileExistsError, NotADirectoryError))
+        remedy = "rename the file" if is_taken else "make its parent writable"
+        msg = f"{path.parent}: cannot be created, {cause}; {remedy}"
         raise BaselineError(msg, ErrorId.GP506) from error
     write(path, text)

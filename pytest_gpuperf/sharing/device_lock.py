@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import ErrorId, UsageError
-from ..files import PlantedError, is_planted, make_private, open_own, refuse_link
+from ..files import (
+    PlantedError,
+    is_planted,
+    make_private,
+    open_own,
+    refuse_link,
+    try_flock,
+)
 from ..model.environment import DeviceSlot
 
 
@@ -179,7 +186,7 @@ class DeviceLock:
     def release(self) -> None:
         """Release what ``try_exclusive`` took."""
         if self._is_open:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            try_flock(self._lock, fcntl.LOCK_UN)
 
     def holders(self) -> str:
         """Name the processes that have the device."""
@@ -200,15 +207,6 @@ class DeviceLock:
                 os.close(self._lock)
         self._is_open = False
         _OPEN.discard(self)
-
-
-def try_flock(descriptor: int) -> bool:
-    """Lock an open file, if no other process has it; return whether it is locked."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _make_private(folder: Path) -> None:

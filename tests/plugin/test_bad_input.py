@@ -177,7 +177,7 @@ def test_a_gate_judges_where_it_can_write_nothing(project: ScriptedProject) -> N
     result = project.run()
 
     result.assert_outcomes(failed=1, passed=2)
-    said = "cannot be created, file exists; make its parent writable [GP506]"
+    said = "cannot be created, file exists; rename the file [GP506]"
     assert result.outlines.count(f"gpuperf: {project.path}/.gpuperf: {said}") == 1
     assert (project.path / ".gpuperf").read_text(encoding="utf-8") == "mine"
 

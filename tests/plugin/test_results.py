@@ -155,7 +155,7 @@ def test_a_folder_that_cannot_be_made_is_said_once_and_fails_no_test(
 
     ended.assert_outcomes(passed=1)
     path = project.path / ".gpuperf"
-    said = f"gpuperf: {path}: cannot be created, file exists; make its parent writable [GP506]"
+    said = f"gpuperf: {path}: cannot be created, file exists; rename the file [GP506]"
     assert ended.outlines.count(said) == 1
 
 

@@ -27,7 +27,9 @@ from pytest_gpuperf.baselines.store import (
     write_pending,
 )
 from pytest_gpuperf.errors import BaselineError
+from pytest_gpuperf.files import scratch_folder
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
+from pytest_gpuperf.sharing.device_lock import DeviceLock
 
 
 INTACT = "what was stored before is intact, run again once that is solved"
@@ -330,6 +332,32 @@ def test_a_folder_that_another_rootdir_keeps_is_named(
     assert update(tmp_path, H200, {}, lock_folder=tmp_path / "lock") == holding()
 
 
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP, errno.EBADF])
+def test_a_file_system_without_locks_is_written_and_measured_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """NFS locks files, and refuses a folder: it is not open for writing."""
+    flock = fcntl.flock
+
+    def refuse(handle: int, how: int) -> None:
+        if number == errno.EBADF and not stat.S_ISDIR(os.fstat(handle).st_mode):
+            return flock(handle, how)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    device = DeviceLock(tmp_path / "locks", "gpu0")
+    changes = {"a": an_entry(None, exact={"syncs": 1})}
+
+    with scratch_folder() as folder:
+        assert Path(folder).is_dir()
+    assert device.try_exclusive()
+    device.release()
+    device.close()
+    assert update(tmp_path / "b", H200, changes, lock_folder=tmp_path / "lock") == (
+        holding(a=1)
+    )
+
+
 def test_the_mode_and_the_link_of_a_stored_file_are_kept(tmp_path: Path) -> None:
     kept = tmp_path / "kept.json"
     write(kept, dumps(holding(a=1)))
@@ -420,5 +448,5 @@ def test_a_pending_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         write_pending(folder, holding())
 
     assert str(refused.value) == (
-        f"{folder}: cannot be created, file exists; make its parent writable [GP506]"
+        f"{folder}: cannot be created, file exists; rename the file [GP506]"
     )
