@@ -46,9 +46,9 @@ AUDIT = Command(
     "gpuperf audit train.py",
     (
         "4 waits per step on 3 lines",
-        "32 | images, labels = images.to(device), labels.to(device)",
-        "38 | total += loss.item()",
-        "39 | correct += (output.argmax(1) == labels).sum().item()",
+        "31 | images, labels = images.to(device), labels.to(device)",
+        "37 | total += loss.item()",
+        "38 | correct += (output.argmax(1) == labels).sum().item()",
     ),
 )
 CLEAN = Command("gpuperf audit --max-syncs-per-step=0 train.py", ("0 waits per step",))

@@ -161,8 +161,8 @@ def test_findings_that_block_alike_come_most_frequent_first() -> None:
     text = text_of(SYNCS_OVER, findings=(sync(0.0, 1), sync(0.0, 7)))
 
     assert lines_labelled("-->", text) == [
-        "  --> a.py:0 in f: aten::item, 7 per step",
-        "  --> a.py:0 in f: aten::item, 1 per step",
+        "  --> a.py in f: aten::item, 7 per step",
+        "  --> a.py in f: aten::item, 1 per step",
     ]
 
 
