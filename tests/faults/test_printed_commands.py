@@ -1075,7 +1075,6 @@ worker/ranks_child.py | --gpuperf-device | MACHINE
 worker/ranks_child.py | pytest --gpuperf | MACHINE
 model/budget.py | --gpuperf-seconds | DESCRIBED
 worker/measurer.py | pytest --gpuperf | MACHINE
-plugin/options.py | --gpuperf-update | DESCRIBED
 runner/request.py | --gpuperf-device | test_what_a_red_run_says_to_accept_makes_the_gate_green
 measure/emulated.py | --gpuperf-device | MACHINE
 measure/further_steps.py | --gpuperf-seconds | MACHINE

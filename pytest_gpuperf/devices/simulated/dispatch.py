@@ -278,8 +278,10 @@ def _comes_apart(plan: OpPlan, args: Sequence[Any]) -> bool:
 
 
 def _taken_apart(plan: OpPlan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Run other operations in its place; ``NO_OUTPUT`` if only a GPU can."""
+    """Run other operations in its place; ``NO_OUTPUT`` if there are none, or only a GPU can."""
     __tracebackhide__ = True
+    if not _comes_apart(plan, args):
+        return NO_OUTPUT
     try:
         return plan.decompose(*args, **kwargs)
     except RuntimeError as error:
@@ -293,10 +295,9 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run *func* with GPU tensors among its arguments; what comes out is on the device."""
     __tracebackhide__ = True
     plan = plan_of(func)
-    if _comes_apart(plan, args):
-        result = _taken_apart(plan, args, kwargs)
-        if result is not NO_OUTPUT:
-            return result
+    result = _taken_apart(plan, args, kwargs)
+    if result is not NO_OUTPUT:
+        return result
     if plan.name == "clone" and is_stolen(args[0]):
         return wrap(args[0].inside.detach())
     live = SIMULATED_MEMORY.live
