@@ -108,6 +108,9 @@ class Reader:
     def _heed(self, comment: Block) -> None:
         if comment.kind == "script":
             self._play(comment.text)
+        elif comment.text == "default":
+            # That of a machine without a GPU.
+            self._environment |= {"CUDA_VISIBLE_DEVICES": "", "PYTEST_ADDOPTS": ""}
         elif comment.kind == "device":
             self._environment["PYTEST_ADDOPTS"] = f"--gpuperf-device={comment.text}"
         else:
