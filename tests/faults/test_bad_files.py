@@ -208,15 +208,23 @@ ENTRY = an_entry(10.0, exact={"syncs": 7})
 STORED = dumps(baselines(SCRIPTED, **{"t.py::test_a": ENTRY}))
 
 
+def quartile(ms: str) -> tuple[str, str]:
+    return "[10.0, 10.0", f"[10.0, {ms}"
+
+
+def anchor(value: str) -> tuple[str, str]:
+    return '"counts"', f'"anchor": {{{value}}}, "counts"'
+
+
 NUMBERS = {
     "a count of 10^400": ('"syncs": 7', f'"syncs": 1{"0" * 400}', "up to 1e24"),
     "a count of 10^25": ('"syncs": 7', f'"syncs": 1{"0" * 25}', "up to 1e24"),
     "an infinite count": ('"syncs": 7', '"syncs": 1e999', "from 0 up"),
     "100,000 digits": ('"syncs": 7', f'"syncs": {"9" * 100_000}', ""),
-    "the largest time": ('"q25": 10.0', '"q25": 1e308', "1e-09 to 1e+12 ms"),
-    "the smallest time": ('"q25": 10.0', '"q25": 5e-324', "1e-09 to 1e+12 ms"),
-    "an anchor out of reach": ("{}", '{"step_ms": 1e308}', "1e-09 to 1e+12 ms"),
-    "an anchor of 10^400": ("{}", f'{{"syncs": 1{"0" * 400}}}', "up to 1e24"),
+    "the largest time": (*quartile("1e308"), "1e-09 to 1e+12 ms"),
+    "the smallest time": (*quartile("5e-324"), "1e-09 to 1e+12 ms"),
+    "an anchor out of reach": (*anchor('"step_ms": 1e308'), "1e-09 to 1e+12 ms"),
+    "an anchor of 10^400": (*anchor(f'"syncs": 1{"0" * 400}'), "up to 1e24"),
 }
 
 

@@ -147,7 +147,7 @@ def test_bounds_that_agree_are_taken(layers: Sequence[Tolerance]) -> None:
     [
         ("cupa", "cuda"),
         ("gpu", "cpu"),
-        ("pretent", "simulated"),
+        ("simulate", "simulated"),
         ("CUDAA", "cuda"),
         ("cuda_", "cuda"),
         ("mps", ""),

@@ -179,6 +179,7 @@ def test_every_setting_comes_from_an_option_or_is_derived() -> None:
     set_by_options = {field for _, _, field in VALUES.values()} | set(FLAGS.values())
 
     assert {f.name for f in fields(Settings)} - set_by_options == {
+        "accept_drift",
         "baselines",
         "artefacts",
         "launch",

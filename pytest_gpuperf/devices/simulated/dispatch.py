@@ -336,7 +336,7 @@ def read_element(tensor: Any) -> Any:
     if (live := SIMULATED_MEMORY.live) is not None:
         live.begin(plan.op, multiplies=False)
     result = tensor.inside.item()
-    WATCH.ran(plan.op, result)
+    WATCH.ran(plan.op, result, computes=plan.launches)
     return result
 
 

@@ -14,7 +14,8 @@ from pytest_gpuperf.judge.budget import (
     resolve,
 )
 from pytest_gpuperf.judge.wording import against, figure
-from pytest_gpuperf.model.budget import Budget
+from pytest_gpuperf.model.budget import Budget, parse_budget
+from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metrics import (
     GROWTH,
@@ -91,6 +92,15 @@ def test_on_matches_the_kind_the_name_or_the_key_in_any_case(pattern: str) -> No
     layers = [Budget(limits={"ms": 12.0, "syncs": 0}, on=("cpu", pattern))]
 
     assert resolve(layers, H200) == ResolvedBudget(limits={"ms": 12.0, "syncs": 0})
+
+
+def test_on_knows_what_the_simulated_gpu_was_called() -> None:
+    simulated = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
+    (old, new) = (
+        parse_budget({"syncs": 0, "on": name}) for name in ("pretend", "simulated")
+    )
+
+    assert resolve([old], simulated) == resolve([new], simulated)
 
 
 def test_on_takes_the_whole_mark_away_from_other_hardware() -> None:

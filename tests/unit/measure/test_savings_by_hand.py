@@ -216,7 +216,7 @@ ACTIVATIONS = {Saving.CHECKPOINT, Saving.HALF_BATCH}
 PROGRAMS = {
     perceptron: ACTIVATIONS,
     convolutions: ACTIVATIONS,
-    transformer: ACTIVATIONS,
+    transformer: {Saving.EARLY_ZERO_GRAD, *ACTIVATIONS},
     recurrent: {Saving.HALF_BATCH},
     tied: set(),
     scaled: {Saving.FOR_LOOP, Saving.FUSED},
