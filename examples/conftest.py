@@ -86,7 +86,7 @@ def gpu(gpuperf):
 
 @pytest.fixture
 def real_gpu(gpu):
-    """Name the device where there is one: what is this large, nobody simulates to compute."""
+    """Name the device if there is one: a step this large is computed on a GPU alone."""
     if is_simulated(gpu):
         pytest.skip("this size is computed on a GPU alone")
     return gpu

@@ -1,8 +1,8 @@
 """The file format: one JSON document a hardware, made to be read as a diff.
 
 Sorted, so that two branches that refresh different tests merge; what all runs agree on
-stands once, times have a line a run and four significant digits, and each line of source
-has one that ends with a comma wherever it stands. Nothing changes without a measurement.
+is written once, times have a line a run and four significant digits, and each line of source
+has one that ends with a comma wherever it is. Nothing changes without a measurement.
 ``schema.json`` beside this module is its JSON Schema.
 """
 
@@ -146,7 +146,7 @@ def _runs(raw: Any, where: Place) -> tuple[RunSummary, ...]:
 def _whole(
     runs: Sequence[RunSummary], exact: Mapping[str, Any], look: Any, where: Place
 ) -> tuple[RunSummary, ...]:
-    """Give each of *runs* its part of what stands once, or in a list with that of each."""
+    """Give each of *runs* its part of the values that are written once, or its own of a list."""
     place, found, count = (where, "further"), [], len(runs)
     each = {n: _by_run(of, count, ((where, "counts"), n)) for n, of in exact.items()}
     for n, (run, raw) in enumerate(zip(runs, _by_run(look, count, place), strict=True)):

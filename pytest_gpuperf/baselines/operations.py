@@ -58,7 +58,7 @@ def keep_operations(
 ) -> None:
     """Store what was run when *entries* were recorded; raises ``BaselineError``.
 
-    A file that cannot be read is deleted, and those of what is *removed*.
+    A file that cannot be read is deleted, and those of *removed* tests.
     """
     for planted in (folder / "operations", folder / "operations" / hardware.key):
         if planted.is_symlink():

@@ -33,7 +33,7 @@ WRONG: Final = 1
 READ: Final = "pytest_gpuperf.plugin.child_options:read_settings"
 EXAMINE: Final = "pytest_gpuperf.devices.machine:examine"
 SECONDS: Final = 120.0
-"""Conftest files may import what is heavy, and the first look at a GPU its libraries."""
+"""Conftest files may import heavy packages, and the first look at a GPU its libraries."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     if arguments.accept_drift and is_partial:
         msg = (
             "--accept-drift: found --kind or --occasions, expected it alone or with "
-            "--kind=all: it replaces what is stored"
+            "--kind=all: it replaces stored baselines"
         )
         raise UsageError(msg, ErrorId.GP102)
     if arguments.occasions is None:

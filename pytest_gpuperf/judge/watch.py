@@ -185,7 +185,7 @@ def objections(
 LEFT_TENSORS: Final = "left_tensors"
 
 NOUNS: Final = {SYNCS.name: "wait", PAGEABLE_COPIES.name: "pageable copy"}
-"""What is counted of the lines of a test."""
+"""The counts that lines of a test have."""
 
 
 def entry_of(record: WatchedTest) -> Entry:

@@ -196,7 +196,7 @@ def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]
 
 
 def open_headline(verdict: TestVerdict) -> str:
-    """Say in a line what is inconclusive, or what has no baseline, of a test that passed."""
+    """Say in a line which metrics of a test that passed are inconclusive or have no baseline."""
     inconclusive = [
         headline_of(v)
         for v in verdict.verdicts

@@ -112,7 +112,7 @@ def measure(raw: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _send_progress(call: str, *doing: str) -> None:
-    """Say which call is there to be measured, or, now and then, what is done of it."""
+    """Say which call is measured next, and from time to time in which phase it is."""
     (send_progress_seldom if doing else send_progress)(call, *doing)
 
 

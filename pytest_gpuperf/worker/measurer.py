@@ -111,7 +111,7 @@ class Measuring:
         request: RunRequest,
         follow: Callable[..., object] = lambda *_: None,
     ) -> None:
-        """*follow* gets the key of each call, and again with what is being done."""
+        """*follow* gets the key of each call, and again with each phase."""
         self._device = device
         self._request = request
         self._settings = request.settings

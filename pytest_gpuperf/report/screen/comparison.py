@@ -41,7 +41,7 @@ COUNTED_METRICS: Final = {
     "copies": PAGEABLE_COPIES,
     "ops": LAUNCHES,
 }
-"""What is reported of both sides, with its metric."""
+"""The sentences about both sides, with their metrics."""
 
 
 def comparison_lines(sides: Comparison) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""Stored counts of a watched suite: what tests may do, and what is stored of them."""
+"""Stored counts of a watched suite: which counts tests may have, and which are stored."""
 
 from __future__ import annotations
 
