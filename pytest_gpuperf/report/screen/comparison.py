@@ -41,7 +41,7 @@ COUNTED_METRICS: Final = {
     "copies": PAGEABLE_COPIES,
     "ops": LAUNCHES,
 }
-"""The sentences about both sides, with their metrics."""
+"""Counts of both sides, by what a line calls them."""
 
 
 def comparison_lines(sides: Comparison) -> tuple[str, ...]:
