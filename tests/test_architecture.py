@@ -421,7 +421,7 @@ MOST_CODE: Final = {
     "environments": 212,  # the releases of a package; what names none
     "judge": 3449,  # same training of two steps as well: compare_steps pays for it
     "measure": 3262,  # what a step keeps has its line; which step raised
-    "model": 1853,  # what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1857,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2229,  # no server without measured tests
     "report": 1532,
     "report.ci": 539,  # a watch marks its lines on GitHub

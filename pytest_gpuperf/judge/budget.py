@@ -74,7 +74,7 @@ def _first_bound(
 
 def _binds(layer: Budget, keyword: str, hardware: Hardware) -> bool:
     if layer.on is not None:
-        names = (hardware.kind.value, hardware.name, hardware.key)
+        names = hardware.names
         return any(
             fnmatchcase(name.lower(), pattern.lower())
             for pattern in layer.on

@@ -9,7 +9,6 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ErrorId, UsageError
-from .environment import OLD_SIMULATED, DeviceKind
 from .metric import Metric, Unit
 from .metrics import BUDGET_KEYWORDS, FLOPS, STEP_MS, limited_by
 from .retired import refuse_retired
@@ -231,7 +230,7 @@ def _patterns(on: object) -> tuple[str, ...] | None:
             'hardware\'s name, such as "cpu" or "*H200*", or a list of them'
         )
         raise UsageError(msg, ErrorId.GP204)
-    return tuple(p.replace(OLD_SIMULATED, DeviceKind.SIMULATED.value) for p in patterns)
+    return tuple(patterns)
 
 
 def _bounds(name: str, value: object) -> tuple[float, float | None]:

@@ -127,6 +127,12 @@ class Hardware:
         return self.key.replace(DeviceKind.SIMULATED.value, OLD_SIMULATED)
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """What a budget may call it, also as in 0.2.0."""
+        kind, old = self.kind.value, self.old_key.partition("-")[0]
+        return (kind, self.name, self.key, old, self.old_key)
+
+    @property
     def in_words(self) -> str:
         """What a person calls it: ``NVIDIA H200``, ``simulated GPU``, ``CPU AMD EPYC``."""
         return DEVICE_WORDS[self.kind].format(name=self.name).strip()

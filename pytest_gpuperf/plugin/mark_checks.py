@@ -26,11 +26,11 @@ def unknown_kind(pattern: str) -> str:
 
     Names of hardware have digits or blanks, and patterns have special characters.
     """
-    from ..model.environment import DeviceKind
+    from ..model.environment import OLD_SIMULATED, DeviceKind
 
     kinds = [kind.value for kind in DeviceKind]
     is_word = pattern.replace("-", "").replace("_", "").isalpha()
-    if not is_word or pattern.lower().partition("-")[0] in kinds:
+    if not is_word or pattern.lower().partition("-")[0] in {*kinds, OLD_SIMULATED}:
         return ""
     offered = [kind for kind in kinds if kind != DeviceKind.SCRIPTED.value]
     near = get_close_matches(pattern.lower(), offered, n=1)

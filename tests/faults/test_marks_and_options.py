@@ -168,6 +168,7 @@ def test_a_budget_for_a_kind_that_there_is_not_is_doubted(
         "cpu",
         "CUDA",
         "simulated",
+        "pretend",
         "*H200*",
         "NVIDIA H200",
         "cuda-nvidia-h200",
