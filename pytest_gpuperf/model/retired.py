@@ -6,10 +6,12 @@ The table goes with the next release, and each row with it.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeVar
 
 from ..errors import ErrorId, UsageError
 
+
+T = TypeVar("T")
 
 RETIRED: Final = {
     "gpuperf accept --json": "`gpuperf accept --dry-run` prints it; baseline files are JSON",
@@ -56,6 +58,18 @@ RETIRED: Final = {
     "gpuperf.Prospect": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
     "gpuperf.fits()": "`gpuperf.budget(mem_mb=)` limits the peak of a step",
     "gpuperf.quarantine": "mark the test with `@pytest.mark.xfail(reason=...)`",
+    '["blocking_copies"]': "`syncs` counts them with all others, each with its line",
+    '["compile_s"]': "`TORCH_LOGS=dynamo` says at exit what compiling took",
+    '["device_syncs"]': "`syncs` counts them with all others, each with its line",
+    '["driver_bytes"]': "`nvidia-smi` shows the memory of the whole process",
+    '["enqueue_ms"]': "`latency_ms` is the time of one isolated step",
+    '["fragmented_bytes"]': "`peak_reserved_bytes` has the blocks that nothing uses",
+    '["gpu_span_ms"]': "`step_ms` is the time of a step, its work on the GPU included",
+    '["kernels"]': "`launches` counts what a step enqueues",
+    '["live_peak_bytes"]': "`peak_allocated_bytes` of the simulated GPU",
+    '["non_torch_bytes"]': "`nvidia-smi` shows the memory of the whole process",
+    '["peak_requested_bytes"]': "`peak_allocated_bytes` has them, rounded as they are taken",
+    '["process_ms"]': "`step_ms` is the time of a step",
     "alloc_retries=": "`gpuperf.budget(reserved_mb=)` limits what the allocator takes",
     "compile_s=": "`TORCH_LOGS=dynamo` says at exit what compiling took",
     "compile_warm_s=": "`TORCH_LOGS=dynamo` says in a second process what it took",
@@ -71,7 +85,7 @@ RETIRED: Final = {
 }
 """What to do instead, by the name as it is typed: ``gpuperf COMMAND``, ``gpuperf COMMAND
 --option``, ``--gpuperf-option``, ``gpuperf_key``, ``gpuperf.mark``, ``gpuperf.method()``,
-``keyword=`` of a mark or a call."""
+``keyword=`` of a mark or a call, ``["metric"]`` of a measurement."""
 
 
 FORMER_NAMES: Final = {
@@ -102,3 +116,16 @@ def refuse_retired(name: str) -> None:
     if name in RETIRED:
         msg = f"{name} was removed: {RETIRED[name]}"
         raise UsageError(msg, ErrorId.GP118)
+
+
+class Numbers(dict[str, T]):
+    """Numbers by metric, for a test: a retired metric says what does its job."""
+
+    def __missing__(self, metric: str) -> T:
+        """Raise ``UsageError`` for a retired *metric*, ``KeyError`` for another."""
+        if metric in FORMER_NAMES:
+            msg = f"{metric} was renamed: it is {FORMER_NAMES[metric]}"
+            raise UsageError(msg, ErrorId.GP118)
+        refuse_retired(f'["{metric}"]')
+        refuse_retired(f"{metric}=")
+        raise KeyError(metric)

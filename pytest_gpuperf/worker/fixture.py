@@ -22,7 +22,7 @@ from ..errors import ErrorId, GpuperfError, UsageError
 from ..measure.step import WORK, Subject, subject_of
 from ..model.budget import finite, parse_budget, shown
 from ..model.measurement import Measurement
-from ..model.retired import refuse_retired
+from ..model.retired import Numbers, refuse_retired
 from ..trainers.handover import Steps
 from .call_result import Compared
 
@@ -266,7 +266,10 @@ class Gpuperf:
     @property
     def measurement(self) -> Measurement | None:
         """The last call's measurement; ``None`` if nothing was measured."""
-        return self._measurer.last(self._item)
+        last = self._measurer.last(self._item)
+        return last and replace(
+            last, exact=Numbers(last.exact), times=Numbers(last.times)
+        )
 
     allow_sync = staticmethod(allow_sync)
 

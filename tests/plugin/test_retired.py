@@ -12,13 +12,14 @@ import pytest_gpuperf
 from pytest_gpuperf.cli import REFUSAL_OF, USAGE_ERROR, main
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.budget import parse_budget, parse_tolerance
-from pytest_gpuperf.model.retired import RETIRED
+from pytest_gpuperf.model.retired import FORMER_NAMES, RETIRED, Numbers
 from pytest_gpuperf.worker.fixture import Gpuperf, Measurer
 
 
 COMMANDS = [name for name in RETIRED if name.startswith("gpuperf ")]
 SETTINGS = [name for name in RETIRED if re.match(r"--|gpuperf_", name)]
 KEYWORDS = [name for name in RETIRED if name.endswith("=")]
+METRICS = [name for name in RETIRED if name.startswith("[")]
 METHODS = [name for name in RETIRED if name.endswith("()")]
 MARKS = [
     name for name in RETIRED if name.startswith("gpuperf.") and name not in METHODS
@@ -31,9 +32,9 @@ def said(name: str) -> str:
 
 
 def test_each_name_is_of_one_of_the_kinds_that_answer() -> None:
-    assert sorted([*COMMANDS, *SETTINGS, *KEYWORDS, *METHODS, *MARKS]) == sorted(
-        RETIRED
-    )
+    assert sorted(
+        [*COMMANDS, *SETTINGS, *KEYWORDS, *METRICS, *METHODS, *MARKS]
+    ) == sorted(RETIRED)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -95,3 +96,36 @@ def test_a_method_of_the_fixture_says_what_does_its_job(
 def test_a_mark_says_what_does_its_job(name: str) -> None:
     with pytest.raises(UsageError, match=re.escape(said(name))):
         getattr(pytest_gpuperf, name.removeprefix("gpuperf."))
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_of_a_measurement_says_what_does_its_job(name: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said(name))):
+        Numbers({"syncs": 1})[name[2:-2]]
+
+
+def test_a_metric_by_its_former_name_says_the_name_of_today() -> None:
+    with pytest.raises(UsageError, match="it is launches"):
+        Numbers({"launches": 1})["ops"]
+    assert "ops" in FORMER_NAMES
+
+
+def test_a_metric_that_a_keyword_limited_answers_like_the_keyword() -> None:
+    with pytest.raises(UsageError, match=re.escape(said("mfu_pct="))):
+        Numbers({"syncs": 1})["mfu_pct"]
+
+
+def test_a_measurement_in_a_test_answers_for_a_retired_metric(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        "import pytest\n"
+        "def test_step(gpuperf):\n"
+        "    gpuperf(int)\n"
+        "    with pytest.raises(Exception, match='launches. counts'):\n"
+        "        gpuperf.measurement.exact['kernels']\n"
+        "    with pytest.raises(KeyError):\n"
+        "        gpuperf.measurement.times['of_nobody']\n"
+    )
+
+    project.run("--gpuperf").assert_outcomes(passed=1)
