@@ -416,7 +416,7 @@ MOST_CODE: Final = {
     "devices": 2443,  # live memory, which was of the CPU
     "devices.cpu": 182,
     "devices.cuda": 621,
-    "devices.simulated": 7921,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.simulated": 7738,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1025,  # ranks are ended by their own time
     "environments": 212,  # the releases of a package; what names none
     "judge": 3449,  # same training of two steps as well: compare_steps pays for it

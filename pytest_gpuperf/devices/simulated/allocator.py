@@ -23,14 +23,8 @@ DEFAULTS: Final = {"backend": "native", "expandable_segments": "false"}
 """Values that change nothing, of the settings that have one."""
 
 CHANGES_RESERVED: Final = frozenset(
-    {
-        "backend",
-        "expandable_segments",
-        "garbage_collection_threshold",
-        "large_segment_size_mb",
-        "max_split_size_mb",
-        "roundup_power2_divisions",
-    }
+    "backend expandable_segments garbage_collection_threshold "
+    "large_segment_size_mb max_split_size_mb roundup_power2_divisions".split()
 )
 CHANGES_ALLOCATED: Final = frozenset(
     {"backend", "max_split_size_mb", "roundup_power2_divisions"}

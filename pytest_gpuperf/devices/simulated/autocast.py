@@ -19,7 +19,7 @@ from .device_names import AUTOCAST_KEY
 from .errors import NeedsGpuError
 from .op_plan import kernel_of
 from .patches import Patch
-from .recurrent_weights import copied
+from .recurrent_steps import copied
 from .tensor import is_gpu_tensor
 
 

@@ -132,31 +132,19 @@ MEMORY_ANSWERS = {
 }
 
 
-TRUE: Final = (
-    *("is_available", "is_initialized", "is_bf16_supported", "is_tf32_supported"),
-    "_is_compiled",
+TRUE: Final = tuple(
+    "is_available is_initialized is_bf16_supported is_tf32_supported "
+    "_is_compiled".split()
 )
-ZEROS: Final = (
-    "current_device",
-    "utilization",
-    "memory_usage",
-    "temperature",
-    "power_draw",
-    "clock_rate",
-    "device_memory_used",
-    "initial_seed",
-    "_exchange_device",
-    "_maybe_exchange_device",
-    "_get_device",
+ZEROS: Final = tuple(
+    "current_device utilization memory_usage temperature power_draw "
+    "clock_rate device_memory_used initial_seed _exchange_device "
+    "_maybe_exchange_device _get_device".split()
 )
-NOTHINGS: Final = (
-    "_lazy_call",
-    "_record_memory_history",
-    "init",
-    "ipc_collect",
-    "reset_accumulated_host_memory_stats",
-    "reset_peak_host_memory_stats",
-    "set_sync_debug_mode",
+NOTHINGS: Final = tuple(
+    "_lazy_call _record_memory_history init ipc_collect "
+    "reset_accumulated_host_memory_stats reset_peak_host_memory_stats "
+    "set_sync_debug_mode".split()
 )
 MODULES: Final = ("memory", "random", "streams", "graphs", "_utils")
 """Modules below ``torch.cuda`` with functions that ``torch.cuda`` re-exports."""
@@ -367,9 +355,9 @@ def query_patches() -> Iterator[Patch]:
         yield Patch(torch.version, "cuda", CUDA_VERSION)
 
 
-OF_CUDA: Final = (
-    *("_broadcast_out", "_cslt_", "_gather_out", "_host_emptyCache", "_scatter_out"),
-    *("_cuda_", "_cudart", "_nccl_", "_nvtx", "_set_cached_tensors_enabled"),
+OF_CUDA: Final = tuple(
+    "_broadcast_out _cslt_ _gather_out _host_emptyCache _scatter_out _cuda_ "
+    "_cudart _nccl_ _nvtx _set_cached_tensors_enabled".split()
 )
 """Starts of the names in torch's core that only a build with CUDA has."""
 
@@ -398,12 +386,12 @@ CONSTANTS: Final[dict[str, Any]] = {
 }
 """What never changes, or what switches that do nothing here are at."""
 
-DOES_NOTHING: Final = (
-    *("_cuda_allocationTraceback", "_cuda_attach_", "_cuda_checkPool", "_cuda_clear"),
-    *("_cuda_cudaCachingAllocator_enable", "_cuda_getAllocator", "_cuda_getHip"),
-    *("_cuda_init", "_cuda_ipc_", "_cuda_record_", "_cuda_reset", "_cuda_setCublas"),
-    *("_cuda_setDevice", "_cuda_setMemoryM", "_cuda_set_", "_cuda_sleep"),
-    *("_cuda_tunableop_", "_host_emptyCache", "_set_cached_tensors_enabled"),
+DOES_NOTHING: Final = tuple(
+    "_cuda_allocationTraceback _cuda_attach_ _cuda_checkPool _cuda_clear "
+    "_cuda_cudaCachingAllocator_enable _cuda_getAllocator _cuda_getHip "
+    "_cuda_init _cuda_ipc_ _cuda_record_ _cuda_reset _cuda_setCublas "
+    "_cuda_setDevice _cuda_setMemoryM _cuda_set_ _cuda_sleep _cuda_tunableop_ "
+    "_host_emptyCache _set_cached_tensors_enabled".split()
 )
 """Starts of names of calls without an effect on waits and memory.
 

@@ -51,51 +51,21 @@ def generator_patches() -> Iterator[Patch]:
     yield Patch(torch, "Generator", Generator)
 
 
-FACTORY_NAMES: Final = (
-    "arange",
-    "bartlett_window",
-    "blackman_window",
-    "empty",
-    "empty_permuted",
-    "empty_strided",
-    "eye",
-    "full",
-    "hamming_window",
-    "hann_window",
-    "kaiser_window",
-    "linspace",
-    "logspace",
-    "normal",
-    "ones",
-    "rand",
-    "randint",
-    "randn",
-    "randperm",
-    "range",
-    "scalar_tensor",
-    "tril_indices",
-    "triu_indices",
-    "zeros",
+FACTORY_NAMES: Final = tuple(
+    "arange bartlett_window blackman_window empty empty_permuted "
+    "empty_strided eye full hamming_window hann_window kaiser_window linspace "
+    "logspace normal ones rand randint randn randperm range scalar_tensor "
+    "tril_indices triu_indices zeros".split()
 )
 """Functions with a result that a kernel writes on the device."""
 
 FROM_HOST_NAMES: Final = ("tensor", "as_tensor", "asarray")
 """Functions that build on the host and copy."""
 
-LIKE: Final = (
-    "empty_like",
-    "full_like",
-    "ones_like",
-    "rand_like",
-    "randint_like",
-    "randn_like",
-    "sparse_bsc_tensor",
-    "sparse_bsr_tensor",
-    "sparse_compressed_tensor",
-    "sparse_coo_tensor",
-    "sparse_csc_tensor",
-    "sparse_csr_tensor",
-    "zeros_like",
+LIKE: Final = tuple(
+    "empty_like full_like ones_like rand_like randint_like randn_like "
+    "sparse_bsc_tensor sparse_bsr_tensor sparse_compressed_tensor "
+    "sparse_coo_tensor sparse_csc_tensor sparse_csr_tensor zeros_like".split()
 )
 """Functions that torch's core places on the device."""
 

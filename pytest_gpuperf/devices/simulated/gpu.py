@@ -38,10 +38,10 @@ from .factories import (
     creation_patches,
     generator_patches,
 )
-from .late_dynamo import late_dynamo
 from .memory import SIMULATED_MEMORY
 from .modules import (
     COMPOSED_FOR_CUDA,
+    late_dynamo,
     process_group_patches,
     skipped_kernels,
     uninitialized_patches,
@@ -49,7 +49,7 @@ from .modules import (
 from .patches import Patch, patched
 from .recorder import WATCH, AuditRecorder
 from .recurrent import DROPOUT_STATES, RECURRENT_LAYERS
-from .recurrent_weights import FLATTENING, cudnn_modes, flattening_patches
+from .recurrent_steps import FLATTENING, cudnn_modes, flattening_patches
 from .tensor import GpuTensor, dispatch_patches, exchange_patches, is_gpu_tensor
 from .tensor_api import (
     UNPATCHED_NAMES as MATHEMATICS,

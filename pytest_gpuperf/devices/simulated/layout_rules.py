@@ -117,29 +117,20 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
 )
 """Operations that only such tensors know."""
 
-OF_EACH_ELEMENT: Final = (
-    *("abs", "asin", "asinh", "atan", "atanh", "ceil", "deg2rad", "erf", "erfinv"),
-    *("expm1", "floor", "frac", "isinf", "isnan", "isneginf", "isposinf", "log1p"),
-    *("nan_to_num", "pow", "rad2deg", "relu", "round", "sgn", "sign", "signbit", "sin"),
-    *("sinh", "sqrt", "tan", "tanh", "trunc"),
+OF_EACH_ELEMENT: Final = tuple(
+    "abs asin asinh atan atanh ceil deg2rad erf erfinv expm1 floor frac isinf "
+    "isnan isneginf isposinf log1p nan_to_num pow rad2deg relu round sgn sign "
+    "signbit sin sinh sqrt tan tanh trunc".split()
 )
 """What is computed of elements once each is the only one of its place."""
 
 SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
-        ops=(
-            "mm",
-            "mv",
-            "addmm",
-            "_sparse_addmm",
-            "bmm",
-            "hspmm",
-            "_sparse_sparse_matmul",
-            "_sparse_softmax",
-            "_sparse_log_softmax",
-            "norm",
-            *OF_EACH_ELEMENT,
-        ),
+        ops=tuple(
+            "mm mv addmm _sparse_addmm bmm hspmm _sparse_sparse_matmul "
+            "_sparse_softmax _sparse_log_softmax norm".split()
+        )
+        + OF_EACH_ELEMENT,
         when=uncoalesced,
         reason="the sparse tensor is coalesced first, in which thrust waits after each step",
         count=5,

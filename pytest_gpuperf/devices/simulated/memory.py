@@ -135,26 +135,9 @@ def _size(nbytes: int) -> str:
 
 
 MATRIX_PRODUCTS: Final = frozenset(
-    {
-        "_euclidean_dist",
-        "_addmm_activation",
-        "_native_multi_head_attention",
-        "_scaled_mm",
-        "_scaled_mm_v2",
-        "_transformer_encoder_layer_fwd",
-        "addbmm",
-        "addmm",
-        "addmm_",
-        "addmv",
-        "addmv_",
-        "baddbmm",
-        "baddbmm_",
-        "bmm",
-        "dot",
-        "mm",
-        "mv",
-        "vdot",
-    }
+    "_euclidean_dist _addmm_activation _native_multi_head_attention "
+    "_scaled_mm _scaled_mm_v2 _transformer_encoder_layer_fwd addbmm addmm "
+    "addmm_ addmv addmv_ baddbmm baddbmm_ bmm dot mm mv vdot".split()
 )
 """Operations that cuBLAS runs, and that so need its workspace."""
 

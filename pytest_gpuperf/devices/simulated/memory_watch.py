@@ -21,15 +21,6 @@ from ..memory_owners import graphs_alive
 from ..memory_picture import NOTHING_LEFT, Garbage, Picture, held_by_place
 from .allocator import rounded
 from .backward_rules import ENGINE_ALONE
-from .kept_memory import (
-    AliveBirths,
-    alive_at,
-    growth_of,
-    last_numbers,
-    levels_at,
-    lines_made_at,
-    may_keep_more,
-)
 from .memory import (
     SIMULATED_MEMORY,
     LiveMemory,
@@ -41,7 +32,18 @@ from .memory import (
 )
 from .program_steps import ProgramSteps
 from .recorder import WATCH
-from .step_picture import Lookout, LoopMemory, site_here
+from .step_picture import (
+    AliveBirths,
+    Lookout,
+    LoopMemory,
+    alive_at,
+    growth_of,
+    last_numbers,
+    levels_at,
+    lines_made_at,
+    may_keep_more,
+    site_here,
+)
 from .tensor import is_gpu_tensor
 
 

@@ -12,78 +12,28 @@ from .sync_rules import INDEXING, release_of
 
 
 MIXING: Final = frozenset(
-    {
-        "_ctc_loss",
-        "_pack_padded_sequence",
-        "_pad_packed_sequence",
-        "_to_copy",
-        "_use_cudnn_ctc_loss",
-        "copy",
-        "copy_",
-        "ctc_loss",
-        *INDEXING,
-        "resize_as_",
-        "is_same_size",
-        "set_",
-        "tensor_split",
-    }
-)
+    "_ctc_loss _pack_padded_sequence _pad_packed_sequence _to_copy "
+    "_use_cudnn_ctc_loss copy copy_ ctc_loss resize_as_ is_same_size set_ "
+    "tensor_split".split()
+).union(INDEXING)
 """Operations that take tensors of both kinds."""
 
 NAMES_ARGUMENT: Final = (2, 9)
 """The release from which on the message names the argument that is elsewhere."""
 
 MATRIX_OPS: Final = frozenset(
-    {
-        "addbmm",
-        "addmm",
-        "addmv",
-        "addr",
-        "baddbmm",
-        "bmm",
-        "dot",
-        "embedding",
-        "gather",
-        "index_add",
-        "index_select",
-        "mm",
-        "mv",
-        "native_layer_norm",
-        "nll_loss_forward",
-        "scatter",
-        "scatter_add",
-    }
+    "addbmm addmm addmv addr baddbmm bmm dot embedding gather index_add "
+    "index_select mm mv native_layer_norm nll_loss_forward scatter "
+    "scatter_add".split()
 )
 """Operations with a CUDA kernel that checks the devices itself, and says so."""
 
 
 NO_NUMBERS: Final = frozenset(
-    {
-        "bucketize",
-        "cat",
-        "clamp",
-        "clamp_",
-        "clamp_max",
-        "clamp_max_",
-        "clamp_min",
-        "clamp_min_",
-        "dot",
-        "embedding",
-        "gather",
-        "index_add",
-        "index_add_",
-        "index_select",
-        "isin",
-        "linalg_cross",
-        "logaddexp",
-        "logaddexp2",
-        "masked_select",
-        "nextafter",
-        "normal",
-        "searchsorted",
-        "stack",
-        "take",
-    }
+    "bucketize cat clamp clamp_ clamp_max clamp_max_ clamp_min clamp_min_ dot "
+    "embedding gather index_add index_add_ index_select isin linalg_cross "
+    "logaddexp logaddexp2 masked_select nextafter normal searchsorted stack "
+    "take".split()
 )
 """Operations that take no host tensor for a number: the wrapper of their CUDA kernel
 compares devices (``device_check`` in native_functions.yaml, and no TensorIterator), as

@@ -107,21 +107,8 @@ DENSE: Final = rules_by_op((*SYNC_RULES, *LAYOUT_RULES))
 SPARSE: Final = rules_by_op(SPARSE_RULES)
 COPY_OPS: Final = frozenset({"copy_", "copy", "_to_copy"})
 ALLOCATIONS: Final = frozenset(
-    {
-        "empty",
-        "empty_strided",
-        "empty_like",
-        "new_empty",
-        "new_empty_strided",
-        "resize_",
-        "set_",
-        "detach",
-        "detach_",
-        "lift_fresh",
-        "alias",
-        "is_same_size",
-        "_local_scalar_dense",
-    }
+    "empty empty_strided empty_like new_empty new_empty_strided resize_ set_ "
+    "detach detach_ lift_fresh alias is_same_size _local_scalar_dense".split()
 )
 """Operations that launch nothing on a device; views launch nothing either."""
 
@@ -180,34 +167,12 @@ BIRTH_ORDER: Final = {
 class OpPlan:
     """What is known of an operation before its arguments are known."""
 
-    __slots__ = (
-        "birth_order",
-        "composite",
-        "decompose",
-        "flags",
-        "flops",
-        "host_argument",
-        "host_outputs",
-        "in_place",
-        "indexes",
-        "is_absent",
-        "is_of_program",
-        "keeps_forward",
-        "kernel",
-        "launches",
-        "mixes",
-        "multiplies",
-        "name",
-        "op",
-        "reshapes",
-        "rules",
-        "sized_by_values",
-        "sources",
-        "sparse_rules",
-        "temporaries",
-        "transfers",
-        "views",
-        "writes_only",
+    __slots__ = tuple(
+        "birth_order composite decompose flags flops host_argument "
+        "host_outputs in_place indexes is_absent is_of_program keeps_forward "
+        "kernel launches mixes multiplies name op reshapes rules "
+        "sized_by_values sources sparse_rules temporaries transfers views "
+        "writes_only".split()
     )
 
     def __init__(self, func: Any) -> None:

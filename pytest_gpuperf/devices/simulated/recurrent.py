@@ -21,8 +21,7 @@ from .kernels import HALVES
 from .memory import SIMULATED_MEMORY, seen, taken
 from .operation import OpCall, copies_of, nbytes_of
 from .recorder import WATCH
-from .recurrent_steps import OwnLayer
-from .recurrent_weights import MODES, buffer_of, flat_layout, views_of
+from .recurrent_steps import MODES, OwnLayer, buffer_of, flat_layout, views_of
 
 
 _aten = torch.ops.aten

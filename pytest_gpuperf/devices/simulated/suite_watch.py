@@ -17,10 +17,10 @@ from ..garbage import HeldCollector, described_cycle, held_collector
 from ..memory_picture import in_a_cycle
 from ..source_lines import site_of_caller
 from . import simulated_gpu
-from .kept_memory import AliveBirths
 from .memory import LiveMemory, MemoryEvent, watched
 from .memory_watch import WORKSPACE_BYTES, held_by_events, size_of_gpu_tensor
 from .specification import memory_of
+from .step_picture import AliveBirths
 from .tensor import GpuTensor, is_gpu_tensor
 
 

@@ -58,13 +58,9 @@ from .sync_conditions import (
 )
 
 
-INDEXING: Final = (
-    "index",
-    "_unsafe_index",
-    "index_put",
-    "index_put_",
-    "_index_put_impl_",
-    "_unsafe_index_put",
+INDEXING: Final = tuple(
+    "index _unsafe_index index_put index_put_ _index_put_impl_ "
+    "_unsafe_index_put".split()
 )
 
 SYNC_RULES: Final[tuple[SyncRule, ...]] = (

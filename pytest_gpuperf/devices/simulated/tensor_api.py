@@ -22,20 +22,8 @@ from .transfers import MOVED, PINNED_MEMORY, record_copy
 # Functions of ``math`` that read a float without its methods, so guesses must be
 # reported.
 
-UNPATCHED_NAMES: Final = (
-    "exp",
-    "expm1",
-    "fabs",
-    "isclose",
-    "isfinite",
-    "isinf",
-    "isnan",
-    "log",
-    "log10",
-    "log1p",
-    "log2",
-    "pow",
-    "sqrt",
+UNPATCHED_NAMES: Final = tuple(
+    "exp expm1 fabs isclose isfinite isinf isnan log log10 log1p log2 pow sqrt".split()
 )
 """Functions of ``math`` that training loops call with a loss."""
 

@@ -15,9 +15,9 @@ torch = pytest.importorskip("torch")
 from torch import nn
 
 from pytest_gpuperf.devices.simulated import simulated_gpu
-from pytest_gpuperf.devices.simulated.kept_memory import alive_at
 from pytest_gpuperf.devices.simulated.memory import StepMemory
 from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
+from pytest_gpuperf.devices.simulated.step_picture import alive_at
 
 
 KIB = 2**10
