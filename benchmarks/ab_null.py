@@ -7,10 +7,10 @@ Ten small suites stand in a repository with one commit: sizes drawn by the opera
 system, by torch, ``random``, numpy and hash order, kernels chosen by their time or by
 addresses, threads, memory that differs, and nothing of the kind. A round compares all ten
 with themselves, a suite of steps that draw nothing, three steps that got 10 % slower, a
-wait and a MiB more, and training steps (an MLP, a convolution, two attention layers) with
+sync and a MiB more, and training steps (an MLP, a convolution, two attention layers) with
 5 and with 10 % more work: products of matrices, as many as take so long on this machine. A
 file that is there is continued. Exits with 1 where a comparison of a commit with itself
-blames, or one of what got 10 % slower, a wait or a MiB more does not.
+blames, or one of what got 10 % slower, a sync or a MiB more does not.
 """
 
 from __future__ import annotations

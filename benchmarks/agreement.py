@@ -48,7 +48,7 @@ from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.copies import transfers_of
-from pytest_gpuperf.measure.syncs import device_waits
+from pytest_gpuperf.measure.syncs import device_syncs
 from pytest_gpuperf.measure.trace import parse
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
@@ -172,7 +172,7 @@ def _profiled(profile: Profile, case: Case) -> Seen:
         known.append(not failures.is_last)
 
     trace = parse(profile(answer, batches))
-    waits = list(device_waits(trace))
+    waits = list(device_syncs(trace))
     counts = Counter(wait.step for wait in waits)
     copies = [each for each in transfers_of(trace) if each.pinned is False]
     return Seen(
@@ -307,7 +307,7 @@ def join(answers: Path, out: Path | None = None) -> list[Row]:
     rows = rows_of({n: simulated[n] for n in both}, {n: cuda[n] for n in both})
     if out is not None:
         machine = json.loads((answers / MACHINE).read_text(encoding="utf-8"))
-        title = "Agreement on waits and copies: corpus"
+        title = "Agreement on syncs and copies: corpus"
         page = as_markdown(title, machine, rows, KNOWN["snippets"])
         (out / "agreement-corpus.md").write_text(page, encoding="utf-8")
     return rows

@@ -3,7 +3,7 @@
     python benchmarks/agreement_operations.py [--out FILE] [--only REGEX] [--part N/M]
 
 The samples of each operation run forward and backward, on each side in a process of its
-own. Waits in each direction, pageable copies and bytes are compared. FILE is the table,
+own. Syncs in each direction, pageable copies and bytes are compared. FILE is the table,
 as Markdown. Exit status: 1 where an operation differs that ``known_differences.toml``
 does not have, or has one that does not differ, 4 without a GPU.
 """
@@ -35,7 +35,7 @@ from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.measure.copies import transfers_of
-from pytest_gpuperf.measure.syncs import device_waits
+from pytest_gpuperf.measure.syncs import device_syncs
 from pytest_gpuperf.measure.trace import parse
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.metrics import D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES
@@ -188,7 +188,7 @@ def as_markdown(
 HEAD: Final = """\
 Run on real torch over stub CUDA, by `benchmarks/agreement_operations.py`, which
 `make agreement` runs: no GPU. Each operation of torch's OpInfo database ran on up to twelve of its samples, spread evenly, forward and backward.
-An operation agrees where in each sample that both sides ran the waits of the line that runs
+An operation agrees where in each sample that both sides ran the syncs of the line that runs
 it, those of the line that differentiates it, its pageable copies and the bytes that tensors
 are copied in each direction are the same."""
 
@@ -405,7 +405,7 @@ def on_cuda(operation: Operation) -> Iterator[Answer]:
     trace = parse(CudaDevice.open().profile(step, batches))
     counts = [Counter[str]() for _ in silent]
     causes = [Counter[str]() for _ in silent]
-    for wait in device_waits(trace):
+    for wait in device_syncs(trace):
         counts[wait.step][_where(wait.cause.location)] += 1
         causes[wait.step][f"{wait.cause.op}: {wait.cause.api}"] += 1
     for copy in transfers_of(trace):
@@ -487,7 +487,7 @@ def compared(only: str = "", part: str = "1/1", jobs: int = 0) -> list[Row]:
         importlib.import_module(module)
     jobs = jobs or os.cpu_count() or 1
     rows = {row.name: row for row in rows_of(names, jobs)}
-    # A trace has the times of two clocks, which drift apart on a busy machine: a wait may
+    # A trace has the times of two clocks, which drift apart on a busy machine: a sync may
     # seem to lie behind the operation that it is in. That does not happen twice.
     again = [name for name in names if rows[name].standing is Standing.DIFFER]
     rows |= {row.name: row for row in rows_of(again, jobs)}

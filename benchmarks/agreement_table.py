@@ -45,7 +45,7 @@ class Seen:
     """What one device saw in one case: waits by sample, ``None`` where it cannot say.
 
     ``inconclusive`` counts what only a real GPU can decide, ``silent`` is why a sample, or the
-    whole case, has no answer. ``lines`` are the waits by line, ``pageable`` the copies
+    whole case, has no answer. ``lines`` are the syncs by line, ``pageable`` the copies
     from and to pageable memory.
     """
 

@@ -251,7 +251,7 @@ def main() -> int:
 
 
 def join_answers(unpacked: Path) -> None:
-    """Make the tables of waits and bytes of the answers, all or not, that came back."""
+    """Make the tables of syncs and bytes of the answers, all or not, that came back."""
     scripts = {"waits": "agreement.py", "bytes": "agreement_bytes.py"}
     for part, program in scripts.items():
         answers = unpacked / part

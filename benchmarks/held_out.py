@@ -57,7 +57,7 @@ Snippet = Callable[[], object]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Waits and pageable copies of a function by line; ``raised`` is what ended it.
+    """Syncs and pageable copies of a function by line; ``raised`` is what ended it.
 
     Where the trace does not know the line, a count stands under ``?``.
     """

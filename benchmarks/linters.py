@@ -11,7 +11,7 @@ which torch waits for the GPU of this machine, which may be stub CUDA:
     GPUPERF_STUB_VALUES=mirror LD_LIBRARY_PATH=.tox/cuda/stub_cuda/libs \
         .tox/cuda/bin/python benchmarks/linters.py --write benchmarks/evidence/linters.md
 
-A linter names a line if a rule about waits does. One that is not installed (``--hotpath``, ``--torch-preflight``)
+A linter names a line if a rule about syncs does. One that is not installed (``--hotpath``, ``--torch-preflight``)
 has no row.
 """
 
@@ -171,7 +171,7 @@ truth is CUDA's: the calls of real torch {torch} over stub CUDA, with right valu
 
 The functions are this project's own. The rules of `gpuperf audit` were not written from them, but
 two faults that the first run showed were mended (it found 364 of 366 lines and named one in vain).
-Only rules about waits count. torch-preflight by design does not name one wait per step. In {unlined} of
+Only rules about syncs count. torch-preflight by design does not name one sync per step. In {unlined} of
 the functions CUDA also waits at lines that its trace does not know: what is named there is not counted.
 
 | tool | rules | runs the code | found, of {lines} | missed | named in vain |

@@ -38,7 +38,7 @@ from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.measure.copies import transfers_of
-from pytest_gpuperf.measure.syncs import device_waits
+from pytest_gpuperf.measure.syncs import device_syncs
 from pytest_gpuperf.measure.trace import parse
 
 
@@ -391,7 +391,7 @@ def on_cuda(program: Program) -> Answer:
     step = partial(exec, code, names)
     step()
     trace = parse(CudaDevice.open().profile(step, [()]))
-    waits = len(list(device_waits(trace)))
+    waits = len(list(device_syncs(trace)))
     copies = [each.pinned for each in transfers_of(trace)]
     # A copy from pageable memory that nothing waits for is staged: CUDA may wait.
     inconclusive = 0 if waits else copies.count(False)

@@ -45,13 +45,13 @@ COPIED = {
 AUDIT = Command(
     "gpuperf audit train.py",
     (
-        "4 waits per step on 3 lines",
+        "4 syncs per step on 3 lines",
         "31 | images, labels = images.to(device), labels.to(device)",
         "37 | total += loss.item()",
         "38 | correct += (output.argmax(1) == labels).sum().item()",
     ),
 )
-CLEAN = Command("gpuperf audit --max-syncs-per-step=0 train.py", ("0 waits per step",))
+CLEAN = Command("gpuperf audit --max-syncs-per-step=0 train.py", ("0 syncs per step",))
 
 FIXED = Edit(
     why="The three fixes, applied. What is added up is read once, after the last step:",
@@ -109,10 +109,10 @@ def in_tests(why, old, new):
 FAULTS = (
     Fault(
         test="test_the_loss_stays_on_the_gpu",
-        headline="NEW WAIT",
+        headline="NEW SYNC",
         line="total.add_(loss.item())",
         edit=in_tests(
-            "1. A wait: somebody wants the loss as a number.",
+            "1. A sync: somebody wants the loss as a number.",
             "total.add_(loss.detach())",
             "total.add_(loss.item())",
         ),
@@ -303,7 +303,7 @@ SHOWN = (
     ("a meant change accepted", ACCEPT.typed),
     ("the peak memory of a script", MEMORY.format(0)),
     ("a patch that trains the same", AB_SAME.typed),
-    ("a patch that adds a wait", AB_WORSE.typed),
+    ("a patch that adds a sync", AB_WORSE.typed),
     ("the run as a page", REPORT.typed),
 )
 

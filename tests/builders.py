@@ -48,7 +48,7 @@ Machine = Hardware | DeviceKind
 TEST: Final = "tests/test_train.py::test_step"
 SOFTWARE: Final[Mapping[str, str]] = {"torch": "2.13.0"}
 USUAL: Final[Mapping[str, int]] = {"peak_allocated_bytes": 100 * MIB, "syncs": 0}
-"""What is exact of a step without waits."""
+"""What is exact of a step without syncs."""
 
 
 def an_environment(
@@ -195,7 +195,7 @@ def a_regression(
 def a_missed_budget(
     metric: str = "syncs", now: float = 1, limit: float = 0, **fields: Any
 ) -> Verdict:
-    """A metric over its limit: one wait where none is allowed, by default."""
+    """A metric over its limit: one sync where none is allowed, by default."""
     fields.setdefault("because", "over the limit in each run")
     return a_verdict(metric, Outcome.OVER_BUDGET, now, None, limit=limit, **fields)
 

@@ -58,7 +58,7 @@ def simulated(
 def step_events(syncs: int, start_us: float, place: str) -> Iterator[TraceEvent]:
     """Yield what a profiler would have seen of a step that waits so often.
 
-    Its first wait is at *place*: file, line and function; each other one a line below.
+    Its first sync is at *place*: file, line and function; each other one a line below.
     """
     file, line, function = place.split(":")
     yield _event("user_annotation", STEP_RANGE, start_us, 1000.0)

@@ -149,7 +149,7 @@ def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
 
     speed = (
         SpeedRung(name="slow", published_s=4),
-        SpeedRung(name="one", published_s=3, before=2, after=0, what="waits"),
+        SpeedRung(name="one", published_s=3, before=2, after=0, what="syncs"),
         SpeedRung(name="two", published_s=1.5, after=1, what="send", least=1.3),
     )
 
@@ -169,7 +169,7 @@ def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
         "| split | 1500 | -25 % | 2 s | 900.0 | -10 % |",
         "| rung | published |  | without a GPU |",
         "| slow | 4 s |  |  |",
-        "| one | 3 s | -25 % | 2 -> 0 waits |",
+        "| one | 3 s | -25 % | 2 -> 0 syncs |",
         "| two | 1.5 s | -50 % | 1 send; at least 1.3 times as fast |",
         "| A1 | It is so. | note | 2 -> 1 s | syncs | [a/test_b.py](a/test_b.py) |",
         "| A2 | It is so. | note | It has another name. |",

@@ -104,7 +104,7 @@ def test_a_planted_wait_copy_and_byte_are_red_at_their_lines(checkout: Path) -> 
 
     red = run_in(checkout, "pytest", CIFAR, MNIST, "--gpuperf", *SIMULATED, status=1)
 
-    assert "NEW WAIT: 1 per step, was 0 (+1), limit 0" in red
+    assert "NEW SYNC: 1 per step, was 0 (+1), limit 0" in red
     assert f"--> {CIFAR}:63 in step" in red
     assert "63 | epoch_loss += training.step().item()" in red
     assert "NEW UNPINNED COPIES: 2 per step, was 0 (+2), allowed 0" in red

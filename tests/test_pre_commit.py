@@ -95,7 +95,7 @@ def test_a_script_that_waits_in_each_step_stops_the_commit(project: Path) -> Non
 
     assert done.returncode == 1, done.stdout + done.stderr
     assert "train.py:8" in done.stdout
-    assert "1 wait per step: more than --max-syncs-per-step=0" in done.stdout
+    assert "1 sync per step: more than --max-syncs-per-step=0" in done.stdout
     assert done.stdout.count("\n== ") == 2
 
 

@@ -7,7 +7,7 @@ takes a minute or two. Listed are the functions that call a CUDA synchronisation
 torch's operations that do. Operations are told by the names of their kernels
 (``wrapper_<key>_<overload>_<op>``, ``<op>_cuda``) that reach such a call over direct
 calls. What goes over a dispatch stub, a virtual call or another library is not seen, and
-a wait that is reached only in an error or for some arguments is: each difference from
+a sync that is reached only in an error or for some arguments is: each difference from
 the table is a question, not an answer.
 """
 
@@ -131,7 +131,7 @@ def report(
     reached = (names[name] for name in reaching(calls, sites))
     found = operations(reached, registered)
     new, unseen = differences(found, table)
-    yield f"{len(new)} operations reach a wait and have no rule: {', '.join(new)}"
+    yield f"{len(new)} operations reach a sync and have no rule: {', '.join(new)}"
     yield f"{len(unseen)} have a rule and reach none by name: {', '.join(unseen)}"
 
 

@@ -25,7 +25,7 @@ ONE_THING = {
     "non-blocking": ({"non_blocking": True}, (0, 2)),
     "pinned and non-blocking": ({"pin_memory": True, "non_blocking": True}, (0, 0)),
 }
-"""What is changed, then waits and copies from pageable memory that a step has left."""
+"""What is changed, then syncs and copies from pageable memory that a step has left."""
 
 
 def epoch_of(device, *, read=torch.Tensor.item, non_blocking=False, **options):

@@ -37,7 +37,7 @@ class Training:
         return loss
 
 
-# As published: one wait a step is its price. The budget keeps a second one out.
+# As published: one sync a step is its price. The budget keeps a second one out.
 @gpuperf.budget(syncs=1)
 def test_loop_that_reads_its_loss(gpuperf):
     training = Training(gpuperf.device)

@@ -1,6 +1,6 @@
 """``gpuperf ab ... -- train.py``: one program on both sides, on the simulated GPU.
 
-Nothing is timed there. Waits, copies and bytes of all its steps are counted, and the peak
+Nothing is timed there. Syncs, copies and bytes of all its steps are counted, and the peak
 of the first ones is predicted, as ``gpuperf audit`` and ``gpuperf memory`` do.
 """
 
@@ -150,7 +150,7 @@ def _measured(program: Program, side: Side, forecast: Forecast | None) -> Measur
 
 
 def _of_a_step(audit: StepAudit) -> Iterator[Finding]:
-    """Yield waits and copies; those of all steps are counted per step."""
+    """Yield syncs and copies; those of all steps are counted per step."""
     steps = max(1, audit.steps)
     for found in (*audit.findings, *audit.copies):
         is_once = found.in_steps == 1

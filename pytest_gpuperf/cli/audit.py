@@ -145,7 +145,7 @@ def _objections(audit: StepAudit, arguments: argparse.Namespace) -> Iterator[str
         return
     syncs = audit.totals.syncs
     if most is not None and syncs > most:
-        yield f"{counted(syncs, 'wait')}: more than --max-syncs={most}"
+        yield f"{counted(syncs, 'sync')}: more than --max-syncs={most}"
     if rate is not None:
         yield from _objection_to_rate(audit, rate)
 
@@ -158,4 +158,4 @@ def _objection_to_rate(audit: StepAudit, most: float) -> Iterator[str]:
             f"{audit.steps}: let the script run longer"
         )
     elif audit.per_step > most:
-        yield f"{counted(audit.per_step, 'wait')} per step: more than {option}"
+        yield f"{counted(audit.per_step, 'sync')} per step: more than {option}"

@@ -18,21 +18,21 @@ from .base import ALLOW_MARKER, SYNC_MARKER
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowance:
-    """Waits that do not count, at most ``most`` if it is a number, and why."""
+    """Syncs that do not count, at most ``most`` if it is a number, and why."""
 
     reason: str
     most: int | None = None
 
-    def covers(self, waits: int) -> int:
-        """How many of *waits* are allowed."""
-        return waits if self.most is None else min(waits, self.most)
+    def covers(self, syncs: int) -> int:
+        """How many of *syncs* are allowed."""
+        return syncs if self.most is None else min(syncs, self.most)
 
 
 Listener = Callable[[Allowance], AbstractContextManager[object]]
 """Opens what lasts as long as the block does."""
 
 _listeners: Final[list[Listener]] = []
-"""One list per process: an open block allows the waits of every thread."""
+"""One list per process: an open block allows the syncs of every thread."""
 
 
 def allow_sync(n: int | None = None, reason: str = "") -> AbstractContextManager[None]:
@@ -58,7 +58,7 @@ def _check(n: object, reason: object) -> None:
     if n is not None and (type(n) is not int or n < 1):
         msg = (
             f"gpuperf.allow_sync({n!r}): expected a whole number of at least 1, or "
-            "None for any number of waits"
+            "None for any number of syncs"
         )
         raise UsageError(msg, ErrorId.GP214)
 

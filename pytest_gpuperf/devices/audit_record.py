@@ -83,7 +83,7 @@ def copy_fields(direction: CopyDirection, *, pinned: bool | None) -> dict[str, A
 class Totals:
     """Sums over a step.
 
-    ``syncs`` counts every certain wait, ``device_syncs`` those of them that were asked
+    ``syncs`` counts every certain sync, ``device_syncs`` those of them that were asked
     for by name (``torch.cuda.synchronize`` and its kin), ``blocking_copies`` those inside a copy. ``ops`` counts operations that
     would launch work: views and allocations are none. ``flops`` are those of torch's own
     formulas, see ``op_plan``.
@@ -110,7 +110,7 @@ class StepAudit:
     operations a line ran, or the code that it called, and ``operations`` which they were.
     ``steps`` counts those of a program with its own loop, 0 if nobody counted them;
     ``mark`` is what they were counted by, ``loop`` a line of the loop if it was that, and
-    ``waits`` has the certain waits of each, but for those that happened once.
+    ``syncs`` has the certain syncs of each, but for those that happened once.
     ``garbage`` is what each of them leaves to the garbage collector, ``growth`` what it
     leaves for good, if steps do alike.
     """
@@ -124,7 +124,7 @@ class StepAudit:
     operations: tuple[LineWork, ...] = ()
     steps: int = 0
     mark: StepMark | None = None
-    waits: tuple[int, ...] = ()
+    syncs: tuple[int, ...] = ()
     loop: Location | None = None
     garbage: Garbage | None = None
     growth: Garbage = NOTHING_LEFT
@@ -136,16 +136,16 @@ class StepAudit:
 
     @property
     def per_step(self) -> int:
-        """The waits of a step of a program, as many as most of its steps have.
+        """The syncs of a step of a program, as many as most of its steps have.
 
         The length of the run does not change it, nor do waits of every second step or fewer.
         """
-        return sorted(self.waits, reverse=True)[most_of(self.steps)]
+        return sorted(self.syncs, reverse=True)[most_of(self.steps)]
 
     @property
     def usual(self) -> int:
-        """The waits of all steps, without what some do more than ``per_step``."""
-        return sum(min(waits, self.per_step) for waits in self.waits)
+        """The syncs of all steps, without what some do more than ``per_step``."""
+        return sum(min(syncs, self.per_step) for syncs in self.syncs)
 
 
 def most_of(steps: int) -> int:

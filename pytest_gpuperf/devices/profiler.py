@@ -82,12 +82,12 @@ def record_trace(
 ) -> list[TraceEvent]:
     """Run *step* once per batch, back to back, each inside a ``STEP_RANGE``.
 
-    The steps run inside *marked*, which puts markers of waits into their trace.
+    The steps run inside *marked*, which puts markers of syncs into their trace.
 
     The profiler starts in a warm-up phase that runs one small operation of our own,
     so that the set-up of CUPTI falls outside every step and no session is empty.
     Nothing waits for the device between the steps. With *stacks* the trace names the
-    functions on the Python stack, for waits that nothing marks; ``with_stack`` knows the
+    functions on the Python stack, for syncs that nothing marks; ``with_stack`` knows the
     line of their ``def`` only, and makes each call of a function slower.
 
     Raises ``PreflightError`` if CUDA was to be recorded and was not, ``StepError``

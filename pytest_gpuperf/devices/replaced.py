@@ -1,6 +1,6 @@
 """Which values that measure are no longer those of this package: a test has replaced them.
 
-A clock, a wait for the GPU or a count that a test replaces would say what the test wants.
+A clock, a sync with the GPU or a count that a test replaces would say what the test wants.
 What a library replaces stays: it does so in every run, and not to pass a test.
 """
 

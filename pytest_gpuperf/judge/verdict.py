@@ -19,8 +19,8 @@ from ..model.metrics import (
     RANKED,
     SAMPLES_PER_S,
     STEP_MS,
+    SYNCS_AND_COPIES,
     TOKENS_PER_S,
-    WAITS_AND_COPIES,
 )
 from ..model.verdict import Outcome, TestVerdict, Verdict
 from .budget import ResolvedBudget, ceiling, judge_exact_budget
@@ -228,7 +228,7 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
 def _telling_first(case: _TestCase, verdicts: Sequence[Verdict]) -> tuple[Verdict, ...]:
     """Order what failed by how much it says: a report has the first one in its headline.
 
-    A time is what people feel; waits and copies are its reason, and a number that varies
+    A time is what people feel; syncs and copies are its reason, and a number that varies
     from run to run is the least certain.
     """
 
@@ -238,7 +238,7 @@ def _telling_first(case: _TestCase, verdicts: Sequence[Verdict]) -> tuple[Verdic
             return 0
         if len({reading.value for reading in readings(metric, case.runs)}) > 1:
             return 3
-        return 1 if metric in WAITS_AND_COPIES else 2
+        return 1 if metric in SYNCS_AND_COPIES else 2
 
     failing = iter(sorted((v for v in verdicts if v.outcome.fails), key=rank))
     return tuple(next(failing) if v.outcome.fails else v for v in verdicts)

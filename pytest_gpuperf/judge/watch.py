@@ -34,8 +34,8 @@ class SuiteLine:
     first: Finding
     worst_test: str
     tests: int = 1
-    waits: int
-    most_waits: int
+    syncs: int
+    most_syncs: int
     pageable: int
     most_pageable: int
     nbytes: int
@@ -62,7 +62,7 @@ def suite_lines(records: Iterable[WatchedTest]) -> tuple[SuiteLine, ...]:
     found: dict[str, SuiteLine] = {}
     for record in records:
         for line in lines_of_test(record):
-            if line.waits or line.pageable:
+            if line.syncs or line.pageable:
                 known = found.get(line.key)
                 found[line.key] = _added(known, line) if known else line
     return tuple(sorted(found.values(), key=_badness))
@@ -70,11 +70,11 @@ def suite_lines(records: Iterable[WatchedTest]) -> tuple[SuiteLine, ...]:
 
 def _badness(line: SuiteLine) -> tuple[bool, int, int, int, str]:
     is_move = line.first.reason == A_MOVE
-    return (is_move, -line.most_waits, -line.waits, -line.nbytes, line.key)
+    return (is_move, -line.most_syncs, -line.syncs, -line.nbytes, line.key)
 
 
 def lines_of_test(record: WatchedTest) -> Iterable[SuiteLine]:
-    """Add up what one test did on each line; the operation with most waits names it."""
+    """Add up what one test did on each line; the operation with most syncs names it."""
     found: dict[str, SuiteLine] = {}
     lines = (_line_of(done, record.test) for done in record.judged)
     for line in sorted(lines, key=_first_cause):
@@ -84,17 +84,17 @@ def lines_of_test(record: WatchedTest) -> Iterable[SuiteLine]:
 
 
 def _first_cause(line: SuiteLine) -> tuple[int, int, str]:
-    return -line.waits, -line.pageable, line.first.op or ""
+    return -line.syncs, -line.pageable, line.first.op or ""
 
 
 def _line_of(done: Finding, test: str) -> SuiteLine:
-    waits = 0 if done.kind is FindingKind.TRANSFER else done.per_step
+    syncs = 0 if done.kind is FindingKind.TRANSFER else done.per_step
     pageable = done.per_step if PAGEABLE_COPIES.name in done.metrics else 0
     return SuiteLine(
         first=done,
         worst_test=test,
-        waits=waits,
-        most_waits=waits,
+        syncs=syncs,
+        most_syncs=syncs,
         pageable=pageable,
         most_pageable=pageable,
         nbytes=done.moved_bytes,
@@ -103,11 +103,11 @@ def _line_of(done: Finding, test: str) -> SuiteLine:
 
 def _sum(first: SuiteLine, other: SuiteLine) -> SuiteLine:
     """Add what the same test did there by another operation."""
-    waits, pageable = first.waits + other.waits, first.pageable + other.pageable
+    syncs, pageable = first.syncs + other.syncs, first.pageable + other.pageable
     return replace(
         first,
-        waits=waits,
-        most_waits=waits,
+        syncs=syncs,
+        most_syncs=syncs,
         pageable=pageable,
         most_pageable=pageable,
         nbytes=first.nbytes + other.nbytes,
@@ -117,12 +117,12 @@ def _sum(first: SuiteLine, other: SuiteLine) -> SuiteLine:
 
 def _added(line: SuiteLine, other: SuiteLine) -> SuiteLine:
     """Add what another test did there."""
-    worst = other if other.waits > line.most_waits else line
+    worst = other if other.syncs > line.most_syncs else line
     return replace(
         _sum(line, other),
         worst_test=worst.worst_test,
         tests=line.tests + 1,
-        most_waits=worst.most_waits,
+        most_syncs=worst.most_syncs,
         most_pageable=max(line.most_pageable, other.most_pageable),
     )
 
@@ -162,14 +162,14 @@ def objections(
     gates: Mapping[str, int], records: Iterable[WatchedTest]
 ) -> Iterator[Objection]:
     """Yield what *gates* say against each test."""
-    most_waits, most_left = gates.get("max-syncs", inf), gates.get("leak", inf)
+    most_syncs, most_left = gates.get("max-syncs", inf), gates.get("leak", inf)
     for record in records:
-        if record.waits > most_waits:
-            waiting = (line for line in lines_of_test(record) if line.waits)
+        if record.syncs > most_syncs:
+            waiting = (line for line in lines_of_test(record) if line.syncs)
             yield Objection(
-                what=f"{counted(record.waits, 'wait')}, limit {most_waits}",
+                what=f"{counted(record.syncs, 'sync')}, limit {most_syncs}",
                 test=record.test,
-                lines=tuple(sorted(waiting, key=lambda line: -line.waits)),
+                lines=tuple(sorted(waiting, key=lambda line: -line.syncs)),
             )
         if record.left_tensors > most_left:
             yield Objection(
@@ -184,7 +184,7 @@ def objections(
 
 LEFT_TENSORS: Final = "left_tensors"
 
-NOUNS: Final = {SYNCS.name: "wait", PAGEABLE_COPIES.name: "pageable copy"}
+NOUNS: Final = {SYNCS.name: "sync", PAGEABLE_COPIES.name: "pageable copy"}
 """The counts that lines of a test have."""
 
 
@@ -196,7 +196,7 @@ def entry_of(record: WatchedTest) -> Entry:
 
 
 def _counts(lines: Iterable[SuiteLine]) -> dict[str, int]:
-    numbers = [(line.waits, line.pageable) for line in lines]
+    numbers = [(line.syncs, line.pageable) for line in lines]
     return dict(zip(NOUNS, map(sum, zip(*numbers, (0, 0), strict=True)), strict=True))
 
 

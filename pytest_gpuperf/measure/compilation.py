@@ -30,10 +30,10 @@ def asked_compiler(at: PhaseContext) -> Measurement:
     until = at.share.until(COMPILED_NAMES)
     found = find_compilation(at.device, at.subject, at.step_ms, until)
     added = found.added_to(at.measurement)
-    # Reports name it after the waits, and before memory and copies.
+    # Reports name it after the syncs, and before memory and copies.
     known = at.measurement.findings
-    waits = tuple(takewhile(lambda one: one.kind in WAITING, known))
-    ordered = (*waits, *found.findings, *known[len(waits) :])
+    syncs = tuple(takewhile(lambda one: one.kind in WAITING, known))
+    ordered = (*syncs, *found.findings, *known[len(syncs) :])
     return replace(added, findings=ordered)
 
 

@@ -57,7 +57,7 @@ def findings_of(steps: Sequence[StepAudit]) -> tuple[Finding, ...]:
     """Findings of all *steps*, each with its count in the step that has most of it."""
     most: dict[Finding, int] = {}
     for step in steps:
-        for cause, count in _waits(step).items():
+        for cause, count in _syncs(step).items():
             most[cause] = max(count, most.get(cause, 0))
     waiting = [replace(cause, per_step=count) for cause, count in most.items()]
     moving = _largest(copy for step in steps for copy in step.copies)
@@ -81,8 +81,8 @@ def _working(steps: Sequence[StepAudit]) -> Iterator[Finding]:
         )
 
 
-def _waits(step: StepAudit) -> Counter[Finding]:
-    """Count the waits of *step* by their causes, allowed ones apart from the others."""
+def _syncs(step: StepAudit) -> Counter[Finding]:
+    """Count the syncs of *step* by their causes, allowed ones apart from the others."""
     counts: Counter[Finding] = Counter()
     for found in step.findings:
         counts[cause_of(found)] += found.per_step
@@ -213,7 +213,7 @@ class _Numbered:
 
     def seen(self, step: StepAudit) -> SeenStep:
         """Return what *step*, the last one, did."""
-        counts = _waits(step)
+        counts = _syncs(step)
         for copy in step.copies:
             counts[cause_of(copy)] += copy.per_step
         return SeenStep(number=self.steps, counts=counts)
@@ -305,9 +305,9 @@ def _counted(
 def _outside(device: EmulatingDevice) -> Iterable[str]:
     """Say what a step leaves to others: arguments are copied to the GPU, and no more."""
     for totals in device.between:
-        waits = totals.syncs - totals.blocking_copies
-        if waits or totals.flops:
-            work = f"{counted(waits, 'wait')} and {counted(totals.flops, 'flop')}"
+        syncs = totals.syncs - totals.blocking_copies
+        if syncs or totals.flops:
+            work = f"{counted(syncs, 'sync')} and {counted(totals.flops, 'flop')}"
             yield (
                 f"{work} per step are in setup, or in what frees the last result: no "
                 "metric counts them"

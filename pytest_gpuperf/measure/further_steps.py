@@ -1,4 +1,4 @@
-"""Waits and copies that only some steps have, found by a look at further steps."""
+"""Syncs and copies that only some steps have, found by a look at further steps."""
 
 from __future__ import annotations
 

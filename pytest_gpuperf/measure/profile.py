@@ -35,7 +35,7 @@ from .gpu_activity import (
 )
 from .plan import Deadline, PhaseContext, UntouchedError
 from .step import Subject
-from .syncs import find_syncs, most_waits
+from .syncs import find_syncs, most_syncs
 from .trace import Span, Trace, functions_around, innermost, markers_of, parse
 
 
@@ -209,7 +209,7 @@ UNSEEN_GRAPHS: Final = (
 
 
 def traced_steps(at: PhaseContext) -> Measurement:
-    """Add what a trace of a few steps shows: waits, copies, launches, and what is idle.
+    """Add what a trace of a few steps shows: syncs, copies, launches, and what is idle.
 
     Raises ``UntouchedError`` if the device has kernels and the step ran none.
     """
@@ -265,11 +265,11 @@ SLOWED_BY_LINES: Final = 3
 """Factor by which naming lines may slow a profile down, and reading it."""
 
 NO_ROOM: Final = (
-    "the time cap left no room for a second profile, which names the lines of waits, "
+    "the time cap left no room for a second profile, which names the lines of syncs, "
     "copies and launches; raise --gpuperf-seconds"
 )
 
-UNKNOWN_ALLOWANCES: Final = f"a comment on its line may allow a wait, and {NO_ROOM}"
+UNKNOWN_ALLOWANCES: Final = f"a comment on its line may allow a sync, and {NO_ROOM}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,12 +307,12 @@ def profile_with_lines(
         if deadlines[1].leaves(SLOWED_BY_LINES * took_ms * fewer / steps):
             marked = _profile(device.profile, subject, steps=fewer)
             return _joined(plain, marked)
-    waits = device.any_rank(most_waits(plain) > 0)
-    return Profiled(events=plain, may_be_allowed=waits, remark=f"no lines: {NO_ROOM}")
+    syncs = device.any_rank(most_syncs(plain) > 0)
+    return Profiled(events=plain, may_be_allowed=syncs, remark=f"no lines: {NO_ROOM}")
 
 
 def _joined(plain: Sequence[TraceEvent], marked: Sequence[TraceEvent]) -> Profiled:
-    counted, named = most_waits(plain), most_waits(marked)
+    counted, named = most_syncs(plain), most_syncs(marked)
     remark = (
         f"a step waits {counted} times in the profile that counts and {named} times in "
         "the one that names lines: the former is right, and lines may be missing"

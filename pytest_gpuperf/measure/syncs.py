@@ -25,8 +25,8 @@ HOST_ONLY: Final = frozenset({"aten::one_hot", "aten::tensor_split"})
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredWait:
-    """One wait in the step of this index, at a moment of the trace's clock.
+class MeasuredSync:
+    """One sync in the step of this index, at a moment of the trace's clock.
 
     Its ``cause`` is a finding without numbers.
     """
@@ -37,10 +37,10 @@ class MeasuredWait:
     at_us: float = 0.0
 
 
-def device_waits(trace: Trace) -> Iterator[MeasuredWait]:
-    """Yield the waits in calls; an asynchronous copy and the wait for it are one.
+def device_syncs(trace: Trace) -> Iterator[MeasuredSync]:
+    """Yield the syncs in calls; an asynchronous copy and the sync for it are one.
 
-    For pageable memory most of the wait is inside the copy's call and not in the
+    For pageable memory most of the sync is inside the copy's call and not in the
     synchronisation after it, so the time of both is blocked. A copy to such memory
     waits even if no synchronisation follows.
     """
@@ -51,9 +51,9 @@ def device_waits(trace: Trace) -> Iterator[MeasuredWait]:
             yield _wait(transaction)
 
 
-def _wait(transaction: Transaction) -> MeasuredWait:
+def _wait(transaction: Transaction) -> MeasuredSync:
     last = transaction.last
-    return MeasuredWait(
+    return MeasuredSync(
         step=last.step,
         blocked_us=transaction.duration_us,
         cause=Finding(
@@ -67,8 +67,8 @@ def _wait(transaction: Transaction) -> MeasuredWait:
     )
 
 
-def marked_waits(trace: Trace) -> Iterator[MeasuredWait]:
-    """Yield a wait per marker; its operation is the first that starts inside."""
+def marked_syncs(trace: Trace) -> Iterator[MeasuredSync]:
+    """Yield a sync per marker; its operation is the first that starts inside."""
     around = enclosing(trace.markers, trace.ops)
     for marker, op, ops in zip(trace.markers, _first_ops(trace), around, strict=True):
         step = trace.step_at(marker.start_us)
@@ -80,7 +80,7 @@ def marked_waits(trace: Trace) -> Iterator[MeasuredWait]:
             location=location_in(marker.name),
             innermost=innermost_in(marker.name),
         )
-        yield MeasuredWait(step, 0.0, cause, marker.middle_us)
+        yield MeasuredSync(step, 0.0, cause, marker.middle_us)
 
 
 def _first_ops(trace: Trace) -> list[Span | None]:
@@ -100,7 +100,7 @@ def _starts_inside(marker: Span, op: Span) -> bool:
     return op.thread == marker.thread and op.start_us <= marker.end_us
 
 
-# Waits that their author allows: in a block of ``allow_sync``, or by a comment.
+# Syncs that their author allows: in a block of ``allow_sync``, or by a comment.
 
 ALLOW_SYNC_COMMENT: Final = re.compile(
     r"#\s*gpuperf:\s*allow-sync\b[\s:]*(?P<reason>.*?)\s*$"
@@ -108,7 +108,7 @@ ALLOW_SYNC_COMMENT: Final = re.compile(
 
 
 def reason_on_line(location: Location | None) -> str | None:
-    """Return the reason that a comment at *location* gives for a wait; ``None`` without.
+    """Return the reason that a comment at *location* gives for a sync; ``None`` without.
 
     Raises ``StepError`` if the comment gives no reason.
     """
@@ -136,22 +136,22 @@ def _shown(location: Location) -> str:
 
 
 def with_allowances(
-    waits: Iterable[MeasuredWait], blocks: Sequence[Span]
-) -> list[MeasuredWait]:
-    """Say of each wait whether it is allowed, in the order of time.
+    syncs: Iterable[MeasuredSync], blocks: Sequence[Span]
+) -> list[MeasuredSync]:
+    """Say of each sync whether it is allowed, in the order of time.
 
-    A wait belongs to the innermost of the *blocks* around it, on whatever thread, that
+    A sync belongs to the innermost of the *blocks* around it, on whatever thread, that
     still allows one.
     """
     used: Counter[Span] = Counter()
     return [
-        _judged(wait, blocks, used) for wait in sorted(waits, key=lambda w: w.at_us)
+        _judged(wait, blocks, used) for wait in sorted(syncs, key=lambda w: w.at_us)
     ]
 
 
 def _judged(
-    wait: MeasuredWait, blocks: Sequence[Span], used: Counter[Span]
-) -> MeasuredWait:
+    wait: MeasuredSync, blocks: Sequence[Span], used: Counter[Span]
+) -> MeasuredSync:
     reason = reason_on_line(wait.cause.location)
     if reason is None:
         reason = _reason_of_block(wait, blocks, used)
@@ -159,7 +159,7 @@ def _judged(
 
 
 def _reason_of_block(
-    wait: MeasuredWait, blocks: Sequence[Span], used: Counter[Span]
+    wait: MeasuredSync, blocks: Sequence[Span], used: Counter[Span]
 ) -> str | None:
     around = [b for b in blocks if b.start_us <= wait.at_us <= b.end_us]
     # The block that began last is the innermost one.
@@ -187,8 +187,8 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
 
     Only what starts inside a ``STEP_RANGE`` counts, on whatever thread: autograd's
     threads sync too. The profiler's own syncs and those between steps are outside. A
-    trace with calls into CUDA or HIP shows the waits themselves. In one without, from a
-    CPU, each ``SYNC_MARKER`` range represents a wait that a GPU would have caused;
+    trace with calls into CUDA or HIP shows the syncs themselves. In one without, from a
+    CPU, each ``SYNC_MARKER`` range represents a sync that a GPU would have caused;
     nothing waited, so nothing was blocked. A sync in any step counts. Blocked time is
     the mean over the steps.
 
@@ -202,38 +202,38 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
             "expected one per step: start and stop no other profiler inside the step"
         )
         raise RunError(msg, ErrorId.GP305)
-    waits = _waits_in(trace)
-    by_cause: dict[Finding, list[MeasuredWait]] = defaultdict(list)
-    for wait in waits:
+    syncs = _syncs_in(trace)
+    by_cause: dict[Finding, list[MeasuredSync]] = defaultdict(list)
+    for wait in syncs:
         by_cause[wait.cause].append(wait)
     findings = [
         _finding(cause, group, len(trace.steps)) for cause, group in by_cause.items()
     ]
-    counted = [wait for wait in waits if wait.cause.allowed is None]
+    counted = [wait for wait in syncs if wait.cause.allowed is None]
     return Syncs(
         per_step=_most_in_a_step(counted), findings=tuple(sorted(findings, key=_order))
     )
 
 
-def _waits_in(trace: Trace) -> list[MeasuredWait]:
-    seen = device_waits(trace) if trace.calls else marked_waits(trace)
+def _syncs_in(trace: Trace) -> list[MeasuredSync]:
+    seen = device_syncs(trace) if trace.calls else marked_syncs(trace)
     return with_allowances(seen, trace.allowances)
 
 
-def most_waits(events: Sequence[TraceEvent]) -> int:
+def most_syncs(events: Sequence[TraceEvent]) -> int:
     """Count the waits for a device in the step with most, allowed or not."""
-    return _most_in_a_step(device_waits(parse(events)))
+    return _most_in_a_step(device_syncs(parse(events)))
 
 
-def _finding(cause: Finding, waits: Sequence[MeasuredWait], steps: int) -> Finding:
-    blocked_us = sum(wait.blocked_us for wait in waits)
+def _finding(cause: Finding, syncs: Sequence[MeasuredSync], steps: int) -> Finding:
+    blocked_us = sum(wait.blocked_us for wait in syncs)
     return replace(
-        cause, per_step=_most_in_a_step(waits), blocked_ms=blocked_us / steps / 1e3
+        cause, per_step=_most_in_a_step(syncs), blocked_ms=blocked_us / steps / 1e3
     )
 
 
-def _most_in_a_step(waits: Iterable[MeasuredWait]) -> int:
-    return max(Counter(wait.step for wait in waits).values(), default=0)
+def _most_in_a_step(syncs: Iterable[MeasuredSync]) -> int:
+    return max(Counter(wait.step for wait in syncs).values(), default=0)
 
 
 def _order(finding: Finding) -> tuple[float, int, str]:

@@ -240,7 +240,7 @@ def _span(event: TraceEvent, name: str, kind: SpanKind) -> Span | None:
 
 def _duration_us(event: TraceEvent, kind: SpanKind) -> float:
     """Return it, never negative; a step without an end lasts for ever."""
-    # A trace that was cut off lacks the end of its last step: its waits must not be
+    # A trace that was cut off lacks the end of its last step: its syncs must not be
     # lost.
     duration_us = number(event.get("dur"))
     if duration_us is None:
@@ -331,31 +331,31 @@ def innermost(trace: Trace, spans: Sequence[Span]) -> list[Span | None]:
 # The calls in a trace that a marker refers to.
 
 
-def markers_around(trace: Trace, waits: Sequence[Span]) -> dict[Span, str]:
-    """Name the innermost marker around each of *waits* that has one."""
-    around = zip(waits, enclosing(waits, trace.markers), strict=True)
+def markers_around(trace: Trace, syncs: Sequence[Span]) -> dict[Span, str]:
+    """Name the innermost marker around each of *syncs* that has one."""
+    around = zip(syncs, enclosing(syncs, trace.markers), strict=True)
     return {wait: markers[0].name for wait, markers in around if markers}
 
 
-def markers_behind(trace: Trace, waits: Sequence[Span]) -> dict[Span, str]:
-    """Name the late marker of each of *waits* that has one.
+def markers_behind(trace: Trace, syncs: Sequence[Span]) -> dict[Span, str]:
+    """Name the late marker of each of *syncs* that has one.
 
-    Late markers come after an operation has returned to Python, one for each wait that
-    torch warned of. So each belongs to the last wait before it on its thread that has
-    none yet. A wait that torch did not warn of stays without one: the first wait after
+    Late markers come after an operation has returned to Python, one for each sync that
+    torch warned of. So each belongs to the last sync before it on its thread that has
+    none yet. A sync that torch did not warn of stays without one: the first sync after
     the markers discards it.
     """
     marks = set(trace.late_markers)
     found: dict[Span, str] = {}
-    for events in _spans_by_thread(trace, (*trace.late_markers, *waits)):
-        open_waits: list[Span] = []
+    for events in _spans_by_thread(trace, (*trace.late_markers, *syncs)):
+        open_syncs: list[Span] = []
         were_marked = False
         for event in events:
             if event in marks:
-                if open_waits:
-                    found[open_waits.pop()] = event.name
+                if open_syncs:
+                    found[open_syncs.pop()] = event.name
             else:
-                open_waits = [event] if were_marked else [*open_waits, event]
+                open_syncs = [event] if were_marked else [*open_syncs, event]
             were_marked = event in marks
     return found
 
@@ -364,15 +364,15 @@ NODE: Final = "autograd::engine::evaluate_function"
 """How the names of the ranges begin in which autograd runs a node, on any thread."""
 
 
-def markers_after_backward(trace: Trace, waits: Sequence[Span]) -> dict[Span, str]:
-    """Name the marker of the backward pass of each of *waits* that is in one.
+def markers_after_backward(trace: Trace, syncs: Sequence[Span]) -> dict[Span, str]:
+    """Name the marker of the backward pass of each of *syncs* that is in one.
 
     Torch keeps what the nodes of autograd warn of until their backward pass has ended.
-    So a wait in a node has the first such marker that follows in its step.
+    So a sync in a node has the first such marker that follows in its step.
     """
     in_nodes = (
         (wait, trace.step_at(wait.start_us))
-        for wait, ops in zip(waits, enclosing(waits, trace.ops), strict=True)
+        for wait, ops in zip(syncs, enclosing(syncs, trace.ops), strict=True)
         if any(op.name.startswith(NODE) for op in ops)
     )
     marks = sorted(trace.backward_markers, key=lambda mark: mark.start_us)
@@ -440,7 +440,7 @@ class TracedCall:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """An asynchronous copy, a wait, or a copy and the wait for it."""
+    """An asynchronous copy, a sync, or a copy and the sync for it."""
 
     copy: TracedCall | None
     wait: TracedCall | None
@@ -474,7 +474,7 @@ class Transaction:
 
 
 def transactions(trace: Trace) -> Iterator[Transaction]:
-    """Yield by thread and time; a copy and the wait right after it are one."""
+    """Yield by thread and time; a copy and the sync right after it are one."""
     copy: TracedCall | None = None
     for call in calls_in(trace):
         completed = copy if call.is_blocking and _are_together(copy, call) else None
@@ -517,10 +517,10 @@ def calls_in(trace: Trace) -> list[TracedCall]:
 
 def markers_of(trace: Trace, spans: Sequence[Span]) -> Mapping[Span, str]:
     """Name the marker of each of *spans* that has one: the surest one of several."""
-    waits = [span for span in spans if BLOCKING.fullmatch(span.name)]
+    syncs = [span for span in spans if BLOCKING.fullmatch(span.name)]
     around = markers_around(trace, spans)
-    late = markers_behind(trace, [wait for wait in waits if wait not in around])
-    return {**markers_after_backward(trace, waits), **late, **around}
+    late = markers_behind(trace, [wait for wait in syncs if wait not in around])
+    return {**markers_after_backward(trace, syncs), **late, **around}
 
 
 def functions_around(trace: Trace, spans: Sequence[Span]) -> list[Location | None]:

@@ -156,7 +156,7 @@ def _allowed(before: list[float], last: list[float]) -> float:
     return max(QUIET_RATIO, noise)
 
 
-# Work that is enqueued with no wait in between, as in training: a GPU's clock, power and
+# Work that is enqueued with no sync in between, as in training: a GPU's clock, power and
 # heat settle under it, and not under steps that are waited for one by one.
 
 HEATING_MS: Final = 1000.0

@@ -183,7 +183,7 @@ class Finding:
 # A line of source as the baseline stores it: its kind, and how often a step.
 
 MOST_LINES_OF_FINDING: Final = 20
-"""Lines kept of an entry: waits and copies before lines that only run operations."""
+"""Lines kept of an entry: syncs and copies before lines that only run operations."""
 
 
 STORED: Final = (

@@ -303,7 +303,7 @@ AUDITED: Final[tuple[Metric, ...]] = (
 )
 """What the simulated device counts; but for ``flops``, so does a real one."""
 
-WAITS_AND_COPIES: Final = frozenset(
+SYNCS_AND_COPIES: Final = frozenset(
     {SYNCS, PAGEABLE_COPIES, H2D_BYTES, D2H_BYTES, *OCCASIONAL.values()}
 )
 """What is certain where it changes, and explains what else does."""

@@ -12,7 +12,7 @@ from .finding import Finding, FindingKind, file_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedTest:
-    """What a test did on the simulated GPU: certain waits and copies, line by line.
+    """What a test did on the simulated GPU: certain syncs and copies, line by line.
 
     Files are named from the rootdir or from site-packages on. Memory that is ``left``
     outlived the test, ``garbage`` was freed by Python's garbage collector alone: their
@@ -29,9 +29,9 @@ class WatchedTest:
     unchecked: str = ""
 
     @property
-    def waits(self) -> int:
-        """Waits on lines that are no test's."""
-        return waits_in(self.judged)
+    def syncs(self) -> int:
+        """Syncs on lines that are no test's."""
+        return syncs_in(self.judged)
 
     @property
     def judged(self) -> tuple[Finding, ...]:
@@ -44,8 +44,8 @@ class WatchedTest:
         return sum(left.per_step for left in self.left)
 
 
-def waits_in(lines: Iterable[Finding]) -> int:
-    """Count the waits in what *lines* did."""
+def syncs_in(lines: Iterable[Finding]) -> int:
+    """Count the syncs in what *lines* did."""
     return sum(done.per_step for done in lines if done.kind is not FindingKind.TRANSFER)
 
 

@@ -91,7 +91,7 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_watch",
-        help="watch a suite on the simulated GPU: waits, leaks and peaks; "
+        help="watch a suite on the simulated GPU: syncs, leaks and peaks; "
         "limits per test: max-syncs:N,leak:N",
         metavar="LIMITS",
         without_value="",

@@ -48,8 +48,8 @@ TITLES: Final = {
     GROWTH.name: "memory growth",
     GARBAGE.name: "garbage",
     RETAINED_GRAPHS.name: "retained graphs",
-    SYNCS.name: "waits",
-    OCCASIONAL_SYNCS.name: "waits in some steps",
+    SYNCS.name: "syncs",
+    OCCASIONAL_SYNCS.name: "syncs in some steps",
     OCCASIONAL_COPIES.name: "unpinned copies in some steps",
     PAGEABLE_COPIES.name: "unpinned copies",
     H2D_BYTES.name: "bytes to the GPU",
@@ -65,8 +65,8 @@ WORSE_WORDS: Final = {
     GROWTH.name: "MEMORY GROWS",
     GARBAGE.name: "MORE GARBAGE",
     RETAINED_GRAPHS.name: "RETAINED GRAPH",
-    SYNCS.name: "MORE WAITS",
-    OCCASIONAL_SYNCS.name: "MORE WAITS",
+    SYNCS.name: "MORE SYNCS",
+    OCCASIONAL_SYNCS.name: "MORE SYNCS",
     OCCASIONAL_COPIES.name: "MORE UNPINNED COPIES",
     PAGEABLE_COPIES.name: "MORE UNPINNED COPIES",
     H2D_BYTES.name: "MORE COPIED TO THE GPU",
@@ -79,8 +79,8 @@ WORSE_WORDS: Final = {
 """What became worse than the baseline."""
 
 NEW_WORDS: Final = {
-    SYNCS.name: "NEW WAIT",
-    OCCASIONAL_SYNCS.name: "NEW WAIT",
+    SYNCS.name: "NEW SYNC",
+    OCCASIONAL_SYNCS.name: "NEW SYNC",
     PAGEABLE_COPIES.name: "NEW UNPINNED COPY",
     OCCASIONAL_COPIES.name: "NEW UNPINNED COPY",
 }
@@ -89,7 +89,7 @@ NEW_WORDS: Final = {
 BETTER_WORDS: Final = {
     STEP_MS.name: "FASTER",
     PEAK_ALLOCATED.name: "LESS MEMORY",
-    SYNCS.name: "FEWER WAITS",
+    SYNCS.name: "FEWER SYNCS",
 }
 
 PER_STEP: Final = frozenset(
@@ -119,7 +119,7 @@ def title(metric: str) -> str:
 
 
 def what_happened(verdict: Verdict) -> str:
-    """Name it in capitals: ``SLOWER``, ``NEW WAIT``, ``OVER LIMIT mem_mb``."""
+    """Name it in capitals: ``SLOWER``, ``NEW SYNC``, ``OVER LIMIT mem_mb``."""
     outcome, name = verdict.outcome, verdict.metric
     if outcome is Outcome.REGRESSED:
         if verdict.baseline == 0 and name in NEW_WORDS:
@@ -210,13 +210,13 @@ def open_headline(verdict: TestVerdict) -> str:
 
 
 def missed_headline(verdicts: Sequence[Verdict]) -> str:
-    """Write ``NOT MEASURED: peak memory, waits``; nothing if all were measured."""
+    """Write ``NOT MEASURED: peak memory, syncs``; nothing if all were measured."""
     names = list(dict.fromkeys(title(v.metric) for v in verdicts if v.is_missed))
     return _listed("NOT MEASURED", names) if names else ""
 
 
 def missed_sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
-    """Write ``not measured: peak memory, waits: no time was left``, once for a reason."""
+    """Write ``not measured: peak memory, syncs: no time was left``, once for a reason."""
     missed: dict[str, list[str]] = {}
     for verdict in verdicts:
         if verdict.is_missed:
@@ -226,7 +226,7 @@ def missed_sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def no_baseline_headline(found: Sequence[Verdict]) -> str:
-    """Write ``NO BASELINE: step time 12.03 ms, waits 0``."""
+    """Write ``NO BASELINE: step time 12.03 ms, syncs 0``."""
     values = [
         f"{title(v.metric)} {format_value(metric_named(v.metric), v.now)}"
         for v in found

@@ -383,12 +383,12 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="no-remedy",
-        # any other wait, and what a library waits for
+        # any other sync, and what a library waits for
         reaches=True,
         do=NONE_KNOWN,
     ),
 )
-"""What to do about waits and copies: the first that fits."""
+"""What to do about syncs and copies: the first that fits."""
 
 KIND_REMEDIES: Final[Mapping[FindingKind, Remedy]] = {
     FindingKind.BREAK: Remedy(
@@ -491,10 +491,10 @@ FRAMEWORK_REMEDIES: Final = (
         "self.log(prog_bar=True) TQDMProgressBar(refresh_rate=50)",
     ),
 )
-"""What to do about waits and copies inside of frameworks: the first that fits."""
+"""What to do about syncs and copies inside of frameworks: the first that fits."""
 
-WAIT_REMEDIES: Final = (*SYNC_REMEDIES, *FRAMEWORK_REMEDIES)
-"""All that a wait may be advised, each with a rule of its own."""
+ALL_SYNC_REMEDIES: Final = (*SYNC_REMEDIES, *FRAMEWORK_REMEDIES)
+"""All that a sync may be advised, each with a rule of its own."""
 
 METRIC_REMEDIES: Final[Mapping[str, str]] = {
     RETAINED_GRAPHS.name: "detach() what outlives the step, such as a loss that is kept: it "
@@ -563,7 +563,7 @@ def _of_framework(finding: Finding) -> Remedy | None:
     file = place.file.replace("\\", "/")
     found = (
         remedy
-        for remedy in WAIT_REMEDIES
+        for remedy in ALL_SYNC_REMEDIES
         if remedy.files
         and re.search(rf"(?:^|/){remedy.files}$", file)
         and re.fullmatch(remedy.functions, place.function)

@@ -281,15 +281,15 @@ def test_waits_are_kept_before_lines_that_only_run_operations() -> None:
     assert stored_lines([*many, ITEM])[0].kind == "sync"
 
 
-OLD_WAIT = replace(at(ITEM, 5), source="scaler.step(optimizer)", per_step=4)
+OLD_SYNC = replace(at(ITEM, 5), source="scaler.step(optimizer)", per_step=4)
 
 
 def told(findings: list[Finding], failing: set[str]) -> list[str]:
-    found = compared(findings, stored_lines([OLD_WAIT]))
+    found = compared(findings, stored_lines([OLD_SYNC]))
     return list(finding_lines(found, failing, 20))
 
 
-NEW_WAIT = [
+NEW_SYNC = [
     "  --> train.py:21 in step",
     "   21 | loss.item()",
     "      |     ^^^^^^^ new: the CPU waits here for the GPU",
@@ -298,16 +298,16 @@ NEW_WAIT = [
 
 
 def test_the_new_wait_stands_first_and_the_old_one_is_counted() -> None:
-    assert told([OLD_WAIT, ITEM], {"syncs"}) == [*NEW_WAIT, "           and 1 older"]
+    assert told([OLD_SYNC, ITEM], {"syncs"}) == [*NEW_SYNC, "           and 1 older"]
 
 
 def test_a_slower_step_is_not_put_down_to_a_wait_that_the_baseline_has() -> None:
-    assert told([OLD_WAIT], {"step_ms"}) == []
-    assert told([OLD_WAIT, ITEM], {"step_ms"}) == NEW_WAIT
+    assert told([OLD_SYNC], {"step_ms"}) == []
+    assert told([OLD_SYNC, ITEM], {"step_ms"}) == NEW_SYNC
 
 
 def test_a_wait_that_rose_says_from_what() -> None:
-    assert told([replace(OLD_WAIT, per_step=6)], {"syncs"}) == [
+    assert told([replace(OLD_SYNC, per_step=6)], {"syncs"}) == [
         "  --> train.py:5 in step",
         "    5 | scaler.step(optimizer)",
         "      | ^^^^^^^^^^^^ the CPU waits here for the GPU, 6 per step (4 before)",
@@ -320,11 +320,11 @@ def test_a_wait_that_rose_says_from_what() -> None:
     "metric", ["growth_bytes", "retained_graphs", "launches", PEAK]
 )
 def test_no_wait_is_named_for_what_waits_do_not_cause(metric: str) -> None:
-    assert told([OLD_WAIT, ITEM], {metric}) == []
+    assert told([OLD_SYNC, ITEM], {metric}) == []
 
 
 def test_a_wait_may_be_what_a_step_is_slow_by() -> None:
-    assert "train.py:21" in told([OLD_WAIT, ITEM], {"step_ms"})[0]
+    assert "train.py:21" in told([OLD_SYNC, ITEM], {"step_ms"})[0]
 
 
 def test_what_stays_is_named_with_its_line() -> None:
@@ -336,7 +336,7 @@ def test_what_stays_is_named_with_its_line() -> None:
         metrics=("growth_bytes", "retained_graphs"),
     )
 
-    assert told([OLD_WAIT, kept], {"retained_graphs"}) == [
+    assert told([OLD_SYNC, kept], {"retained_graphs"}) == [
         "  --> train.py:21 in step",
         "   21 | loss.item()",
         "      | ^^^^^^^^^^^ aten::add, 512 B in 1 block leaked by each step",

@@ -227,7 +227,7 @@ def store(project: ScriptedProject, times: dict[str, float]) -> None:
 @pytest.mark.parametrize(
     ("mark", "call", "metric"),
     [
-        ("@gpuperf.budget(syncs=0)\n", "", "waits"),
+        ("@gpuperf.budget(syncs=0)\n", "", "syncs"),
         ("@gpuperf.budget(growth_mb=0)\n", "", "memory growth"),
         ("", ", mem_mb=900", "peak memory"),
     ],
@@ -302,7 +302,7 @@ def test_a_baseline_of_counts_judges_a_step_that_became_as_long_as_the_cap(
     result = project.run()
 
     result.assert_outcomes(failed=1)
-    assert "NEW WAITS: 3 per step, was 0" in result.stdout.str()
+    assert "NEW SYNCS: 3 per step, was 0" in result.stdout.str()
 
 
 def test_a_time_that_its_baseline_lacks_is_named_by_a_warning_and_the_last_line(

@@ -261,7 +261,7 @@ def test_an_audit_says_how_one_wait_more_fails(desk: Desk) -> None:
     more = desk.type(command)
 
     assert (said.status, same.status, more.status) == (0, 0, 1), more.text
-    assert "2 waits per step: more than --max-syncs-per-step=1" in more.text
+    assert "2 syncs per step: more than --max-syncs-per-step=1" in more.text
 
 
 def test_an_audit_of_a_script_without_steps_says_how_one_wait_more_fails(
@@ -276,7 +276,7 @@ def test_an_audit_of_a_script_without_steps_says_how_one_wait_more_fails(
     more = desk.type(command)
 
     assert (said.status, more.status) == (0, 1), more.text
-    assert "2 waits: more than --max-syncs=1" in more.text
+    assert "2 syncs: more than --max-syncs=1" in more.text
 
 
 BIG: Final = """
@@ -1004,7 +1004,7 @@ def test_what_a_watch_says_stores_what_it_names(watched: Desk) -> None:
     twice = edited.replace("hits = ", "hits = bool(x.any()) + ")
     worse = typed(body=twice)
     assert (worse.status, typed(said(worse), twice).status) == (1, 0)
-    assert "2 waits, baseline 1, and more in 1 other test" in worse.words
+    assert "2 syncs, baseline 1, and more in 1 other test" in worse.words
     assert re.search(r"passed.* 1 count failed in", worse.words)
 
     better = typed(body=edited)

@@ -39,4 +39,4 @@ def test_the_doctor_looks_in_a_fresh_process(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0, done.stderr
-    assert "waits, copies, memory and time - yes." in done.stdout
+    assert "syncs, copies, memory and time - yes." in done.stdout

@@ -29,7 +29,7 @@ BEHIND_THE_SLEEP = """
 event.record()
 stream.wait_stream(torch.cuda.current_stream())
 """
-"""What the setting's event and stream wait for, so that waiting for them is a wait."""
+"""What the setting's event and stream wait for, so that waiting for them is a sync."""
 
 
 JUDGES_VALUES = {

@@ -263,7 +263,7 @@ def two_items() -> Step:
     blocked_ms=1,
 )
 def short_item_before_two_gaps() -> Step:
-    """The wait of 1 ms is to blame for as much, once."""
+    """The sync of 1 ms is to blame for as much, once."""
     loss = scalar()
 
     def step() -> None:

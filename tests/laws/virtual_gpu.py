@@ -42,7 +42,7 @@ def wait_for_all() -> None:
 
 
 def loop_ms(step: Callable[[], object], steps: int) -> float:
-    """Time *steps* steps and the wait for all that they launched."""
+    """Time *steps* steps and the sync for all that they launched."""
     wait_for_all()
     start_ns = time.perf_counter_ns()
     for _ in range(steps):

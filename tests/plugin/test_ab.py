@@ -140,7 +140,7 @@ slower   step_ms  10.00 ms  11.00 ms  +10.0 %  +9.7 to +10.3  1.7 %  test_it.py:
 worse    syncs           0         1       +1              -      -  test_it.py::test_step
 test_it.py::test_step: after is slower by more than 1 %: time +10.0 %, 95 %
     interval +9.7 % to +10.3 %; t-test over 5 pairs of processes
-test_it.py::test_step: more waits
+test_it.py::test_step: more syncs
   --> train.py:12 in step: new: aten::_local_scalar_dense, 1 per step
   fix      keep the value on the GPU, and read it every N steps
 gpuperf: 1 worse

@@ -91,7 +91,7 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "    no clock; 2 pairs a test",
         "verdict  metric  before  after  change  test",
         "worse    syncs        0      1      +1  test_it.py::test_step",
-        "test_it.py::test_step: more waits",
+        "test_it.py::test_step: more syncs",
         "  --> test_it.py:8 in step",
         "    8 | return total.item()",
         "      |             ^^^^^^^ new: the CPU reads one element",

@@ -39,7 +39,7 @@ class Everything:
 
 
 def compared(sides: tuple[Side, Side], **_: object) -> AbRun:
-    """Find waits wherever slowops is as it is here."""
+    """Find syncs wherever slowops is as it is here."""
     before, after = sides
     waits = not any(each.startswith("slowops") for each in after.packages.changes)
     call = Comparison(test="train.py", exact=(WORSE,) if waits else ())

@@ -336,7 +336,7 @@ def test_a_step_of_four_minutes_is_cut_short_by_the_time_cap_and_says_so(
 
     result.assert_outcomes(passed=3, warnings=1)
     assert (
-        "waits: syncs=0 was not checked: the time cap was reached before this phase; "
+        "syncs: syncs=0 was not checked: the time cap was reached before this phase; "
         "raise --gpuperf-seconds"
     ) in " ".join(result.stdout.str().split())
     project.run("--gpuperf-strict").assert_outcomes(failed=1, passed=2)

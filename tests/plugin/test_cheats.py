@@ -43,7 +43,7 @@ torch = pytest.importorskip("torch")
 Step = Callable[..., object]
 
 
-# Work that is done elsewhere or not always: a step that waits once, and must not hide it.
+# Work that is done elsewhere or not always: a step that syncs once, and must not hide it.
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def device() -> Iterator[SimulatedDevice]:
 
 
 OUTSIDE: Final = (
-    "1 wait and 1024 flops per step are in setup, or in what frees the last result: no "
+    "1 sync and 1024 flops per step are in setup, or in what frees the last result: no "
     "metric counts them"
 )
 

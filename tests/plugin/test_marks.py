@@ -200,7 +200,7 @@ def test_tight(gpuperf): gpuperf(int)
     result.stdout.fnmatch_lines(
         [
             "SLOWER: *",
-            "NEW WAIT: *",
+            "NEW SYNC: *",
             "MORE MEMORY: *",
         ]
     )

@@ -1,4 +1,4 @@
-"""Waits that only some steps have, from the test's call to its verdict."""
+"""Syncs that only some steps have, from the test's call to its verdict."""
 
 from __future__ import annotations
 

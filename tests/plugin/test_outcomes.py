@@ -41,7 +41,7 @@ def test_a_slowdown_or_a_new_wait_fails_and_names_the_refresh_command(
         [
             "SLOWER: 12.00 ms per step, was 10.00 ms (+20.0 %), allowed 10.15 ms",
             "*gpuperf refresh --accept-drift --device=scripted test_it.py::test_step",
-            "NEW WAIT: 1 per step, was 0 (+1), allowed 0*",
+            "NEW SYNC: 1 per step, was 0 (+1), allowed 0*",
         ]
     )
 

@@ -145,10 +145,10 @@ def test_a_sync_more_is_refused_and_shown_above_what_failed(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "DRIFTED waits: 1 per step, was 0 (+1) when last accepted, allowed 0",
+            "DRIFTED syncs: 1 per step, was 0 (+1) when last accepted, allowed 0",
             "  why      more than a refresh stores unasked (tolerance 0 %): *",
             f"  accept   {ACCEPT}",
-            "NEW WAIT: 1 per step, was 0 (+1), allowed 0",
+            "NEW SYNC: 1 per step, was 0 (+1), allowed 0",
             "  --> train.py:12 in step: new: aten::_local_scalar_dense, 1 per step",
         ]
     )

@@ -232,7 +232,7 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
     }
     assert [run["times"] for run in entry["runs"]] == [{}, {}]
     gated.assert_outcomes(failed=1)
-    assert "NEW WAIT: 1 per step, was 0 (+1), allowed 0" in gated.outlines
+    assert "NEW SYNC: 1 per step, was 0 (+1), allowed 0" in gated.outlines
 
 
 def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> None:

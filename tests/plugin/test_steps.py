@@ -170,5 +170,5 @@ def test_slow(gpuperf):
     result = project.run("--gpuperf-device=cpu", "--gpuperf-seconds=30")
 
     result.assert_outcomes(failed=1)
-    # A machine that is too busy to look at the lines often enough still sees its waits.
+    # A machine that is too busy to look at the lines often enough still sees its syncs.
     result.stdout.fnmatch_lines(["*test_it.py:7 in *"])

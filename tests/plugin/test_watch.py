@@ -135,7 +135,7 @@ def test_what_fails_there_is_not_checked_and_all_else_is_reported(
     assert found.status == 0
     assert_lines(
         found,
-        "* used it; 1 wait on 1 line; 1 test leaked GPU memory",
+        "* used it; 1 sync on 1 line; 1 test leaked GPU memory",
         "*package.py:8 in accuracy",
         "  fix *",
         "  test_suite.py::test_leak: 1 tensor, 4.000 KiB",
@@ -160,13 +160,13 @@ def test_gates_name_the_test_the_line_and_the_fix_and_mark_lines_on_github(
     assert_lines(
         found,
         "2 counts failed:",
-        "  test_suite.py::test_gpu: 1 wait, limit 0",
+        "  test_suite.py::test_gpu: 1 sync, limit 0",
         "  --> package.py:8 in accuracy",
         "  fix *",
         "  test_suite.py::test_leak: 1 tensor leaked, limit 0",
     )
     fix = "%0Afix: add it up on the GPU with .detach(), read it every N steps"
-    said = f"title=gpuperf%3A watch::test_suite.py::test_gpu: 1 wait, limit 0{fix}"
+    said = f"title=gpuperf%3A watch::test_suite.py::test_gpu: 1 sync, limit 0{fix}"
     assert f"::error file=package.py,line=8,{said}" in found.output.splitlines()
     assert "\n::error file=package.py,line=11," in found.output
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from framework_programs import FRAMEWORK_PROGRAMS
 
-from pytest_gpuperf.report.remedies import WAIT_REMEDIES
+from pytest_gpuperf.report.remedies import ALL_SYNC_REMEDIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """What an audit said, its waits per step, and what was trained."""
+    """What an audit said, its syncs per step, and what was trained."""
 
     said: str
     waits: float
@@ -30,7 +30,7 @@ def audited(text: str, folder: Path) -> Audited:
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=True
     )
-    waits = re.search(r"^gpuperf: ([\d.]+) waits? per step", done.stdout, re.MULTILINE)
+    waits = re.search(r"^gpuperf: ([\d.]+) syncs? per step", done.stdout, re.MULTILINE)
     trained = re.search(r"^result (.*)$", done.stdout + done.stderr, re.MULTILINE)
     assert waits, done.stdout
     assert trained, done.stdout
@@ -47,7 +47,7 @@ def test_a_setting_that_is_advised_waits_less_and_trains_the_same(
     missing = [name for name in program.packages if find_spec(name) is None]
     if missing:
         pytest.skip(f"tox -e trainers installs {', '.join(missing)}")
-    (remedy,) = (each for each in WAIT_REMEDIES if each.rule == rule)
+    (remedy,) = (each for each in ALL_SYNC_REMEDIES if each.rule == rule)
 
     before = audited(program.text(program.before), tmp_path)
     after = audited(program.text(program.after), tmp_path)

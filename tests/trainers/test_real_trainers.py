@@ -97,7 +97,7 @@ def measured(project: ScriptedProject, source: str, device: str) -> dict[str, An
 
 
 def assert_same(hand: dict[str, Any], trainer: dict[str, Any]) -> None:
-    """Waits, copies and kept memory are equal, and the peak is within 1 %."""
+    """Syncs, copies and kept memory are equal, and the peak is within 1 %."""
     mine, theirs = hand["exact"], trainer["exact"]
     peaks = {"peak_allocated_bytes"}
     # Scratch space of the GPU's libraries is the same everywhere, and would hide much.

@@ -132,7 +132,7 @@ class Program:
     until: tuple[int, int] | None = None
     """The release of torch from which on the one before does not wait either."""
     beside: str = ""
-    """The rule of another wait on the same line, which ends as well."""
+    """The rule of another sync on the same line, which ends as well."""
 
 
 def remedied(change: str, **known: Any) -> Program:

@@ -130,7 +130,7 @@ WAITS: Final[dict[str, tuple[str, ...]]] = {
         "F.ctc_loss(torch.randn(6, 2, 5, device='cuda').log_softmax(-1), torch.ones(2, 3, dtype=torch.long, device='cuda'), torch.tensor([6, 6], device='cuda'), torch.tensor([3, 3], device='cuda'))",
         "torch.tensor_split(row, torch.tensor([2, 4], device='cuda').cpu())",
     ),
-    "explicit waits and queries": (
+    "explicit syncs and queries": (
         "torch.cuda.synchronize()",
         "stream.synchronize()",
         "event.synchronize()",
@@ -268,7 +268,7 @@ RUNS_ON: Final[dict[str, tuple[str, ...]]] = {
         "torch.linalg.det(square)",
         "row.mode()",
     ),
-    "explicit waits and queries": (
+    "explicit syncs and queries": (
         "(stream.wait_stream(torch.cuda.current_stream()), event.record(), event.query())",
         "torch.cuda.memory_allocated()",
     ),
@@ -285,7 +285,7 @@ RUNS_ON: Final[dict[str, tuple[str, ...]]] = {
 
 MAY_WAIT: Final[dict[str, tuple[str, ...]]] = {
     "host tensors": ("on_host.to('cuda', non_blocking=True)",),
-    "explicit waits and queries": ("torch.cuda.empty_cache()",),
+    "explicit syncs and queries": ("torch.cuda.empty_cache()",),
     "sizes that depend on values": ("torch.rand(3000, device='cuda').mode()",),
 }
 """Sizes, a library or the allocator decide."""

@@ -53,7 +53,7 @@ JUDGED_ON_A_GPU: Final = (
     *AUDITED,
     *OCCASIONAL.values(),
 )
-"""Bytes, waits, copies and launches: those of a step on a GPU, or of a simulated one."""
+"""Bytes, syncs, copies and launches: those of a step on a GPU, or of a simulated one."""
 
 
 class HostDevice(MeasuringDevice):

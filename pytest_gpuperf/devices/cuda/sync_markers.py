@@ -1,4 +1,4 @@
-"""Marks the line of each wait for the GPU in the trace, where ``measure.trace`` reads it."""
+"""Marks the line of each sync with the GPU in the trace, where ``measure.trace`` reads it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from ..source_lines import (
 from ..step_thread import STEPS
 
 
-# Waits that Python code asks for and torch does not warn of, each inside a range.
+# Syncs that Python code asks for and torch does not warn of, each inside a range.
 
-ASKED_WAITS: Final = (
+ASKED_SYNCS: Final = (
     ("torch._C", "_cuda_synchronize"),
     ("torch._C", "_accelerator_synchronizeDevice"),
     ("torch.cuda.Event", "synchronize"),
@@ -45,14 +45,14 @@ ASKED_WAITS: Final = (
 
 
 Around = Callable[[str], AbstractContextManager[object]]
-"""Returns what a wait runs inside of, by the kind of its marker."""
+"""Returns what a sync runs inside of, by the kind of its marker."""
 
 
 @contextmanager
-def asked_waits_marked(torch: Any, around: Around) -> Iterator[None]:
-    """Put each wait that Python code asks torch for inside a range with its line."""
+def asked_syncs_marked(torch: Any, around: Around) -> Iterator[None]:
+    """Put each sync that Python code asks torch for inside a range with its line."""
     with ExitStack() as undo:
-        for path, name in ASKED_WAITS:
+        for path, name in ASKED_SYNCS:
             owner = _found(torch, path)
             wait = getattr(owner, name, None)
             if wait is not None:
@@ -81,7 +81,7 @@ def _inside_range(wait: Callable[..., object], around: Around) -> Any:
 # Torch's warnings at synchronisations, heard and not shown.
 #
 # They miss what waits outside of ``memcpy_and_sync`` and ``stream_synchronize``
-# (c10/cuda/CUDAFunctions.h). They come after the wait: torch keeps them until the
+# (c10/cuda/CUDAFunctions.h). They come after the sync: torch keeps them until the
 # operation returns to Python (``PyWarningHandler``, torch/csrc/Exceptions.h), and those
 # of autograd's own nodes until the whole backward pass does.
 
@@ -92,7 +92,7 @@ ABOUT_THE_MODE: Final = "Synchronization debug mode is a prototype"
 
 @contextmanager
 def warned(torch: Any, notify: Callable[[str], None]) -> Iterator[None]:
-    """Call *notify* after each operation, once for each wait that torch warns of.
+    """Call *notify* after each operation, once for each sync that torch warns of.
 
     It is given the kind of marker that is due. Entered around the step and not before:
     pytest and others have contexts of their own for warnings. What else is warned of
@@ -109,7 +109,7 @@ def warned(torch: Any, notify: Callable[[str], None]) -> Iterator[None]:
 
 @contextmanager
 def heard(notify: Callable[[str], None]) -> Iterator[None]:
-    """Call *notify* for each warning of a wait, once torch's mode is switched on."""
+    """Call *notify* for each warning of a sync, once torch's mode is switched on."""
     with warnings.catch_warnings():
         show = warnings.showwarning
 
@@ -119,7 +119,7 @@ def heard(notify: Callable[[str], None]) -> Iterator[None]:
             else:
                 show(message, *where, **more)
 
-        # By default Python shows a warning once per line, and each wait counts.
+        # By default Python shows a warning once per line, and each sync counts.
         warnings.filterwarnings("always", message=MESSAGE)
         warnings.filterwarnings("ignore", message=ABOUT_THE_MODE)
         warnings.showwarning = hear
@@ -127,7 +127,7 @@ def heard(notify: Callable[[str], None]) -> Iterator[None]:
 
 
 def _is_replayed() -> bool:
-    """Whether the waits were those of autograd's nodes, on whatever thread."""
+    """Whether the syncs were those of autograd's nodes, on whatever thread."""
     inner = (f for f in frames() if not _only_warns(f.f_code.co_filename))
     return any(is_backward(frame) for frame in list(inner)[:1])
 
@@ -138,17 +138,17 @@ def _only_warns(file: str) -> bool:
 
 @contextmanager
 def lines_marked(torch: Any, root: str = "") -> Iterator[None]:
-    """Mark each wait inside the context that torch reports, with the running line.
+    """Mark each sync inside the context that torch reports, with the running line.
 
     The line is the innermost one of the project below *root*, and beside it the
     innermost one outside of torch if that is another.
 
-    Torch's callbacks at waits (``torch.cuda._gpu_trace``) would report all of them. But
+    Torch's callbacks at syncs (``torch.cuda._gpu_trace``) would report all of them. But
     with them torch enters Python at each free as well, also while an error is looking
     for its handler, which ends the process.
     """
     marker = LineMarker(root)
-    with asked_waits_marked(torch, marker.around), warned(torch, marker.mark):
+    with asked_syncs_marked(torch, marker.around), warned(torch, marker.mark):
         yield
 
 
@@ -186,7 +186,7 @@ class LineMarker:
         return nullcontext()
 
     def _name(self, prefix: str) -> str:
-        # The wait itself must be counted even if its line cannot be found.
+        # The sync itself must be counted even if its line cannot be found.
         with suppress(Exception):
             return marker_of(*self._lines(), prefix=prefix)
         return marker_of(None, prefix=prefix)
@@ -201,7 +201,7 @@ class LineMarker:
     def _asked_by(self, stack: Sequence[FrameType]) -> Sequence[FrameType]:
         """Frames of the step where it waits for the thread of autograd that runs here.
 
-        Such a thread has no frames but those that answer to the wait.
+        Such a thread has no frames but those that answer to the sync.
         """
         if not all(map(_answers, stack)):
             return ()

@@ -1,4 +1,4 @@
-"""The simulated GPU: unmodified CUDA code runs without one, and its waits are recorded.
+"""The simulated GPU: unmodified CUDA code runs without one, and its syncs are recorded.
 
     with simulated_gpu(root="src") as gpu:
         gpu.begin_step()
@@ -57,7 +57,7 @@ BEHIND: Final = {
     "SimulatedDevice": "device",
     "NeedsGpuError": "errors",
     "without_own_frames": "errors",
-    # The waits of a program.
+    # The syncs of a program.
     "SimulatedGpu": "gpu",
     "ProgramAudit": "program_audit",
     # The memory of a program, and of a step.

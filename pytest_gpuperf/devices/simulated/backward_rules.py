@@ -89,7 +89,7 @@ class BackwardWatch:
         self._seen: int | None = None
 
     def look(self, op: str) -> None:
-        """Record the waits of the node at work, which runs *op*, once a node."""
+        """Record the syncs of the node at work, which runs *op*, once a node."""
         node = current_node()
         if node is None:
             self._seen = None

@@ -393,7 +393,7 @@ DOES_NOTHING: Final = tuple(
     "_cuda_setDevice _cuda_setMemoryM _cuda_set_ _cuda_sleep _cuda_tunableop_ "
     "_host_emptyCache _set_cached_tensors_enabled".split()
 )
-"""Starts of names of calls without an effect on waits and memory.
+"""Starts of names of calls without an effect on syncs and memory.
 
 Workspaces of cuBLAS stay: trainers clear them at their end, and the next product takes
 them again.

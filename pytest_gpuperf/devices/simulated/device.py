@@ -37,7 +37,7 @@ SCRIPTED: Final = frozenset(
 """What is recorded when a step's code is made, not when it runs."""
 
 
-class AllowedWaits:
+class AllowedSyncs:
     """Certain waits that blocks allowed, each with the block's reason."""
 
     def __init__(self, root: str) -> None:
@@ -84,7 +84,7 @@ class AllowedWaits:
 
 
 def _cause(finding: Finding) -> Finding:
-    """Return what two recorders agree on about a wait: all but the forward line."""
+    """Return what two recorders agree on about a sync: all but the forward line."""
     return replace(finding, per_step=0, forward=None)
 
 
@@ -151,7 +151,7 @@ class SimulatedDevice(EmulatingDevice):
         before = self._gpu.end_step(locate_work=locate_work)
         self.between = (before.totals,)
         self._remember(before)
-        allowed = AllowedWaits(self.root)
+        allowed = AllowedSyncs(self.root)
         log = self._gpu.recorder.log
         modules = log.following_modules() if locate_work else nullcontext()
         with heard_by(allowed.block), modules:

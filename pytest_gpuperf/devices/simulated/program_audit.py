@@ -74,7 +74,7 @@ class ProgramAudit:
         is_loop = mark is StepMark.LOOP
         self._recorder.starts = self._turns.step.starts if is_loop else self._starts
         audit = without_buckets(self._gpu.so_far())
-        waits = self._waits_of_steps(audit, steps)
+        syncs = self._syncs_of_steps(audit, steps)
         self._gpu.begin_step()
         findings = tuple(
             replace(
@@ -87,16 +87,16 @@ class ProgramAudit:
             findings=findings,
             steps=steps,
             mark=mark,
-            waits=waits,
+            syncs=syncs,
             loop=self._turns.step.location if is_loop else None,
             garbage=self._first.garbage(),
             growth=self._first.growth,
         )
 
-    def _waits_of_steps(self, audit: StepAudit, steps: int) -> tuple[int, ...]:
-        """Return the waits of each of *steps*, without those that happened once."""
+    def _syncs_of_steps(self, audit: StepAudit, steps: int) -> tuple[int, ...]:
+        """Return the syncs of each of *steps*, without those that happened once."""
         repeated = [f for f in audit.findings if f.is_certain and not f.once]
-        counts = self._recorder.waits_of_steps(repeated)
+        counts = self._recorder.syncs_of_steps(repeated)
         # What comes after the last optimizer's step() belongs to the first one's half.
         first = counts.total() - sum(counts[step] for step in range(1, steps))
         return (first, *(counts[step] for step in range(1, steps)))
@@ -117,14 +117,14 @@ class ProgramAudit:
         self._first.begin(mark, number)
         self.live.whereabouts[0] = number + 1
 
-    def _happened(self, op: str, waits: bool) -> None:  # noqa: FBT001, once for each operation
+    def _happened(self, op: str, syncs: bool) -> None:  # noqa: FBT001, once for each operation
         # What another mark ends needs no loop, and looking costs time.
         if self._steps.are_found:
             self._recorder.listener = None
             return
-        turn = self._turns.look(self._recorder.part + 1, op=op, matters=waits)
+        turn = self._turns.look(self._recorder.part + 1, op=op, matters=syncs)
         # Which loop is the step is known at the end.
-        self._recorder.part += waits
+        self._recorder.part += syncs
         if turn:
             self._begun(StepMark.LOOP, turn)
 
@@ -132,7 +132,7 @@ class ProgramAudit:
 class Collections:
     """Counts the calls of ``gc.collect`` by their line.
 
-    The GPU has nothing to do meanwhile, which is no wait that anything else would count.
+    The GPU has nothing to do meanwhile, which is no sync that anything else would count.
     """
 
     def __init__(self, root: str) -> None:
@@ -192,11 +192,11 @@ def without_buckets(audit: StepAudit) -> StepAudit:
         )
         for found in buckets
     ]
-    waits = sum(f.per_step for f in buckets if f.is_certain)
-    inconclusive = sum(f.per_step for f in buckets) - waits
+    syncs = sum(f.per_step for f in buckets if f.is_certain)
+    inconclusive = sum(f.per_step for f in buckets) - syncs
     totals = replace(
         audit.totals,
-        syncs=audit.totals.syncs - waits,
+        syncs=audit.totals.syncs - syncs,
         inconclusive=audit.totals.inconclusive - inconclusive,
     )
     return replace(
@@ -322,7 +322,7 @@ class Loop:
     level: int = 0
     turns: int = 0
     events: int = 0
-    waits: int = 0
+    syncs: int = 0
     starts: list[int] = field(default_factory=list)
 
 
@@ -382,7 +382,7 @@ class LoopTurns:
                 innermost = loop
         if innermost is not None:
             innermost.events += 1
-            innermost.waits += matters
+            innermost.syncs += matters
         if self._depth < depth_before:
             self._turns = 1
         return self._turns if self._turns != before else 0
@@ -403,12 +403,12 @@ class LoopTurns:
         fair = [
             loop
             for loop in loops
-            if loop.events >= LEAST_SHARE_OF_EVENTS[loop.waits > 0] * self._events
+            if loop.events >= LEAST_SHARE_OF_EVENTS[loop.syncs > 0] * self._events
         ]
         if fair:
             return min(fair, key=lambda loop: (loop.depth, loop.level, -loop.events))
-        waiting = [loop for loop in loops if loop.waits]
-        return max(waiting, key=lambda loop: loop.waits, default=NO_LOOP)
+        waiting = [loop for loop in loops if loop.syncs]
+        return max(waiting, key=lambda loop: loop.syncs, default=NO_LOOP)
 
 
 def _visits(frame: FrameType) -> Visits:

@@ -57,7 +57,7 @@ class AuditRecorder:
         self.flops = 0
         self.events = 0
         self.part = 0
-        # Of each wait by parts.
+        # Of each sync by parts.
         self._waits: dict[_Wait, Counter[int]] = defaultdict(Counter)
         self._copies: Counter[_Copy] = Counter()
         self._bytes: Counter[_Copy] = Counter()
@@ -165,7 +165,7 @@ class AuditRecorder:
         steps = {bisect_right(self.starts, part) for part in parts}
         return replace(found, in_steps=len(steps), once=steps == {0})
 
-    def waits_of_steps(self, findings: Iterable[Finding]) -> Counter[int]:
+    def syncs_of_steps(self, findings: Iterable[Finding]) -> Counter[int]:
         """Return how often each step of a program waits as *findings* say."""
         chosen = {replace(f, per_step=0, in_steps=0, once=False) for f in findings}
         steps: Counter[int] = Counter()
@@ -263,12 +263,12 @@ class ActiveRecorders:
         self.unchecked_listeners: list[Callable[[str, str], object]] = []
 
     def wait(self, kind: FindingKind, op: str, reason: str, count: int = 1) -> None:
-        """Pass a wait on to every recorder."""
+        """Pass a sync on to every recorder."""
         for recorder in self.recorders:
             recorder.wait(kind, op, reason, count)
 
     def sync(self, op: str, reason: str, count: int = 1) -> None:
-        """Pass a certain wait on to every recorder."""
+        """Pass a certain sync on to every recorder."""
         self.wait(FindingKind.SYNC, op, reason, count)
 
     def leave_unchecked(self, op: str, reason: str) -> None:

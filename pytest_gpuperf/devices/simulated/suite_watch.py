@@ -1,4 +1,4 @@
-"""Watches ordinary tests on the simulated GPU: waits, copies and memory, test by test."""
+"""Watches ordinary tests on the simulated GPU: syncs, copies and memory, test by test."""
 
 from __future__ import annotations
 
@@ -107,9 +107,9 @@ class SimulatedSuite:
         audit = self._gpu.end_step()
         used = audit.touched_gpu or self._memory.last_number > self._first
         # What only a GPU can tell is no count.
-        waits = (found for found in audit.findings if found.is_certain)
+        syncs = (found for found in audit.findings if found.is_certain)
         return WatchedTest(
-            lines=(*waits, *audit.copies),
+            lines=(*syncs, *audit.copies),
             unchecked_ops=sum(found.per_step for found in audit.not_checked),
             peak_bytes=self._memory.test_peak if used else 0,
             used=used,

@@ -85,7 +85,7 @@ def code_bytes(call: OpCall) -> int:
 
 
 def factored_by_magma(call: OpCall) -> int:
-    """The heuristic of ``lu_factor`` in torch's BatchLinearAlgebra.cpp, and its waits."""
+    """The heuristic of ``lu_factor`` in torch's BatchLinearAlgebra.cpp, and its syncs."""
     if not not_empty(call):
         return 0
     matrices = next(call.tensors())

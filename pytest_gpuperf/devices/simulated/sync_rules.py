@@ -198,7 +198,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
     SyncRule(
         ops=("mode",),
         when=long_slices,
-        reason="slices of more than 2048 elements are sorted with waits",
+        reason="slices of more than 2048 elements are sorted with syncs",
         kind=FindingKind.INCONCLUSIVE,
         source="TensorModeKernel.cu",
     ),
@@ -406,7 +406,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         source="_grouped_mm_fallback, libtorch_cuda 2.13",
     ),
 )
-"""Operations in none of these tables run without a wait, as far as torch's sources say.
+"""Operations in none of these tables run without a sync, as far as torch's sources say.
 
 Copies between host and device have their own table in ``transfers``.
 """

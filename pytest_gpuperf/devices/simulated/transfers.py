@@ -16,14 +16,14 @@ from ..memory_owners import key_of
 from .recorder import WATCH
 
 
-TransferWait = tuple[FindingKind, str]
+TransferSync = tuple[FindingKind, str]
 """How sure it is that the host waits, and why it does."""
 
 H2D: Final = CopyDirection.H2D
 D2H: Final = CopyDirection.D2H
 
-TRANSFER_WAITS: Final[
-    Mapping[tuple[CopyDirection, bool, bool], TransferWait | None]
+TRANSFER_SYNCS: Final[
+    Mapping[tuple[CopyDirection, bool, bool], TransferSync | None]
 ] = {
     (H2D, False, False): (
         FindingKind.SYNC,
@@ -56,10 +56,10 @@ memory "API synchronization behavior" in the CUDA runtime's reference."""
 def record_copy(
     op: str, direction: CopyDirection, *, pinned: bool, non_blocking: bool, nbytes: int
 ) -> None:
-    """Record a copy of *nbytes*, more than none, and the wait it means."""
+    """Record a copy of *nbytes*, more than none, and the sync it means."""
     if not nbytes or not WATCH.recorders:
         return
-    wait = TRANSFER_WAITS[direction, pinned, non_blocking]
+    wait = TRANSFER_SYNCS[direction, pinned, non_blocking]
     WATCH.copy(op, direction, pinned=pinned, nbytes=nbytes)
     if wait is not None:
         kind, reason = wait

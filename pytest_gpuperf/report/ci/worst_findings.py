@@ -262,7 +262,7 @@ def _limit(alike: Sequence[Verdict]) -> float | None:
 
 
 def _new(worst: Verdict, now: str) -> str:
-    """Write ``new wait``, ``3 new waits``."""
+    """Write ``new sync``, ``3 new syncs``."""
     count = "" if worst.now == 1 else f"{now} "
     return f"{count}{what_happened(worst).lower()}"
 

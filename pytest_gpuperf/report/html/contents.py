@@ -78,7 +78,7 @@ class Section:
     def failing(self) -> Sequence[Verdict]:
         """What failed it, or was inconclusive; nothing if all passed.
 
-        Times, memory and waits come first: what else grew is mostly why they did.
+        Times, memory and syncs come first: what else grew is mostly why they did.
         """
         if self.verdict is None or self.verdict.outcome in PASSING:
             return ()

@@ -145,7 +145,7 @@ def _marked(audit: StepAudit, view: AuditView) -> Iterator[str]:
         yield from wrapped(f"{text} {view.where(audit.loop)}" if audit.loop else text)
 
 
-# Waits by the line of the program that led to them, and what caused them.
+# Syncs by the line of the program that led to them, and what caused them.
 
 
 def _blocks(title: str, found: Iterable[Finding], view: AuditView) -> Iterator[str]:
@@ -178,7 +178,7 @@ def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:
             yield from wrapped(reason, first=EMPTY_GUTTER, rest=f"{EMPTY_GUTTER}  ")
         yield from _inside(cause, view)
         # What happens once costs nothing worth changing.
-        fix = "" if cause.once else remedy_of_wait(cause, view).do
+        fix = "" if cause.once else remedy_of_sync(cause, view).do
         if fix != advised:
             yield from labelled("fix", fix)
         advised = fix
@@ -209,11 +209,11 @@ def _several_causes(causes: Sequence[Finding], view: AuditView) -> Iterator[str]
     yield f"{EMPTY_GUTTER}{_often(total, view.steps)}, for {len(causes)} causes:"
 
 
-def remedy_of_wait(found: Finding, view: AuditView) -> Remedy:
+def remedy_of_sync(found: Finding, view: AuditView) -> Remedy:
     """Return what to do, by the program's line; by a library's where that waits."""
     remedy = remedy_of(view.shown(found))
     if remedy is None:
-        msg = "a wait has a remedy, or the row that says that none is known"
+        msg = "a sync has a remedy, or the row that says that none is known"
         raise AssertionError(msg)
     return remedy
 
@@ -302,7 +302,7 @@ def _summary(audit: StepAudit, command: str) -> Iterator[str]:
     if command:
         yield f"next: {command}"
         where = " to each step" if audit.steps > 1 else ""
-        yield f"      exits with 1 when a wait is added{where}"
+        yield f"      exits with 1 when a sync is added{where}"
 
 
 def _sums(audit: StepAudit) -> Iterator[str]:
@@ -313,7 +313,7 @@ def _sums(audit: StepAudit) -> Iterator[str]:
     if audit.steps > 1:
         yield from _sums_of_steps(audit, where)
     else:
-        yield f"{counted(audit.totals.syncs, 'wait')}{where}"
+        yield f"{counted(audit.totals.syncs, 'sync')}{where}"
     inconclusive = {
         "inconclusive": audit.totals.inconclusive,
         "not checked": sum(item.per_step for item in audit.not_checked),
@@ -331,15 +331,15 @@ def _sums(audit: StepAudit) -> Iterator[str]:
 def _sums_of_steps(audit: StepAudit, where: str) -> Iterator[str]:
     """Say what most steps do, of which an average would depend on the run's length."""
     if audit.usual == audit.per_step * audit.steps:
-        yield f"{counted(audit.per_step, 'wait')} per step{where}, {audit.steps} steps"
+        yield f"{counted(audit.per_step, 'sync')} per step{where}, {audit.steps} steps"
     else:
-        yield f"{counted(audit.usual, 'wait')} in {audit.steps} steps{where}"
-    rest = sum(audit.waits) - audit.usual
+        yield f"{counted(audit.usual, 'sync')} in {audit.steps} steps{where}"
+    rest = sum(audit.syncs) - audit.usual
     if rest:
-        yield f"{counted(rest, 'wait')} in some steps"
-    once = audit.totals.syncs - sum(audit.waits)
+        yield f"{counted(rest, 'sync')} in some steps"
+    once = audit.totals.syncs - sum(audit.syncs)
     if once:
-        yield f"{counted(once, 'wait')} once"
+        yield f"{counted(once, 'sync')} once"
 
 
 def _copied(audit: StepAudit, metric: str, total_bytes: int) -> str:

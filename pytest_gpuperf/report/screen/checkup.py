@@ -24,7 +24,7 @@ def ability_lines(found: Examination) -> tuple[str, ...]:
     kind = found.environment.hardware.kind
     predicts = kind.has(Capability.FORECAST)
     areas = {
-        "waits": SYNCS,
+        "syncs": SYNCS,
         "copies": PAGEABLE_COPIES,
         "predicted memory" if predicts else "memory": PEAK_ALLOCATED,
         "time": STEP_MS,

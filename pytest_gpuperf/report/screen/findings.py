@@ -41,7 +41,7 @@ KINDS: Final = {
     FindingKind.MEMORY: "in use at the peak: ",
     FindingKind.PEAK: "most memory is in use here: ",
 }
-"""What a cause is, if it is none of waits, copies and operations."""
+"""What a cause is, if it is none of syncs, copies and operations."""
 
 EVENTS: Final = {
     FindingKind.SYNC: "the CPU waits here for the GPU",
@@ -353,7 +353,7 @@ CAUSES: Final[Mapping[FindingKind, Callable[[Finding], str]]] = {
     FindingKind.BREAK: lambda _: "graph break",
     FindingKind.RECOMPILE: lambda f: f"compiled again, {times(f.per_step)}",
 }
-"""What to say of a cause that is neither a wait nor a copy."""
+"""What to say of a cause that is neither a sync nor a copy."""
 
 
 def _amounts(finding: Finding) -> Iterator[str]:
@@ -390,8 +390,8 @@ def inconclusive_remark(findings: Sequence[Finding]) -> str:
     if not inconclusive:
         return ""
     places = list(dict.fromkeys(_place(f.location) for f in inconclusive))
-    waits = counted(sum(f.per_step for f in inconclusive), "more sync")
-    return f"inconclusive: {waits} at {join_fitting(places, MOST_PLACES)}"
+    syncs = counted(sum(f.per_step for f in inconclusive), "more sync")
+    return f"inconclusive: {syncs} at {join_fitting(places, MOST_PLACES)}"
 
 
 def _place(location: Location | None) -> str:

@@ -67,7 +67,7 @@ def _passing(suite: SuiteAcuity) -> str:
 def _advice(suite: SuiteAcuity) -> str:
     if suite.advised is None:
         return (
-            "no tolerance up to 50 % would help: check waits and memory on this "
+            "no tolerance up to 50 % would help: check syncs and memory on this "
             "machine, not time"
         )
     tests = len(suite.tests)

@@ -36,7 +36,7 @@ SUMMARY_HEADER: Final = (
     "test",
 )
 REFRESH_HEADER: Final = ("old", "new", "change", "drift", "metric", "test")
-NEW_HEADER: Final = ("time", "memory", "waits", "new test")
+NEW_HEADER: Final = ("time", "memory", "syncs", "new test")
 NEW_COLUMNS: Final = (STEP_MS, PEAK_ALLOCATED, SYNCS)
 WORST_FIRST_OUTCOMES: Final = tuple(Outcome)
 EXPLAINED_OUTCOMES: Final = frozenset(Outcome) - {

@@ -12,7 +12,7 @@ from ...model.baseline import Entry
 from ...model.finding import Finding, FindingKind
 from ...model.metric import counted
 from ...model.metrics import PEAK_ALLOCATED
-from ...model.watched import WatchedTest, waits_in
+from ...model.watched import WatchedTest, syncs_in
 from ..numbers import format_value
 from ..remedies import remedy_of
 from ..table import align
@@ -58,11 +58,11 @@ def _answer(records: Sequence[WatchedTest]) -> Iterator[str]:
         yield f"none of {tests} used the simulated GPU"
         return
     lines = suite_lines(records)
-    waiting = [line for line in lines if line.waits]
-    waits = sum(line.waits for line in waiting)
+    waiting = [line for line in lines if line.syncs]
+    syncs = sum(line.syncs for line in waiting)
     leaking = counted(found["leaking"], "test")
     yield from wrapped(
-        f"{found['used']} of {tests} used it; {counted(waits, 'wait')} on "
+        f"{found['used']} of {tests} used it; {counted(syncs, 'sync')} on "
         f"{counted(len(waiting), 'line')}; {leaking} leaked GPU memory"
     )
 
@@ -72,8 +72,8 @@ def _worst(lines: Sequence[SuiteLine], most: int | None) -> Iterator[str]:
         return
     shown = lines[:most]
     yield ""
-    yield "worst lines: most waits in one test, waits and tests in all"
-    head = ("most", "waits", "tests", "pageable", "bytes", "line")
+    yield "worst lines: most syncs in one test, syncs and tests in all"
+    head = ("most", "syncs", "tests", "pageable", "bytes", "line")
     rows = [head, *(_row(line) for line in shown)]
     texts = align(rows, frozenset({5}))
     yield texts[0]
@@ -85,8 +85,8 @@ def _worst(lines: Sequence[SuiteLine], most: int | None) -> Iterator[str]:
 
 def _row(line: SuiteLine) -> tuple[str, ...]:
     return (
-        str(line.most_waits),
-        str(line.waits),
+        str(line.most_syncs),
+        str(line.syncs),
         str(line.tests),
         str(line.pageable),
         _bytes(line.nbytes),
@@ -184,10 +184,10 @@ def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
 
 def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:
     """Say what the tests' own lines do: a test must read what it asserts."""
-    own = sum(waits_in(record.lines) - record.waits for record in records)
+    own = sum(syncs_in(record.lines) - record.syncs for record in records)
     if own:
         yield ""
-        yield f"{counted(own, 'wait')} on lines of the tests themselves: not checked"
+        yield f"{counted(own, 'sync')} on lines of the tests themselves: not checked"
 
 
 def _endings(records: Sequence[WatchedTest], most: int | None) -> Iterator[str]:

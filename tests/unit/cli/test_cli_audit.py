@@ -24,7 +24,7 @@ SCRIPTS = Path(__file__).parents[2] / "scripts"
 WAITS = re.compile(r"# waits: (?P<count>\d+) (?P<op>\S+)(?: (?P<phase>\w+))?$")
 
 NONE_COPIED = "copies: 0 (0 B) to the GPU, 0 (0 B) to the CPU"
-ONE = "gpuperf: 1 wait on 1 line"
+ONE = "gpuperf: 1 sync on 1 line"
 
 
 @pytest.fixture(autouse=True)
@@ -246,7 +246,7 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
             "gpuperf: 1 operation of forked processes went unchecked; to check it, call it "
             "in the script's own process"
         ),
-        "gpuperf: 3 waits: more than --max-syncs=0",
+        "gpuperf: 3 syncs: more than --max-syncs=0",
         "late 1.0",
         "main 1.0",
         "thread 1.0",
@@ -258,7 +258,7 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
 @pytest.mark.parametrize(
     ("device", "most", "code", "errors"),
     [
-        ("cuda", 1, 1, "gpuperf: 2 waits: more than --max-syncs=1\n"),
+        ("cuda", 1, 1, "gpuperf: 2 syncs: more than --max-syncs=1\n"),
         (
             "cpu",
             0,
@@ -292,7 +292,7 @@ def test_scripts_are_audited_in_turn_and_the_worst_exit_status_is_kept(
     heads = [line for line in shown.out.splitlines() if line.startswith(("==", "["))]
     assert code == 1
     assert heads == ["== one.py", "['one.py', '--x']", "== two.py", "['two.py', '--x']"]
-    assert shown.err == "gpuperf: 1 wait: more than --max-syncs=0\n"
+    assert shown.err == "gpuperf: 1 sync: more than --max-syncs=0\n"
 
 
 IMPORTS = """\
@@ -324,7 +324,7 @@ def test_an_audit_imports_less_of_torch_than_the_script_does_by_itself(
     assert output[:3] == [
         "[]",
         "False True",
-        "gpuperf: 1 wait per step on 1 line, 2 steps",
+        "gpuperf: 1 sync per step on 1 line, 2 steps",
     ]
 
 
@@ -705,13 +705,13 @@ def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
     main(["audit", "train.py", "--json"])
     document = json.loads(capfd.readouterr().out)
 
-    assert shown.splitlines()[1] == "gpuperf: 1 wait on 1 line; 1 not checked"
+    assert shown.splitlines()[1] == "gpuperf: 1 sync on 1 line; 1 not checked"
     assert shown.splitlines()[-5:] == [
         "note: values on the simulated GPU need more than the 1024 MiB of memory that",
         "      this machine has left: from there on it runs without values",
         NONE_COPIED,
         "next: gpuperf audit --max-syncs=1 train.py",
-        "      exits with 1 when a wait is added",
+        "      exits with 1 when a sync is added",
     ]
     assert "train.py:6 in <module>: " in shown.partition("not checked (only")[2]
     (note,) = document["notes"]
@@ -755,10 +755,10 @@ def test_what_each_step_does_stands_before_what_was_done_once(
         "  --> train.py:4 in <module>",
         "  --> train.py:5 in <module>",
     ]
-    assert lines[0] == "gpuperf: 1 wait per step on 1 line, 2 steps; 5 waits once"
+    assert lines[0] == "gpuperf: 1 sync per step on 1 line, 2 steps; 5 syncs once"
     assert lines[-2:] == [
         "next: gpuperf audit --max-syncs-per-step=1 train.py",
-        "      exits with 1 when a wait is added to each step",
+        "      exits with 1 when a sync is added to each step",
     ]
 
 
@@ -772,7 +772,7 @@ def test_what_each_step_does_stands_before_what_was_done_once(
             LOOP,
             "0.5",
             1,
-            "gpuperf: 1 wait per step: more than --max-syncs-per-step=0.5\n",
+            "gpuperf: 1 sync per step: more than --max-syncs-per-step=0.5\n",
         ),
         (
             "import torch\ntorch.ones(2, device='cuda').tolist()\n",

@@ -23,7 +23,7 @@ while True:
     signal.pause()
 """
 FOUND = """\
-gpuperf: 1 wait on 1 line
+gpuperf: 1 sync on 1 line
   --> train.py:5 in <module>
     5 | torch.ones((), device="cuda").item()
       |                              ^^^^^^^ once: the CPU reads one element
@@ -94,7 +94,7 @@ def test_sigterm_of_a_fork_ends_the_fork_alone(
     write(FORKED)
 
     assert main(["audit", "train.py"]) == 0
-    assert "gpuperf: 2 waits on 2 lines" in capfd.readouterr().out
+    assert "gpuperf: 2 syncs on 2 lines" in capfd.readouterr().out
 
 
 OWN_HANDLER = """\

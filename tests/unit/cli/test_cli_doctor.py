@@ -84,7 +84,7 @@ def test_a_machine_and_what_cannot_be_judged_on_it(
     assert main(["doctor", f"{option}=scripted"]) == 0
     assert capsys.readouterr().out == (
         """\
-On A B: waits, memory and time - yes. Copies - no.
+On A B: syncs, memory and time - yes. Copies - no.
 device     scripted A B (scripted-a-b)
 software   torch 2.13.0
 unmeasured peak_reserved_bytes: the scripted device reserves nothing

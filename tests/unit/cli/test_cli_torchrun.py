@@ -93,7 +93,7 @@ def test_a_program_of_several_ranks_runs_as_one_and_that_is_said(
 
     output = capfd.readouterr().out
     assert code == 0
-    assert output.startswith("gpuperf: 1 wait per step on 1 line, 3 steps")
+    assert output.startswith("gpuperf: 1 sync per step on 1 line, 3 steps")
     assert "note: it ran as one rank of one, with RANK=0" in output
     assert "next: gpuperf audit --max-syncs-per-step=1 torchrun train.py 3\n" in output
 

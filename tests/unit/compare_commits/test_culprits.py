@@ -18,7 +18,7 @@ NEW = dict.fromkeys("abcdefgh", "2")
 
 
 class Played:
-    """Compares packages: of each rule, all of whose packages are new, the waits come."""
+    """Compares packages: of each rule, all of whose packages are new, the syncs come."""
 
     def __init__(self, rules: Mapping[str, int], apart: str = "") -> None:
         self.rules, self.apart = rules, apart

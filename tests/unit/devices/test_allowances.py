@@ -21,7 +21,7 @@ from pytest_gpuperf.devices.allow_sync import (
 )
 from pytest_gpuperf.errors import StepError, UsageError
 from pytest_gpuperf.measure.syncs import (
-    MeasuredWait,
+    MeasuredSync,
     find_syncs,
     reason_on_line,
     with_allowances,
@@ -39,8 +39,8 @@ def block(start_us: float, end_us: float, most: int | None, reason: str) -> Span
 
 
 def reasons(waits_at: list[float], *blocks: Span) -> list[str | None]:
-    waits = [MeasuredWait(0, 0.0, CAUSE, at_us) for at_us in waits_at]
-    return [wait.cause.allowed for wait in with_allowances(waits, blocks)]
+    syncs = [MeasuredSync(0, 0.0, CAUSE, at_us) for at_us in waits_at]
+    return [wait.cause.allowed for wait in with_allowances(syncs, blocks)]
 
 
 def test_a_block_is_announced_to_who_listens_and_to_nobody_else() -> None:
@@ -64,7 +64,7 @@ def test_a_block_is_announced_to_who_listens_and_to_nobody_else() -> None:
 
 REASON = 'expected a reason, such as reason="the loss is logged" [GP213]'
 NUMBER = (
-    "expected a whole number of at least 1, or None for any number of waits [GP214]"
+    "expected a whole number of at least 1, or None for any number of syncs [GP214]"
 )
 
 
@@ -180,7 +180,7 @@ def test_a_comment_without_a_reason_is_refused(
 
 
 def test_on_cuda_a_comment_allows_what_its_line_waits_for(tmp_path: Path) -> None:
-    """A wait whose line is unknown is allowed by no comment, not even on its def."""
+    """A sync whose line is unknown is allowed by no comment, not even on its def."""
     path = tmp_path / "train.py"
     path.write_text(
         "def step(loss):  # gpuperf: allow-sync all of it\n"

@@ -1,4 +1,4 @@
-"""A wait in a condition of several lines is shown at the operand that waits."""
+"""A sync in a condition of several lines is shown at the operand that waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of waits at the boundary of torch: what a GPU would tell is told here by hand."""
+"""Lines of syncs at the boundary of torch: what a GPU would tell is told here by hand."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def here(back: int = 0) -> Location:
     )
 
 
-# Waits that Python code asks for
+# Syncs that Python code asks for
 
 
 def test_a_wait_that_code_asks_for_is_inside_a_range_with_its_line() -> None:
@@ -154,7 +154,7 @@ FAKE = FakeTorch()
 
 @pytest.fixture(scope="module")
 def wait() -> Callable[[Any], Any]:
-    """An operation in which code asks for a wait."""
+    """An operation in which code asks for a sync."""
     source = "def wait(x):\n    ask()\n    return x.clone()"
     return torch.library.custom_op(  # type: ignore[no-any-return]
         "gpuperf_test::wait",
@@ -337,7 +337,7 @@ def test_a_warning_marks_the_line_at_work() -> None:
 def test_torch_warns_behind_the_operation_and_the_line_finds_its_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A resized output stands for a wait; only the calls into CUDA are made up."""
+    """A resized output stands for a sync; only the calls into CUDA are made up."""
     resized = "An output with one or more elements was resized"
     monkeypatch.setattr(sync_warnings, "MESSAGE", resized)
     x = torch.ones(3)

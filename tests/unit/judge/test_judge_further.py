@@ -63,7 +63,7 @@ def test_a_wait_that_is_new_in_some_steps_fails_with_how_many_were_looked_at() -
     assert found(looked(100), looked(100, *SEVENTH)) == [
         (
             "occasional_syncs",
-            "NEW WAITS: 14 in some steps, was 0 (+14), allowed 0",
+            "NEW SYNCS: 14 in some steps, was 0 (+14), allowed 0",
             (
                 "14 against 0 stored, in each of 2 runs, of the 97 further steps that "
                 "both looked at"
@@ -117,7 +117,7 @@ def test_fewer_waits_in_some_steps_are_an_improvement() -> None:
     ((metric, headline, _),) = found(looked(100, *SEVENTH), looked(100))
 
     assert metric == "occasional_syncs"
-    assert headline.startswith("IMPROVED waits in some steps: 0")
+    assert headline.startswith("IMPROVED syncs in some steps: 0")
 
 
 def changes(

@@ -14,7 +14,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.model.watched import WatchedTest
 
 
-def use(source: str, waits: int = 1) -> Finding:
+def use(source: str, syncs: int = 1) -> Finding:
     place = Location(file="net.py", line=3, function="step")
     return Finding(
         kind=FindingKind.SYNC,
@@ -22,7 +22,7 @@ def use(source: str, waits: int = 1) -> Finding:
         reason="it is read",
         location=place,
         source=source,
-        per_step=waits,
+        per_step=syncs,
         metrics=(SYNCS.name,),
     )
 
@@ -54,7 +54,7 @@ def complaints(known: dict[str, Entry], *records: WatchedTest) -> list[str]:
         pytest.param(watched("it", use("x = loss.item()")), [], id="an edited line"),
         pytest.param(watched("it"), [], id="less"),
         pytest.param(
-            watched("it", LOSS, NORM), ["it: 2 waits, baseline 1 3"], id="one more"
+            watched("it", LOSS, NORM), ["it: 2 syncs, baseline 1 3"], id="one more"
         ),
         pytest.param(
             watched("it", COPIED), ["it: 1 pageable copy, baseline 0 3"], id="a copy"
@@ -69,7 +69,7 @@ def complaints(known: dict[str, Entry], *records: WatchedTest) -> list[str]:
         pytest.param(watched("new", LOSS), [], id="a new test on a known line"),
         pytest.param(
             watched("new", LOSS, NORM),
-            ["new: 1 wait, by a new line 3"],
+            ["new: 1 sync, by a new line 3"],
             id="a new test on a new line",
         ),
         pytest.param(WatchedTest(test="new", unchecked="failed: why"), [], id="new"),
@@ -84,7 +84,7 @@ def test_tests_that_became_worse_on_the_same_line_are_one_complaint() -> None:
     now = [watched(f"t{n}", LOSS, NORM) for n in range(3)]
 
     assert complaints(known, *now) == [
-        "t0: 2 waits, baseline 1, and more in 2 other tests 3"
+        "t0: 2 syncs, baseline 1, and more in 2 other tests 3"
     ]
 
 

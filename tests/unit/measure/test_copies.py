@@ -27,7 +27,7 @@ def copy(
     waited_for: bool = False,
     by: str = "aten::copy_",
 ) -> list[dict[str, Any]]:
-    """An operation that copies, its call, perhaps a wait, and what the GPU did."""
+    """An operation that copies, its call, perhaps a sync, and what the GPU did."""
     correlation = int(start_us)
     events = [
         op(by, start_us, 20),

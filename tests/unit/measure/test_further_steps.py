@@ -1,4 +1,4 @@
-"""Waits that only some steps have, on the simulated GPU: found, counted, or set apart."""
+"""Syncs that only some steps have, on the simulated GPU: found, counted, or set apart."""
 
 from __future__ import annotations
 

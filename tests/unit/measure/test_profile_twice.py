@@ -35,7 +35,7 @@ def waits_at(*moments_us: float, wait_us: float = 5.0) -> list[dict[str, Any]]:
 
 
 def with_markers(events: list[dict[str, Any]], *lines: int) -> list[dict[str, Any]]:
-    """*events* with a marker of each of *lines* behind each wait, and the function."""
+    """*events* with a marker of each of *lines* behind each sync, and the function."""
     ops = [e for e in events if e["name"] == "aten::item"]
     late = [
         event(
@@ -225,14 +225,14 @@ def test_lines_have_one_step_where_three_have_no_room() -> None:
 
 
 def test_without_room_for_lines_waits_are_unmeasured_and_all_else_is_not() -> None:
-    """A comment on its line might allow a wait."""
+    """A comment on its line might allow a sync."""
     device = TwoProfiles(plain=1, slowed=200)
 
     found = measured(device, seconds=8)
 
     assert {kind for kind, _ in device.profiles} == {"plain"}
     assert "syncs" not in found.exact
-    assert "a comment on its line may allow a wait" in found.missed["syncs"]
+    assert "a comment on its line may allow a sync" in found.missed["syncs"]
     assert found.exact["launches"] == 1
     assert "busy_pct" in found.times
     assert "no lines: the time cap left no room" in found.remarks[0]

@@ -37,13 +37,13 @@ def measured(subject: Subject, device: QueueingGpu) -> Measurement:
     ("host", "gpu", "item", "truth"),
     [
         pytest.param(8, 20, False, 20, id="the GPU has more to do"),
-        pytest.param(8, 20, True, 28, id="the same with a wait"),
+        pytest.param(8, 20, True, 28, id="the same with a sync"),
         pytest.param(
             11, 20, False, 20, id="more work of the host that nothing waits for"
         ),
         pytest.param(20, 8, False, 20, id="the host has more to do"),
         pytest.param(0.2, 0.5, False, 0.5, id="a short step"),
-        pytest.param(0.2, 0.5, True, 0.7, id="a short step with a wait"),
+        pytest.param(0.2, 0.5, True, 0.7, id="a short step with a sync"),
         pytest.param(40, 110, False, 110, id="a long step"),
     ],
 )
@@ -120,7 +120,7 @@ def test_single_steps_under_a_short_cap_say_that_they_hide_waits() -> None:
 
     assert found.round_steps == 1
     assert found.times[STEP_MS.name].q50 == pytest.approx(9000)
-    assert any("a wait may cost nothing" in remark for remark in found.remarks)
+    assert any("a sync may cost nothing" in remark for remark in found.remarks)
 
 
 def test_one_disturbed_step_alone_does_not_make_the_rounds_fast() -> None:

@@ -1,4 +1,4 @@
-"""Work without a wait in between: it warms a GPU up, and its clock is read under it."""
+"""Work without a sync in between: it warms a GPU up, and its clock is read under it."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_a_step_without_syncs_has_none() -> None:
 
 
 def test_a_pageable_copy_and_its_synchronisation_are_one_sync_of_both_times() -> None:
-    """The wait is nearly all inside cudaMemcpyAsync."""
+    """The sync is nearly all inside cudaMemcpyAsync."""
     events = [
         step(duration_us=200_000),
         *item(100, copy_us=125_000, wait_us=12),
@@ -303,7 +303,7 @@ def test_each_wait_has_the_marker_around_it() -> None:
 
 
 def test_a_marker_is_for_the_waits_inside_it() -> None:
-    """What torch does not tell of, a wait inside a library, has no line."""
+    """What torch does not tell of, a sync inside a library, has no line."""
     events = [
         step(),
         function("train.py(8): step", 1, 900),
@@ -323,8 +323,8 @@ def test_a_marker_is_for_the_waits_inside_it() -> None:
     "elsewhere",
     [
         pytest.param([around("train.py|3|step", 100, thread=8)], id="another thread"),
-        pytest.param([around("train.py|3|step", 120)], id="after the wait"),
-        pytest.param([around("train.py|3|step", 80)], id="before the wait"),
+        pytest.param([around("train.py|3|step", 120)], id="after the sync"),
+        pytest.param([around("train.py|3|step", 80)], id="before the sync"),
         pytest.param([around("train.py|3|step", -50), step(-90, 80)], id="a step ago"),
         pytest.param([around("train.py", 100)], id="without a line"),
     ],

@@ -93,7 +93,7 @@ def test_the_report_compares_what_waits_with_the_table(tool: ModuleType) -> None
         "2 functions call what waits:",
         f"  {NAMES[ITEM]}: cudaStreamSynchronize@plt",
         f"  {NAMES[HISTC]}: at::_ops::item::call(at::Tensor const&)@plt",
-        "1 operations reach a wait and have no rule: histc",
+        "1 operations reach a sync and have no rule: histc",
         "1 have a rule and reach none by name: nonzero",
     ]
 

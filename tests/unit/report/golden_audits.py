@@ -81,7 +81,7 @@ INSIDE: Final = Finding(
 INCONCLUSIVE: Final = Finding(
     kind=FindingKind.INCONCLUSIVE,
     op="aten::mode",
-    reason="slices of more than 2048 elements are sorted with waits",
+    reason="slices of more than 2048 elements are sorted with syncs",
     **where_of(Site(location=None, innermost=LIBRARY, phase=Phase.OPTIMIZER)),
     per_step=100,
     in_steps=20,
@@ -115,8 +115,8 @@ COMMAND: Final = audit_command(
 )
 
 
-def waits_of_steps(findings: Iterable[Finding], steps: int) -> tuple[int, ...]:
-    """The waits of each step, where the first ones have what only some do."""
+def syncs_of_steps(findings: Iterable[Finding], steps: int) -> tuple[int, ...]:
+    """The syncs of each step, where the first ones have what only some do."""
     found = [f for f in findings if f.is_certain and not f.once and f.in_steps]
     return tuple(
         sum(f.per_step // f.in_steps for f in found if step < f.in_steps)
@@ -151,7 +151,7 @@ def an_audit(*findings: Finding, steps: int = 20, **fields: Any) -> StepAudit:
             flops=48,
         ),
         "mark": StepMark.OPTIMIZER,
-        "waits": waits_of_steps(findings, steps),
+        "syncs": syncs_of_steps(findings, steps),
     }
     return StepAudit(findings=findings, steps=steps, **{**known, **fields})
 

@@ -37,7 +37,7 @@ SLOWER: Final = a_regression(
     because="all 5 fresh runs are slower than the 2nd slowest of 8 stored + 1 %",
     evidence=some_evidence(),
 )
-NEW_WAITS: Final = a_regression(
+NEW_SYNCS: Final = a_regression(
     "syncs", 2, 0, limit=0, because="2 against 0 stored, in each of 2 runs"
 )
 TOO_NOISY: Final = a_verdict(
@@ -113,7 +113,7 @@ def more_memory() -> str:
     return failed(more, findings=(held, peak))
 
 
-def waits() -> str:
+def syncs() -> str:
     read = a_finding(
         line=12,
         per_step=2,
@@ -135,11 +135,11 @@ def waits() -> str:
         line=25,
         op="aten::mode",
         metrics=(),
-        reason="slices of more than 2048 elements are sorted with waits",
+        reason="slices of more than 2048 elements are sorted with syncs",
         source="vote = logits.mode(dim=1)",
     )
     allowed = a_finding(line=40, allowed="logged every 100 steps", metrics=())
-    return failed(NEW_WAITS, findings=(read, inside, inconclusive, allowed))
+    return failed(NEW_SYNCS, findings=(read, inside, inconclusive, allowed))
 
 
 def copies() -> str:
@@ -378,9 +378,9 @@ def headlines() -> str:
 
 FAILURES: Final[Mapping[str, Callable[[], str]]] = {
     "failure-slower.txt": slower,
-    "failure-coloured.txt": lambda: coloured(waits()).replace("\x1b", "<ESC>"),
+    "failure-coloured.txt": lambda: coloured(syncs()).replace("\x1b", "<ESC>"),
     "failure-memory.txt": more_memory,
-    "failure-waits.txt": waits,
+    "failure-syncs.txt": syncs,
     "failure-copies.txt": copies,
     "failure-budgets.txt": budgets,
     "failure-growth-retained-graph.txt": growth,

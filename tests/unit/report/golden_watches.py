@@ -33,12 +33,12 @@ def a_use(line: int, source: str, file: str = "train.py", **counts: int) -> Find
         "location": Location(file=file, line=line, function="step"),
         "source": source,
     }
-    if "waits" in counts:
+    if "syncs" in counts:
         return Finding(
             kind=FindingKind.SYNC,
             op="aten::_local_scalar_dense",
             reason="the CPU reads one element",
-            per_step=counts["waits"],
+            per_step=counts["syncs"],
             **known,
         )
     return Finding(
@@ -51,7 +51,7 @@ def a_use(line: int, source: str, file: str = "train.py", **counts: int) -> Find
 
 
 KEPT: Final = replace(
-    a_use(30, "history.append(loss)", waits=3),
+    a_use(30, "history.append(loss)", syncs=3),
     kind=FindingKind.LEFT,
     held_bytes=24 * MIB,
     reason="train.history",
@@ -63,9 +63,9 @@ WATCHED: Final = (
     WatchedTest(
         test="tests/test_train.py::test_step",
         lines=(
-            a_use(12, "total += loss.item()", waits=20),
+            a_use(12, "total += loss.item()", syncs=20),
             a_use(8, "x = batch.to('cuda')", pageable=2, nbytes=6 * MIB),
-            a_use(5, "assert loss.item() > 0", "tests/test_train.py", waits=1),
+            a_use(5, "assert loss.item() > 0", "tests/test_train.py", syncs=1),
         ),
         left=(KEPT,),
         peak_bytes=90 * MIB,
@@ -73,7 +73,7 @@ WATCHED: Final = (
     ),
     WatchedTest(
         test="tests/test_train.py::test_gained",
-        lines=(a_use(12, "total += loss.item()", waits=1),),
+        lines=(a_use(12, "total += loss.item()", syncs=1),),
         garbage=(GARBAGE,),
         peak_bytes=10 * MIB,
         used=True,

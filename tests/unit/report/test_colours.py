@@ -15,7 +15,7 @@ TEXT = """\
    38 | total += loss.item()
       |              ^^^^^^^ 1 per step
   fix      add it up on the GPU
-gpuperf: 1 wait per step
+gpuperf: 1 sync per step
 """
 
 
@@ -30,7 +30,7 @@ def test_the_place_the_mark_and_the_label_have_colours() -> None:
         "\x1b[34m   38 | \x1b[0mtotal += loss.item()",
         "\x1b[34m      | \x1b[0m             \x1b[31;1m^^^^^^^\x1b[0m 1 per step",
         "  \x1b[36mfix\x1b[0m      add it up on the GPU",
-        "gpuperf: 1 wait per step",
+        "gpuperf: 1 sync per step",
     ]
 
 

@@ -44,7 +44,7 @@ def test_a_missing_baseline_is_an_error_only_where_it_fails_its_test(
 
     said = command.rpartition("::NO BASELINE: ")[2].split("%0A")
     assert command.startswith(f"::{level} file=test_it.py,line=3,")
-    assert said[0] == "waits 2, peak memory 1.000 MiB"
+    assert said[0] == "syncs 2, peak memory 1.000 MiB"
     assert said[1] == (
         f"{why}; store one outside of CI and commit it: gpuperf refresh --kind=missing "
         "--device=simulated t.py::new"
@@ -120,7 +120,7 @@ def test_tests_that_fail_by_the_same_line_share_an_annotation() -> None:
 
     (command,) = marked(results(**tests))
 
-    assert "::MORE WAITS: 2 per step, was 1 (+1), limit 0%0A" in command
+    assert "::MORE SYNCS: 2 per step, was 1 (+1), limit 0%0A" in command
     assert command.endswith("every N steps%0Aa, b, c")
 
 
@@ -132,7 +132,7 @@ def test_a_test_without_a_baseline_is_marked_at_its_own_line() -> None:
     (command,) = marked(results(new=new))
 
     assert "file=test_it.py,line=3," in command
-    assert "::NO BASELINE: peak memory 1.000 MiB, waits 2%0Anothing was" in command
+    assert "::NO BASELINE: peak memory 1.000 MiB, syncs 2%0Anothing was" in command
 
 
 def test_the_ten_worst_are_marked() -> None:

@@ -174,7 +174,7 @@ def test_what_is_compressed_is_what_the_other_tests_open_to() -> None:
     (block,) = re.findall(r'<script type="application/zlib" id="bodies">([^<]*)<', text)
     bodies = json.loads(decompress(b64decode(block)))
     assert len(bodies) == text.count('data-lazy=""') > 0
-    assert all("NEW WAIT" in body or "OVER LIMIT" in body for body, _ in bodies)
+    assert all("NEW SYNC" in body or "OVER LIMIT" in body for body, _ in bodies)
     assert all("train.py:3 in step" in words for _, words in bodies)
 
 

@@ -23,15 +23,15 @@ from pytest_gpuperf.devices.simulated.sync_rules import release_of
 from pytest_gpuperf.model.finding import FindingKind, Location
 from pytest_gpuperf.report.line_context import with_context
 from pytest_gpuperf.report.remedies import (
+    ALL_SYNC_REMEDIES,
     KIND_REMEDIES,
     METRIC_REMEDIES,
     NONE_KNOWN,
     SLICE_REMEDY,
-    WAIT_REMEDIES,
     Remedy,
     remedy_of,
 )
-from pytest_gpuperf.report.screen.audit import AuditView, remedy_of_wait
+from pytest_gpuperf.report.screen.audit import AuditView, remedy_of_sync
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -72,7 +72,7 @@ def run(program: Program, text: str) -> Ran:
         result = on_cpu(names["result"])
     if audit is None:
         return Ran(result=result, cost=names["cost"])
-    rules = frozenset(remedy_of_wait(found, VIEW).rule for found in audit.findings)
+    rules = frozenset(remedy_of_sync(found, VIEW).rule for found in audit.findings)
     cost = names.get("cost", (*waits(audit), audit.totals.ops))
     return Ran(result=result, cost=cost, causes=repeated(audit), rules=rules)
 
@@ -111,7 +111,7 @@ def test_a_remedy_is_offered_where_it_waits_less_and_computes_the_same(
 
 
 def waits(audit: StepAudit) -> tuple[int, int]:
-    """Return waits and copies from ordinary memory; what may wait counts as it does."""
+    """Return syncs and copies from ordinary memory; what may wait counts as it does."""
     return audit.totals.syncs + audit.totals.inconclusive, audit.totals.pageable_copies
 
 
@@ -128,7 +128,7 @@ def test_what_else_is_advised_costs_less_and_computes_the_same(
 
 
 def test_no_remedy_is_without_its_programs() -> None:
-    advised = {remedy.rule for remedy in WAIT_REMEDIES if remedy.do != NONE_KNOWN}
+    advised = {remedy.rule for remedy in ALL_SYNC_REMEDIES if remedy.do != NONE_KNOWN}
     others = {*KIND_REMEDIES, *METRIC_REMEDIES, "slice"}
 
     assert PROGRAMS.keys() | FRAMEWORK_PROGRAMS.keys() == advised

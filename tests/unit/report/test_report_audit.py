@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import a_finding
-from golden_audits import waits_of_steps
+from golden_audits import syncs_of_steps
 
 from pytest_gpuperf.devices.audit_record import (
     CopyDirection,
@@ -69,7 +69,7 @@ COPIES = tuple(
 
 
 def of_steps(found: StepAudit, steps: int) -> StepAudit:
-    return replace(found, steps=steps, waits=waits_of_steps(found.findings, steps))
+    return replace(found, steps=steps, syncs=syncs_of_steps(found.findings, steps))
 
 
 def audit(
@@ -114,7 +114,7 @@ def test_waits_in_libraries_are_separate_below_the_line_that_led_there() -> None
 
     assert "\n".join(shown[:-1]) == (
         """\
-gpuperf: 3 waits per step on 1 line, 20 steps
+gpuperf: 3 syncs per step on 1 line, 20 steps
 each step:
   --> train.py:12 in train
    12 | trainer.fit(model)
@@ -196,19 +196,19 @@ def test_a_file_from_elsewhere_keeps_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("waits", "headline"),
+    ("syncs", "headline"),
     [
-        (((19, 19),), "19 waits in 20 steps on 1 line"),
-        (((2, 2),), "0 waits per step, 20 steps; 2 waits in some steps"),
-        (((20, 20), (38, 19)), "58 waits in 20 steps on 1 line"),
-        (((3, 1),), "0 waits per step, 20 steps; 3 waits in some steps"),
+        (((19, 19),), "19 syncs in 20 steps on 1 line"),
+        (((2, 2),), "0 syncs per step, 20 steps; 2 syncs in some steps"),
+        (((20, 20), (38, 19)), "58 syncs in 20 steps on 1 line"),
+        (((3, 1),), "0 syncs per step, 20 steps; 3 syncs in some steps"),
     ],
     ids=["all but the first", "every tenth", "beside each", "one of them"],
 )
 def test_the_headline_counts_per_step_what_the_limit_counts(
-    waits: tuple[tuple[int, int], ...], headline: str
+    syncs: tuple[tuple[int, int], ...], headline: str
 ) -> None:
-    found = [replace(ITEM, per_step=count, in_steps=steps) for count, steps in waits]
+    found = [replace(ITEM, per_step=count, in_steps=steps) for count, steps in syncs]
     loop = of_steps(audit(*found), 20)
 
     assert audit_lines(loop, (), HERE)[0] == f"gpuperf: {headline}"

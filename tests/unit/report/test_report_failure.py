@@ -92,7 +92,7 @@ OVER LIMIT syncs: 1 per step, limit 0
   fix      add it up on the GPU with .detach(), read it every N steps
   sure?    step time: all 5 fresh runs are slower than the 2nd slowest of 8
            stored + 1 %
-           waits: 1 against 0 in each of 5 runs
+           syncs: 1 against 0 in each of 5 runs
   env      torch 2.12.1 -> 2.13.0 since the baseline
   limit    is set in the test's budget (tests/test_x.py:9): change it there, a
            new baseline does not
@@ -108,7 +108,7 @@ def test_a_metric_that_became_worse_and_is_over_its_limit_has_one_headline() -> 
     text = text_of(SYNCS_OVER, more)
 
     assert text.splitlines()[:2] == [
-        "NEW WAIT: 1 per step, was 0 (+1), limit 0",
+        "NEW SYNC: 1 per step, was 0 (+1), limit 0",
         "  sure?    3 of 3 runs",
     ]
 
@@ -132,10 +132,10 @@ def test_what_was_not_measured_beside_a_failure_is_said_once_a_reason() -> None:
     text = text_of(SLOWER, *also)
 
     assert (
-        "  also     not measured: waits, kernel launches: the time cap was reached"
+        "  also     not measured: syncs, kernel launches: the time cap was reached"
         in text
     )
-    assert "  also     not measured: waits: no profile" in text
+    assert "  also     not measured: syncs: no profile" in text
 
 
 def test_findings_come_worst_first_and_at_most_eight() -> None:

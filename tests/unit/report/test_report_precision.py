@@ -60,7 +60,7 @@ def test_where_no_tolerance_helps_it_says_what_does() -> None:
     assert texts(suite(*tests))[:5] == [
         "noise: runs vary by 2.3 % (median of 2 tests); this machine can detect slowdowns",
         "    of 6.1 % or more, but with their tolerances only 0 of 2 tests would pass",
-        "    unchanged; no tolerance up to 50 % would help: check waits and memory on",
+        "    unchanged; no tolerance up to 50 % would help: check syncs and memory on",
         "    this machine, not time",
         "    inconclusive tests are compared with the baseline's code, run again from git",
     ]

@@ -167,7 +167,7 @@ def test_what_no_new_test_has_is_no_column() -> None:
 
     assert text_of(refresh_lines(rows)) == (
         """\
-   memory  waits  new test
+   memory  syncs  new test
 3.547 MiB      0  t.py::a"""
     )
 

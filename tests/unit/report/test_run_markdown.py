@@ -62,7 +62,7 @@ ROWS = {
             a_verdict(PEAK, Outcome.PASS, 95 * MIB, 80 * MIB),
         ],
         (
-            "step time 10.00 → 12.03 ms (+20.3 %); new wait; peak memory 80.00 → "
+            "step time 10.00 → 12.03 ms (+20.3 %); new sync; peak memory 80.00 → "
             "95.00 MiB (+18.8 %, limit 90.00 MiB)"
         ),
     ),
@@ -70,9 +70,9 @@ ROWS = {
         [worse("step_ms", 6.2, 4.2), over("step_ms", 6.2, 5.0)],
         "step time 4.200 → 6.200 ms (+47.6 %, limit 5.000 ms)",
     ),
-    "new": ([worse("syncs", 3, 0)], "3 new waits"),
+    "new": ([worse("syncs", 3, 0)], "3 new syncs"),
     "copies": ([worse("pageable_copies", 2, 0)], "2 new unpinned copies"),
-    "limit": ([over("syncs", 3, 0)], "waits 3 per step (limit 0)"),
+    "limit": ([over("syncs", 3, 0)], "syncs 3 per step (limit 0)"),
     "share": (
         [over("busy_pct", 71.0, 85.0)],
         "busy_pct 71.00 % (limit at least 85.00 %)",
@@ -106,7 +106,7 @@ def test_a_row_says_of_each_failed_metric_how_it_moved(
         (time(Outcome.IMPROVED, 8.0), "improved: step time 10.00 → 8.000 ms (-20.0 %)"),
         (
             a_verdict("syncs", Outcome.PASS, 0.1 + 0.2, 0.1 + 0.2),
-            "passed: waits 0.3 per step",
+            "passed: syncs 0.3 per step",
         ),
         (time(Outcome.NOT_CHECKED, None, None), "not checked: step time: so it was"),
         (

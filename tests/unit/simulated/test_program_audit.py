@@ -41,7 +41,7 @@ def audited() -> Iterator[Run]:
 def counts(
     audit: StepAudit, program: Callable[[], object]
 ) -> list[tuple[int, int, bool]]:
-    """Return of each wait its line after the program's ``def``, its count, and if it is once."""
+    """Return of each sync its line after the program's ``def``, its count, and if it is once."""
     assert isinstance(program, FunctionType)
     begin = program.__code__.co_firstlineno
     return sorted((line_of(f) - begin, f.per_step, f.once) for f in audit.findings)
@@ -73,7 +73,7 @@ def test_a_step_is_that_of_an_optimizer_whatever_loops_there_are(audited: Run) -
 
     assert (audit.steps, audit.mark, audit.loop) == (3, StepMark.OPTIMIZER, None)
     assert counts(audit, program) == [(3, 8, True), (6, 3, False)]
-    assert audit.waits == (1, 1, 1)
+    assert audit.syncs == (1, 1, 1)
 
 
 def test_two_optimizers_that_step_in_turns_make_one_step(audited: Run) -> None:
@@ -209,10 +209,10 @@ def test_what_one_step_alone_does_often_is_not_what_each_does(audited: Run) -> N
 
     assert sorted(f.in_steps for f in audit.findings) == [1, 2, 5]
     assert not any(f.once for f in audit.findings)
-    assert (audit.totals.syncs, audit.waits) == (57, (51, 1, 2, 1, 2))
+    assert (audit.totals.syncs, audit.syncs) == (57, (51, 1, 2, 1, 2))
 
 
-# Steps of a run of any length: their number, and the waits that most of them have.
+# Steps of a run of any length: their number, and the syncs that most of them have.
 
 
 def read(x: torch.Tensor) -> float:
@@ -342,7 +342,7 @@ def turned_by_modules(x: torch.Tensor, turns: int) -> None:
 
 @pytest.mark.parametrize("turns", [7, 22, 41])
 @pytest.mark.parametrize(
-    ("program", "epochs", "waits"),
+    ("program", "epochs", "syncs"),
     [
         (branch, 1, 1),
         (either, 1, 1),
@@ -364,7 +364,7 @@ def turned_by_modules(x: torch.Tensor, turns: int) -> None:
 def test_what_most_steps_do_is_the_same_in_a_run_of_any_length(
     program: Callable[[torch.Tensor, int], None],
     epochs: int,
-    waits: int,
+    syncs: int,
     turns: int,
     audited: Run,
 ) -> None:
@@ -372,8 +372,8 @@ def test_what_most_steps_do_is_the_same_in_a_run_of_any_length(
 
     audit = audited(lambda: program(x, turns))
 
-    assert (audit.steps, audit.per_step) == (epochs * turns, waits)
-    assert sum(audit.waits) + sum(f.per_step for f in audit.findings if f.once) == (
+    assert (audit.steps, audit.per_step) == (epochs * turns, syncs)
+    assert sum(audit.syncs) + sum(f.per_step for f in audit.findings if f.once) == (
         audit.totals.syncs
     )
     assert all(f.in_steps <= audit.steps for f in audit.findings)
@@ -471,9 +471,9 @@ def test_what_collects_to_measure_is_no_call_of_the_program() -> None:
 def waits_of(
     program: Callable[[], object], run: Run
 ) -> tuple[StepMark | None, int, float]:
-    """Return what marks the steps, their number, and the waits in each."""
+    """Return what marks the steps, their number, and the syncs in each."""
     audit = run(program)
-    return audit.mark, audit.steps, sum(audit.waits) / audit.steps
+    return audit.mark, audit.steps, sum(audit.syncs) / audit.steps
 
 
 def captured(*work: Callable[[], object]) -> list[torch.cuda.CUDAGraph]:

@@ -90,7 +90,7 @@ def test_counts_are_those_of_a_step_and_not_of_setup_or_the_first(
     assert measurement.environment.hardware.key == "simulated-cuda"
     (remark,) = measurement.remarks
     assert remark.startswith(
-        "1 wait and 0 flops per step are in setup, or in what frees"
+        "1 sync and 0 flops per step are in setup, or in what frees"
     )
 
 

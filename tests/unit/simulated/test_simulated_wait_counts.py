@@ -164,7 +164,7 @@ COUNTS: dict[str, tuple[int, int]] = {
 
 if not BEFORE_2_15:
     del COUNTS["torch.cholesky(empty)"]  # torch has it no more
-"""Waits, and how many of them copy from or to pageable memory."""
+"""Syncs, and how many of them copy from or to pageable memory."""
 
 
 @pytest.fixture(scope="module", autouse=True)
