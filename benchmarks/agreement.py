@@ -119,7 +119,7 @@ def seen_on_simulated(cases: Iterable[Case]) -> Iterator[tuple[str, Seen]]:
 def _audited(gpu: SimulatedGpu, case: Case) -> Seen:
     step, batches = case.prepare()
     failures = Failures()
-    waits: list[int | None] = []
+    syncs: list[int | None] = []
     inconclusive = 0
     lines: Counter[str] = Counter()
     pageable: Counter[str] = Counter()
@@ -129,7 +129,7 @@ def _audited(gpu: SimulatedGpu, case: Case) -> Seen:
         audit = gpu.end_step()
         for missing in audit.not_checked[:1]:
             failures.add(f"{missing.op}: {missing.reason}")
-        waits.append(None if failures.is_last else audit.totals.syncs)
+        syncs.append(None if failures.is_last else audit.totals.syncs)
         inconclusive += audit.totals.inconclusive
         for finding in audit.findings:
             if finding.is_certain:
@@ -138,7 +138,7 @@ def _audited(gpu: SimulatedGpu, case: Case) -> Seen:
             if PAGEABLE_COPIES.name in copy.metrics:
                 pageable[line_of(copy.location)] += copy.per_step
     return Seen(
-        waits=tuple(waits),
+        syncs=tuple(syncs),
         inconclusive=inconclusive,
         lines=dict(lines),
         pageable=dict(pageable),
@@ -172,14 +172,14 @@ def _profiled(profile: Profile, case: Case) -> Seen:
         known.append(not failures.is_last)
 
     trace = parse(profile(answer, batches))
-    waits = list(device_syncs(trace))
-    counts = Counter(wait.step for wait in waits)
+    syncs = list(device_syncs(trace))
+    counts = Counter(sync.step for sync in syncs)
     copies = [each for each in transfers_of(trace) if each.pinned is False]
     return Seen(
-        waits=tuple(
+        syncs=tuple(
             counts[index] if is_known else None for index, is_known in enumerate(known)
         ),
-        lines=dict(Counter(line_of(wait.cause.location) for wait in waits)),
+        lines=dict(Counter(line_of(sync.cause.location) for sync in syncs)),
         pageable=dict(Counter(line_of(each.cause.location) for each in copies)),
         silent=failures.first,
     )
@@ -296,7 +296,7 @@ def read_answers(side: str, answers: Path) -> dict[str, Seen]:
     for line in (answers / f"{side}.jsonl").read_text(encoding="utf-8").splitlines():
         with suppress(json.JSONDecodeError):
             name, seen = json.loads(line)
-            found[name] = Seen(waits=tuple(seen.pop("waits")), **seen)
+            found[name] = Seen(syncs=tuple(seen.pop("syncs")), **seen)
     return found
 
 

@@ -48,7 +48,7 @@ from pytest_gpuperf.model.metrics import D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES
 class Answer:
     """Of one sample: how often what happened, or why that is not known.
 
-    ``counts`` has waits by the function of the step whose line waits, and copies.
+    ``counts`` has syncs by the function of the step whose line waits, and copies.
     ``inconclusive`` counts, by the same names, what only a real GPU can decide. ``causes`` are
     for who reads: the calls, or the rules.
     """
@@ -327,7 +327,7 @@ def _moved(tree: Any) -> Any:
     return _pytree.tree_map_only(torch.Tensor, move, tree)
 
 
-# What a device does in the samples of one: waits by place, copies, bytes.
+# What a device does in the samples of one: syncs by place, copies, bytes.
 
 TO_DEVICE: Final = "bytes to the device"
 TO_HOST: Final = "bytes to the CPU"
@@ -336,7 +336,7 @@ BYTES: Final = {H2D_BYTES.name: TO_DEVICE, D2H_BYTES.name: TO_HOST}
 
 
 def _where(location: Location | None) -> str:
-    return f"waits in {location.function if location else 'an unknown place'}"
+    return f"syncs in {location.function if location else 'an unknown place'}"
 
 
 class Failure:
@@ -405,9 +405,9 @@ def on_cuda(operation: Operation) -> Iterator[Answer]:
     trace = parse(CudaDevice.open().profile(step, batches))
     counts = [Counter[str]() for _ in silent]
     causes = [Counter[str]() for _ in silent]
-    for wait in device_syncs(trace):
-        counts[wait.step][_where(wait.cause.location)] += 1
-        causes[wait.step][f"{wait.cause.op}: {wait.cause.api}"] += 1
+    for sync in device_syncs(trace):
+        counts[sync.step][_where(sync.cause.location)] += 1
+        causes[sync.step][f"{sync.cause.op}: {sync.cause.api}"] += 1
     for copy in transfers_of(trace):
         counts[copy.step][BYTES[copy.cause.metrics[0]]] += copy.size_bytes or 0
         counts[copy.step][PAGEABLE] += copy.pinned is False

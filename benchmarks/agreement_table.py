@@ -42,21 +42,21 @@ class Standing(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What one device saw in one case: waits by sample, ``None`` where it cannot say.
+    """What one device saw in one case: syncs by sample, ``None`` where it cannot say.
 
     ``inconclusive`` counts what only a real GPU can decide, ``silent`` is why a sample, or the
     whole case, has no answer. ``lines`` are the syncs by line, ``pageable`` the copies
     from and to pageable memory.
     """
 
-    waits: tuple[int | None, ...] = ()
+    syncs: tuple[int | None, ...] = ()
     inconclusive: int = 0
     silent: str = ""
     lines: Mapping[str, int] = field(default_factory=dict)
     pageable: Mapping[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        known = [count for count in self.waits if count is not None]
+        known = [count for count in self.syncs if count is not None]
         parts = [str(sum(known))] if known else []
         if len(known) > 1:
             parts = [f"{sum(known)} in {sum(map(bool, known))} of {len(known)} samples"]
@@ -83,7 +83,7 @@ class Row:
         pairs = [
             (simulated, cuda)
             for simulated, cuda in zip(
-                self.simulated.waits, self.cuda.waits, strict=False
+                self.simulated.syncs, self.cuda.syncs, strict=False
             )
             if simulated is not None and cuda is not None
         ]

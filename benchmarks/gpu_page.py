@@ -138,11 +138,11 @@ def reading_is_cheap(results: Results) -> Answer | None:
     return Answer(holds=ms < MOST_READING_MS, why=f"a reading takes {ms} ms")
 
 
-def waits_agree(results: Results) -> Answer | None:
+def syncs_agree(results: Results) -> Answer | None:
     found = re.search(
-        r"(\d+) compared, (\d+) differ without an explanation", results.text("waits")
+        r"(\d+) compared, (\d+) differ without an explanation", results.text("syncs")
     )
-    return found and Answer(holds=found[2] == "0", why=f"waits: {found[0]}")
+    return found and Answer(holds=found[2] == "0", why=f"syncs: {found[0]}")
 
 
 def unchanged_is_not_blamed(results: Results) -> Answer | None:
@@ -195,7 +195,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "`devices/sentinels.py`, modes": tests(
         "sentinels_launch_the_same|workspace_of_a_captured"
     ),
-    "`devices/simulated`": waits_agree,
+    "`devices/simulated`": syncs_agree,
     "allowances on CUDA": tests("a_block_and_a_comment_allow"),
     "runs on CUDA": tests("process_killed_in_any_phase"),
     "verdicts on CUDA times": unchanged_is_not_blamed,
@@ -252,7 +252,7 @@ def main() -> int:
 
 def join_answers(unpacked: Path) -> None:
     """Make the tables of syncs and bytes of the answers, all or not, that came back."""
-    scripts = {"waits": "agreement.py", "bytes": "agreement_bytes.py"}
+    scripts = {"syncs": "agreement.py", "bytes": "agreement_bytes.py"}
     for part, program in scripts.items():
         answers = unpacked / part
         if answers.is_dir():
@@ -384,7 +384,7 @@ SECTIONS: Final[Mapping[str, Section]] = {
         synced_by_hand=ms("by_hand", "synced_ms"),
         syncs=lambda r: r["exact"].get("syncs"),
     ),
-    "Waits": tail_of("waits"),
+    "Syncs": tail_of("syncs"),
     "Unchanged code, and more work": rows_of(
         "unchanged.jsonl",
         GPU_time_added=lambda r: "stored" if r["more_pct"] is None else r["more_pct"],

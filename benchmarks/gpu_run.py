@@ -106,13 +106,13 @@ class Place:
             commands=(self._truth(),),
         )
         yield Part(
-            name="waits",
+            name="syncs",
             asks="does the simulated GPU wait where CUDA does?",
             limit_s=150,
             commands=(
                 python(
                     "agreement.py",
-                    *("--answers", self.folder / "waits", "--out"),
+                    *("--answers", self.folder / "syncs", "--out"),
                     *(self.folder, *(("--only", "item") if self.small else ())),
                 ),
             ),

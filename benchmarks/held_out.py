@@ -62,7 +62,7 @@ class Answer:
     Where the trace does not know the line, a count stands under ``?``.
     """
 
-    waits: Mapping[str, int] = field(default_factory=dict)
+    syncs: Mapping[str, int] = field(default_factory=dict)
     pageable: Mapping[str, int] = field(default_factory=dict)
     raised: str = ""
     not_checked: str = ""
@@ -104,10 +104,10 @@ def on_simulated(only: str) -> Iterator[tuple[str, Answer]]:
             gpu.begin_step()
             raised = raised_by(snippet)
             audit = gpu.end_step()
-            waits: Counter[str] = Counter()
+            syncs: Counter[str] = Counter()
             for finding in audit.findings:
                 if finding.is_certain:
-                    waits[line_of(finding.location)] += finding.per_step
+                    syncs[line_of(finding.location)] += finding.per_step
             copies: Counter[str] = Counter()
             for copy in audit.copies:
                 if PAGEABLE_COPIES.name in copy.metrics:
@@ -116,7 +116,7 @@ def on_simulated(only: str) -> Iterator[tuple[str, Answer]]:
             yield (
                 name,
                 Answer(
-                    waits=dict(waits),
+                    syncs=dict(syncs),
                     pageable=dict(copies),
                     raised=raised,
                     not_checked="; ".join(reasons[:1]),
@@ -131,16 +131,16 @@ def on_cuda(only: str) -> Iterator[tuple[str, Answer]]:
         failures = Failures()
         step = partial(run, snippet, failures)
         events = device.profile(step, [()])
-        waits: Counter[str] = Counter()
+        syncs: Counter[str] = Counter()
         for finding in find_syncs(events).findings:
-            waits[line_of(finding.location)] += finding.per_step
+            syncs[line_of(finding.location)] += finding.per_step
         copies: Counter[str] = Counter()
         for finding in find_traffic(events).findings:
             if PAGEABLE_COPIES.name in finding.metrics:
                 copies[line_of(finding.location)] += finding.per_step
         yield (
             name,
-            Answer(waits=dict(waits), pageable=dict(copies), raised=failures.first),
+            Answer(syncs=dict(syncs), pageable=dict(copies), raised=failures.first),
         )
 
 
@@ -217,23 +217,23 @@ def why_not_checked(name: str, said: Answer, true: Answer) -> str:
 def report(only: str) -> tuple[str, bool]:
     """Ask both sides; return what to print, and whether the bar is met."""
     simulated, cuda = (asked(side, only) for side in SIDES)
-    waits, copies = Score(), Score()
+    syncs, copies = Score(), Score()
     unchecked, differing = [], []
     for name, said in simulated.items():
         if why := why_not_checked(name, said, cuda[name]):
             unchecked.append(f"not checked: {name}: {why}")
             continue
-        for what, score in (("waits", waits), ("pageable", copies)):
+        for what, score in (("syncs", syncs), ("pageable", copies)):
             pair = getattr(said, what), getattr(cuda[name], what)
             differing += [f"{what}: {name} {d}" for d in compared(*pair, score)]
     lines = [
         f"{len(simulated) - len(unchecked)} of {len(simulated)} functions judged",
-        f"waits: {waits}",
+        f"syncs: {syncs}",
         f"pageable copies: {copies}",
         *differing,
         *unchecked,
     ]
-    return "\n".join(lines) + "\n", waits.is_met and copies.is_met
+    return "\n".join(lines) + "\n", syncs.is_met and copies.is_met
 
 
 def main() -> int:

@@ -146,8 +146,8 @@ def tools(options: argparse.Namespace, judged: Callable[[str], bool]) -> Iterato
 
 
 def lines_of(answers: Mapping[str, Answer]) -> frozenset[str]:
-    waits = (line for answer in answers.values() for line in answer.waits)
-    return frozenset(line for line in waits if line != UNKNOWN)
+    syncs = (line for answer in answers.values() for line in answer.syncs)
+    return frozenset(line for line in syncs if line != UNKNOWN)
 
 
 def within(functions: frozenset[str]) -> Iterator[str]:
@@ -192,7 +192,7 @@ def main() -> int:
         for name, answer in truth.items()
         if answer.raised or simulated[name].not_checked or simulated[name].raised
     )
-    unlined = frozenset(n for n, a in truth.items() if UNKNOWN in a.waits) - not_checked
+    unlined = frozenset(n for n, a in truth.items() if UNKNOWN in a.syncs) - not_checked
     true = lines_of(truth) - {*within(not_checked)}
     open_lines = {*within(not_checked | unlined)} - true
 

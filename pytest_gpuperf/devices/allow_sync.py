@@ -38,7 +38,7 @@ _listeners: Final[list[Listener]] = []
 def allow_sync(n: int | None = None, reason: str = "") -> AbstractContextManager[None]:
     """Let the host wait inside the block: ``with allow_sync(1, reason="logging"):``.
 
-    At most *n* waits each time the block is entered, any number where it is ``None``,
+    At most *n* syncs each time the block is entered, any number where it is ``None``,
     are listed with the *reason* and counted in no ``syncs``. Outside of a measurement
     it does nothing. Raises ``UsageError`` without a reason and for an *n* below 1.
     """

@@ -104,7 +104,7 @@ class Totals:
 class StepAudit:
     """Everything seen between ``begin_step`` and ``end_step``.
 
-    ``findings`` are waits, ``copies`` go between host and device. ``not_checked`` lists
+    ``findings`` are syncs, ``copies`` go between host and device. ``not_checked`` lists
     what only a GPU can judge, and why, ``as_eager`` what was judged as eager code
     although a GPU would run it compiled. ``work`` says, if that was asked for, how many
     operations a line ran, or the code that it called, and ``operations`` which they were.
@@ -138,7 +138,7 @@ class StepAudit:
     def per_step(self) -> int:
         """The syncs of a step of a program, as many as most of its steps have.
 
-        The length of the run does not change it, nor do waits of every second step or fewer.
+        The length of the run does not change it, nor do syncs of every second step or fewer.
         """
         return sorted(self.syncs, reverse=True)[most_of(self.steps)]
 

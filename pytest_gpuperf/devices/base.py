@@ -300,7 +300,7 @@ class MeasuringDevice(Device, Protocol):
     ) -> Sequence[TraceEvent]:
         """Run a step per batch under the profiler, each inside a ``STEP_RANGE``.
 
-        The trace names the lines of waits.
+        The trace names the lines of syncs.
         """
 
     def operations(

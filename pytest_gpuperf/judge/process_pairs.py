@@ -170,7 +170,7 @@ ASKED_OF_COMPILERS: Final = frozenset(metric.name for metric in COMPILED)
 BLAMED: Final = frozenset(m.name for m in (GRAPH_BREAKS, *OCCASIONAL.values()))
 """Worse where it is new, though no number of a baseline gates it.
 
-Of graph breaks both sides compile alike; of some steps' waits both looked at the same.
+Of graph breaks both sides compile alike; of some steps' syncs both looked at the same.
 """
 
 Pair = tuple[Measurement, Measurement]

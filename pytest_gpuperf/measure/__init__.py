@@ -6,7 +6,7 @@ Begin with:
 - ``phases.measure``: one call on a device with a clock: ``phases.PHASES`` are what comes
   after the timed rounds
 - ``emulated.audit``: the same on the simulated GPU
-- ``syncs.find_syncs``: waits in a trace, and their lines
+- ``syncs.find_syncs``: syncs in a trace, and their lines
 - ``memory.measure_memory``: the peak, its growth, and who holds it
 - ``gpu_activity.with_busy``: how busy the GPU is, and its longest gaps
 - ``forecast``: the memory of a program, and what would lower it

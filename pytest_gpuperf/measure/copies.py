@@ -1,4 +1,4 @@
-"""Copies between host and device in the steps of a trace, and the waits they cause."""
+"""Copies between host and device in the steps of a trace, and the syncs they cause."""
 
 from __future__ import annotations
 

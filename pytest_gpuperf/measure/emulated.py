@@ -49,7 +49,7 @@ MOST_WORKING: Final = 60
 
 
 def counted_syncs(step: StepAudit) -> int:
-    """Certain waits of *step* that nobody allowed."""
+    """Certain syncs of *step* that nobody allowed."""
     return sum(found.per_step for found in step.findings if found.metrics)
 
 
@@ -246,7 +246,7 @@ class _Looking:
         if further.looked >= LOOKED_STEPS or not is_asked:
             return measurement
         remark = (
-            f"waits after step {self.numbered.steps} were not looked for, as "
+            f"syncs after step {self.numbered.steps} were not looked for, as "
             f"{self.ended or f'{seconds:.3g} s had passed'}"
         )
         return replace(measurement, remarks=(*measurement.remarks, remark))

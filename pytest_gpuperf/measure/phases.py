@@ -224,7 +224,7 @@ def _remarks(device: MeasuringDevice, timing: Timing) -> Iterator[str]:
         return
     if timing.steps == 1:
         yield (
-            f"{STEP_MS.name} is that of single steps, in which a wait may cost nothing: "
+            f"{STEP_MS.name} is that of single steps, in which a sync may cost nothing: "
             "--gpuperf-seconds leaves no time for rounds of more"
         )
     spans = [r.span_ms for r in timing.rounds if r.span_ms is not None]

@@ -173,9 +173,9 @@ def _reason_of_block(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syncs:
-    """``per_step`` is the worst step's count; findings are sorted, longest wait first.
+    """``per_step`` is the worst step's count; findings are sorted, longest sync first.
 
-    Allowed waits are found and not counted.
+    Allowed syncs are found and not counted.
     """
 
     per_step: int
@@ -221,7 +221,7 @@ def _syncs_in(trace: Trace) -> list[MeasuredSync]:
 
 
 def most_syncs(events: Sequence[TraceEvent]) -> int:
-    """Count the waits for a device in the step with most, allowed or not."""
+    """Count the syncs with a device in the step with most, allowed or not."""
     return _most_in_a_step(device_syncs(parse(events)))
 
 

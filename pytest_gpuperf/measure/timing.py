@@ -74,7 +74,7 @@ LEAST_QUEUED_STEPS: Final = 10
 """Steps of a round where the host runs ahead of the device, and how long it lasts.
 
 Between two synchronisations the first step has to fill the queue, which the others do
-not: a wait inside a step costs nothing in a round of one step, and its full price in
+not: a sync inside a step costs nothing in a round of one step, and its full price in
 training. What the first step takes is therefore subtracted from a round as well.
 """
 

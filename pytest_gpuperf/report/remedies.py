@@ -376,7 +376,7 @@ SYNC_REMEDIES: Final = (
         "non_blocking=True",
     ),
     Remedy(
-        rule="wait",
+        rule="sync",
         # any other value that the CPU reads
         ops=_READS,
         do="keep the value on the GPU, and read it every N steps",
@@ -513,7 +513,7 @@ SAVING_REMEDIES: Final[Mapping[Saving, str]] = {
 }
 """What lowers the peak of a script's memory, as far as it was tried."""
 
-_WAITS: Final = frozenset(
+_SYNCS: Final = frozenset(
     {FindingKind.SYNC, FindingKind.COPY, FindingKind.INCONCLUSIVE}
 )
 
@@ -521,7 +521,7 @@ _WAITS: Final = frozenset(
 def remedy_of(finding: Finding) -> Remedy | None:
     """Return what to do about the cause; ``None`` if its kind alone says too little."""
     is_pageable = PAGEABLE_COPIES.name in finding.metrics
-    if finding.kind in _WAITS or (finding.kind is FindingKind.TRANSFER and is_pageable):
+    if finding.kind in _SYNCS or (finding.kind is FindingKind.TRANSFER and is_pageable):
         found = _of_framework(finding) or _by_line(finding)
         found = _rarer(found) if finding.in_steps < finding.of_steps else found
         # It is detached already.
@@ -583,7 +583,7 @@ def _by_line(finding: Finding) -> Remedy:
 
 
 _OF_ANY_LINE: Final = frozenset(
-    {"pageable-batch", "unpinned-batch", "copy-to-gpu", "wait", "no-remedy"}
+    {"pageable-batch", "unpinned-batch", "copy-to-gpu", "sync", "no-remedy"}
 )
 """Rules that the definition of a name, or another line of the statement, makes better."""
 

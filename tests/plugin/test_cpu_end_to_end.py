@@ -51,7 +51,7 @@ def line_of(project: ScriptedProject, part: str) -> int:
     return next(i for i, text in enumerate(source, 1) if part in text)
 
 
-def test_waits_bytes_and_launches_are_left_to_the_simulated_gpu(
+def test_syncs_bytes_and_launches_are_left_to_the_simulated_gpu(
     project: ScriptedProject,
 ) -> None:
     project.file(TRAINING)

@@ -4,7 +4,7 @@
     python tests/stub_cuda/check.py --agreement OUT
     python tests/stub_cuda/check.py --examples OUT
     python tests/stub_cuda/check.py --each-torch OUT
-    python tests/stub_cuda/check.py --waits OUT
+    python tests/stub_cuda/check.py --syncs OUT
 
 Installs the CUDA build of torch and its Triton beside this interpreter where they can be
 had, builds the stubs into OUT, and runs ``tests/laws``, examples (``cuda_examples.py``) and
@@ -14,7 +14,7 @@ clock, which a busy machine does not disturb; the results are in ``OUT/results``
 operation of torch instead, and writes the answer to ``benchmarks/evidence``; with ``--examples``
 it runs each folder of the examples instead, in half an hour. With ``--each-torch``, which
 is a part of `make matrix`, it runs a slice of the tests without a GPU on each minor version
-of torch. With ``--waits`` it asks each of them which operations wait (``benchmarks/waits.py``),
+of torch. With ``--waits`` it asks each of them which operations wait (``benchmarks/syncs.py``),
 for minutes each. TORCH in the environment asks for another version than that of
 constraints.txt, or for some of all, with commas between them. Exit status: 1 if a part failed that must pass, else 0, also
 where the torch, a compiler or the headers cannot be had, with a sentence.
@@ -66,11 +66,11 @@ MOST_MEMORY: Final = 8 * 2**30
 
 EVIDENCE: Final = ROOT / "benchmarks" / "evidence"
 OPERATIONS: Final = "benchmarks/agreement_operations.py"
-WAITS: Final = "benchmarks/waits.py"
+SYNCS: Final = "benchmarks/syncs.py"
 
 LAWS: Final = "laws"
 RUN_EXAMPLES: Final = "examples"
-PARTS: Final = ("tests-gpu", "waits", "bytes")
+PARTS: Final = ("tests-gpu", "syncs", "bytes")
 """What is run of ``benchmarks/gpu.sh``: the others read times, or repeat these."""
 
 
@@ -117,7 +117,7 @@ def ask_what_waits(out: Path) -> int:
             missing.append(str(error))
             continue
         found[f"torch-{version}"] = subprocess.run(
-            [sys.executable, "-W", "ignore", WAITS],
+            [sys.executable, "-W", "ignore", SYNCS],
             cwd=ROOT,
             env=environment(folder) | ANSWERING,
             check=False,
@@ -321,7 +321,7 @@ def main() -> int:
         help="a slice on each minor version of torch, and nothing else",
     )
     parser.add_argument(
-        "--waits",
+        "--syncs",
         action="store_true",
         help="which operations wait, by version of torch, and nothing else",
     )
@@ -329,7 +329,7 @@ def main() -> int:
     out = options.out.resolve()
     if options.each_torch:
         return run_each_torch(out)
-    if options.waits:
+    if options.syncs:
         return ask_what_waits(out)
     try:
         prepare(wanted_torch(), out)

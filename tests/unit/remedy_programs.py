@@ -560,7 +560,7 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
             setting="host_number = torch.tensor(0.5)",
         ),
     ),
-    "wait": (
+    "sync": (
         remedied(
             """
   for step in STEPS:

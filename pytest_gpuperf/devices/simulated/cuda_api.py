@@ -75,7 +75,7 @@ def empty_cache() -> None:
     live = SIMULATED_MEMORY.live
     frees = live is not None and live.empty_cache()
     is_known = frees and settings_against_reserved(os.environ) is None
-    WATCH.wait(
+    WATCH.synced(
         FindingKind.SYNC if is_known else FindingKind.INCONCLUSIVE,
         "torch.cuda.empty_cache",
         f"cudaFree waits for the device{'' if is_known else ', if blocks are cached'}, "

@@ -38,7 +38,7 @@ SCRIPTED: Final = frozenset(
 
 
 class AllowedSyncs:
-    """Certain waits that blocks allowed, each with the block's reason."""
+    """Certain syncs that blocks allowed, each with the block's reason."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -47,7 +47,7 @@ class AllowedSyncs:
 
     @contextmanager
     def block(self, allowance: Allowance) -> Iterator[None]:
-        """Allow waits inside the context; those in nested blocks belong to them."""
+        """Allow syncs inside the context; those in nested blocks belong to them."""
         # The counter is swapped for the time of the block: what nested blocks take is
         # subtracted here once, and then handed on to the block around this one.
         outer, self._taken_inside = self._taken_inside, Counter()

@@ -87,7 +87,7 @@ def _observe(
 def _apply(rules: Sequence[SyncRule], op: str, call: OpCall) -> None:
     for rule in rules:
         if times := rule.when(call) * rule.count:
-            WATCH.wait(rule.kind, op, rule.reason, times)
+            WATCH.synced(rule.kind, op, rule.reason, times)
             if rule.copied is not None:
                 _record_copies(op, CopyDirection.H2D, times, rule.copied(call))
             if rule.read_back is not None:

@@ -1,4 +1,4 @@
-"""The audit of a program with its own loop: which waits repeat, and which happen once."""
+"""The audit of a program with its own loop: which syncs repeat, and which happen once."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ DEVICE_SYNC_CALLS: Final = frozenset(
         "torch.cuda.Event.synchronize",
     }
 )
-"""Waits a user asks for by name."""
+"""Syncs that a user asks for by name."""
 
 MOST_FORWARD_SITES: Final = 10_000
 
@@ -58,7 +58,7 @@ class AuditRecorder:
         self.events = 0
         self.part = 0
         # Of each sync by parts.
-        self._waits: dict[_Wait, Counter[int]] = defaultdict(Counter)
+        self._syncs: dict[_Sync, Counter[int]] = defaultdict(Counter)
         self._copies: Counter[_Copy] = Counter()
         self._bytes: Counter[_Copy] = Counter()
         # By findings without a number.
@@ -86,15 +86,15 @@ class AuditRecorder:
         if self.locates_work:
             self.log.saw(op, result, computes=computes)
 
-    def wait(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
-        """Record *count* waits of the code that runs now."""
+    def synced(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
+        """Record *count* syncs of the code that runs now."""
         self._heard(op, waits=True)
         # Tests name no line of torch: what they store would change with its version.
         is_copy = self.of_suite and op != "aten::_local_scalar_dense"
         is_located = self.starts is not None or is_copy
         inside = line_of_torch() if is_located else None
-        wait = (kind, op, reason, self._site(), inside)
-        self._add(self._waits[wait], self.part, count)
+        sync = (kind, op, reason, self._site(), inside)
+        self._add(self._syncs[sync], self.part, count)
 
     def copy(
         self,
@@ -120,7 +120,7 @@ class AuditRecorder:
         self._add(self._as_eager, self._unchecked(op, reason), 1)
 
     def _unchecked(self, op: str, reason: str) -> Finding:
-        return _wait_of((FindingKind.INCONCLUSIVE, op, reason, self._site(), None))
+        return _sync_of((FindingKind.INCONCLUSIVE, op, reason, self._site(), None))
 
     def remember_forward(self) -> None:
         """Keep the line of an operation with a backward that may wait.
@@ -143,7 +143,7 @@ class AuditRecorder:
     def audit(self) -> StepAudit:
         """Everything recorded, in the order of first occurrence."""
         # Of copies: a program that a signal ends has threads that go on recording.
-        findings = tuple(self._found(*each) for each in self._waits.copy().items())
+        findings = tuple(self._found(*each) for each in self._syncs.copy().items())
         copies = tuple(
             replace(_copy_of(copy), per_step=count, moved_bytes=self._bytes[copy])
             for copy, count in self._copies.copy().items()
@@ -158,19 +158,19 @@ class AuditRecorder:
             operations=tuple(self.log.lines()),
         )
 
-    def _found(self, wait: _Wait, parts: Counter[int]) -> Finding:
-        found = replace(_wait_of(wait), per_step=parts.total())
+    def _found(self, sync: _Sync, parts: Counter[int]) -> Finding:
+        found = replace(_sync_of(sync), per_step=parts.total())
         if self.starts is None:
             return found
         steps = {bisect_right(self.starts, part) for part in parts}
         return replace(found, in_steps=len(steps), once=steps == {0})
 
     def syncs_of_steps(self, findings: Iterable[Finding]) -> Counter[int]:
-        """Return how often each step of a program waits as *findings* say."""
+        """Return how many syncs of *findings* each step of a program has."""
         chosen = {replace(f, per_step=0, in_steps=0, once=False) for f in findings}
         steps: Counter[int] = Counter()
-        for wait, parts in self._waits.copy().items():
-            if _wait_of(wait) in chosen:
+        for sync, parts in self._syncs.copy().items():
+            if _sync_of(sync) in chosen:
                 for part, count in parts.items():
                     steps[bisect_right(self.starts or (), part)] += count
         return steps
@@ -192,12 +192,12 @@ class AuditRecorder:
 
 # Counted as tuples: to make and to hash a finding takes longer than all else of a read.
 
-_Wait = tuple[FindingKind, str, str, Site, Location | None]
+_Sync = tuple[FindingKind, str, str, Site, Location | None]
 _Copy = tuple[str, CopyDirection, bool, Site, Location | None]
 
 
-def _wait_of(wait: _Wait) -> Finding:
-    kind, op, reason, site, inside = wait
+def _sync_of(sync: _Sync) -> Finding:
+    kind, op, reason, site, inside = sync
     metrics = () if kind is FindingKind.INCONCLUSIVE else (SYNCS.name,)
     where = where_of(site)
     return Finding(
@@ -262,14 +262,14 @@ class ActiveRecorders:
         self.recorders: list[AuditRecorder] = []
         self.unchecked_listeners: list[Callable[[str, str], object]] = []
 
-    def wait(self, kind: FindingKind, op: str, reason: str, count: int = 1) -> None:
+    def synced(self, kind: FindingKind, op: str, reason: str, count: int = 1) -> None:
         """Pass a sync on to every recorder."""
         for recorder in self.recorders:
-            recorder.wait(kind, op, reason, count)
+            recorder.synced(kind, op, reason, count)
 
     def sync(self, op: str, reason: str, count: int = 1) -> None:
         """Pass a certain sync on to every recorder."""
-        self.wait(FindingKind.SYNC, op, reason, count)
+        self.synced(FindingKind.SYNC, op, reason, count)
 
     def leave_unchecked(self, op: str, reason: str) -> None:
         """Pass on that *op* cannot be judged."""

@@ -89,10 +89,10 @@ class Stream(_Aside):
         return is_capturing() and self == current_stream()
 
     def wait_stream(self, stream: object) -> None:
-        """Order streams on the device: no sync for the host."""
+        """Order streams on the device: the host does not wait."""
 
     def wait_event(self, event: object) -> None:
-        """Order streams on the device: no sync for the host."""
+        """Order streams on the device: the host does not wait."""
 
     def record_event(self, event: Event | None = None) -> Event:
         """Return the event."""
@@ -117,10 +117,10 @@ class Event:
         """Take whatever torch's takes."""
 
     def record(self, stream: object = None) -> None:
-        """Enqueue: no sync for the host."""
+        """Enqueue: the host does not wait."""
 
     def wait(self, stream: object = None) -> None:
-        """Order streams on the device: no sync for the host."""
+        """Order streams on the device: the host does not wait."""
 
     def query(self) -> bool:
         """Nothing is pending."""

@@ -59,11 +59,11 @@ def record_copy(
     """Record a copy of *nbytes*, more than none, and the sync it means."""
     if not nbytes or not WATCH.recorders:
         return
-    wait = TRANSFER_SYNCS[direction, pinned, non_blocking]
+    sync = TRANSFER_SYNCS[direction, pinned, non_blocking]
     WATCH.copy(op, direction, pinned=pinned, nbytes=nbytes)
-    if wait is not None:
-        kind, reason = wait
-        WATCH.wait(kind, op, reason)
+    if sync is not None:
+        kind, reason = sync
+        WATCH.synced(kind, op, reason)
 
 
 class Moved(threading.local):

@@ -36,11 +36,11 @@ def row(case: str, simulated: Seen, cuda: Seen) -> Row:
     return Row(case=case, simulated=simulated, cuda=cuda)
 
 
-AGREED = row("x.item()", Seen(waits=(1,)), Seen(waits=(1,)))
-COUNTED = row("print(x)", Seen(waits=(1,)), Seen(waits=(4,)))
-OPEN = row("x.mode()", Seen(waits=(0,), inconclusive=1), Seen(waits=(2,)))
-MISSED = row("a | b", Seen(waits=(0, 0)), Seen(waits=(0, 1)))
-SILENT = row("x.csr()", Seen(waits=(None,), silent="no rule"), Seen(waits=(1,)))
+AGREED = row("x.item()", Seen(syncs=(1,)), Seen(syncs=(1,)))
+COUNTED = row("print(x)", Seen(syncs=(1,)), Seen(syncs=(4,)))
+OPEN = row("x.mode()", Seen(syncs=(0,), inconclusive=1), Seen(syncs=(2,)))
+MISSED = row("a | b", Seen(syncs=(0, 0)), Seen(syncs=(0, 1)))
+SILENT = row("x.csr()", Seen(syncs=(None,), silent="no rule"), Seen(syncs=(1,)))
 
 
 @pytest.mark.parametrize(
@@ -51,29 +51,29 @@ SILENT = row("x.csr()", Seen(waits=(None,), silent="no rule"), Seen(waits=(1,)))
         (OPEN, Standing.OPEN),
         (MISSED, Standing.DIFFER),
         (SILENT, Standing.UNCHECKED),
-        (row("x", Seen(waits=(1,)), Seen(waits=(0,))), Standing.DIFFER),
+        (row("x", Seen(syncs=(1,)), Seen(syncs=(0,))), Standing.DIFFER),
         (
             row(
                 "x",
-                Seen(waits=(2,), lines={"a.py:1": 1, "a.py:2": 1}),
-                Seen(waits=(2,), lines={"a.py:1": 1, "?": 1}),
+                Seen(syncs=(2,), lines={"a.py:1": 1, "a.py:2": 1}),
+                Seen(syncs=(2,), lines={"a.py:1": 1, "?": 1}),
             ),
             Standing.AGREE,
         ),
         (
             row(
                 "x",
-                Seen(waits=(1,), lines={"a.py:1": 1}),
-                Seen(waits=(1,), lines={"a.py:2": 1}),
+                Seen(syncs=(1,), lines={"a.py:1": 1}),
+                Seen(syncs=(1,), lines={"a.py:2": 1}),
             ),
             Standing.OTHER_PLACE,
         ),
         (
-            row("x", Seen(waits=(1,), pageable={"a.py:1": 1}), Seen(waits=(1,))),
+            row("x", Seen(syncs=(1,), pageable={"a.py:1": 1}), Seen(syncs=(1,))),
             Standing.OTHER_PLACE,
         ),
-        (row("x", Seen(waits=(None, 0)), Seen(waits=(5, 0))), Standing.AGREE),
-        (row("x", Seen(waits=(0,), inconclusive=1), Seen(waits=(0,))), Standing.AGREE),
+        (row("x", Seen(syncs=(None, 0)), Seen(syncs=(5, 0))), Standing.AGREE),
+        (row("x", Seen(syncs=(0,), inconclusive=1), Seen(syncs=(0,))), Standing.AGREE),
     ],
 )
 def test_cases_stand_by_which_samples_wait(compared: Row, standing: Standing) -> None:
@@ -81,7 +81,7 @@ def test_cases_stand_by_which_samples_wait(compared: Row, standing: Standing) ->
 
 
 def test_a_case_that_one_side_was_not_asked_is_not_checked() -> None:
-    rows = rows_of({"a": Seen(waits=(0,))}, {"b": Seen(waits=(0,))})
+    rows = rows_of({"a": Seen(syncs=(0,))}, {"b": Seen(syncs=(0,))})
 
     assert [(r.case, r.standing) for r in rows] == [
         ("a", Standing.UNCHECKED),
@@ -143,7 +143,7 @@ def cases() -> ModuleType:
     return importlib.import_module("agreement")
 
 
-COPIED = Seen(waits=(1,), lines={"snippet.py:1": 1}, pageable={"snippet.py:1": 1})
+COPIED = Seen(syncs=(1,), lines={"snippet.py:1": 1}, pageable={"snippet.py:1": 1})
 
 
 def profiled(run: Any, batches: Sequence[Sequence[object]]) -> Iterator[dict[str, Any]]:
@@ -156,13 +156,13 @@ def profiled(run: Any, batches: Sequence[Sequence[object]]) -> Iterator[dict[str
             yield call("cudaDeviceSynchronize", start_us + wait, 0.5)
 
 
-def test_the_real_side_counts_the_waits_of_each_sample(cases: ModuleType) -> None:
+def test_the_real_side_counts_the_syncs_of_each_sample(cases: ModuleType) -> None:
     ran: list[int] = []
     case = cases.Case(name="case", prepare=lambda: (ran.append, [(0,), (2,), (1,)]))
 
     seen = dict(cases.seen_on_cuda([case], lambda *asked: list(profiled(*asked))))
 
-    assert seen == {"case": Seen(waits=(0, 2, 1), lines={"?": 3})}
+    assert seen == {"case": Seen(syncs=(0, 2, 1), lines={"?": 3})}
     assert ran == [0, 2, 1, 0, 2, 1]
 
 
@@ -180,7 +180,7 @@ def test_a_sample_that_fails_has_no_answer_and_the_others_have_theirs(
 
     assert seen == {
         "case": Seen(
-            waits=(0, None, 2), silent="RuntimeError: no such kernel", lines={"?": 3}
+            syncs=(0, None, 2), silent="RuntimeError: no such kernel", lines={"?": 3}
         )
     }
 
@@ -209,7 +209,7 @@ def test_the_corpus_has_every_snippet_once(cases: ModuleType) -> None:
             "3000",
             {
                 "main: torch.rand(3000, device='cuda').mode()": Seen(
-                    waits=(0,), inconclusive=1
+                    syncs=(0,), inconclusive=1
                 )
             },
         ),
@@ -236,7 +236,7 @@ def test_answers_of_a_run_that_was_ended_are_joined_without_a_gpu(
 ) -> None:
     pytest.importorskip("torch")
     agreement = importlib.import_module("agreement")
-    line = json.dumps(["x.item()", asdict(Seen(waits=(1,)))]) + "\n"
+    line = json.dumps(["x.item()", asdict(Seen(syncs=(1,)))]) + "\n"
     (tmp_path / "machine.json").write_text('{"GPU": "a GPU"}')
     (tmp_path / "simulated.jsonl").write_text(line + line.replace("x.item", "y.item"))
     (tmp_path / "cuda.jsonl").write_text(line + '["y.item()", {"wai')

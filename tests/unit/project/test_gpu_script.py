@@ -169,15 +169,15 @@ def test_parts_that_read_no_times_run_beside_each_other(
 
 def test_the_archive_is_small_enough_to_be_carried(tmp_path: Path) -> None:
     folder = tmp_path / "results"
-    (folder / "waits").mkdir(parents=True)
+    (folder / "syncs").mkdir(parents=True)
     (folder / "large.bin").write_bytes(os.urandom(3000))
-    (folder / "waits" / "cuda.jsonl").write_text("{}\n")
+    (folder / "syncs" / "cuda.jsonl").write_text("{}\n")
 
     left_out = gpu_run.pack(folder, tmp_path / "results.tar.gz", most_bytes=2000)
 
     assert left_out == ["large.bin"]
     assert (tmp_path / "results.tar.gz").stat().st_size <= 2000
-    assert list(packed(tmp_path)) == ["results/waits/cuda.jsonl"]
+    assert list(packed(tmp_path)) == ["results/syncs/cuda.jsonl"]
 
 
 def test_nothing_that_is_packed_names_the_machine(tmp_path: Path) -> None:

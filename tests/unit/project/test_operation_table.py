@@ -20,7 +20,7 @@ from forks import Ended, Task, each_in_a_fork
 
 
 def answer(waits: int = 0, *, inconclusive: int = 0, silent: str = "") -> Answer:
-    place = "waits in forward"
+    place = "syncs in forward"
     return Answer(
         counts={place: waits} if waits else {},
         inconclusive={place: inconclusive} if inconclusive else {},
@@ -40,12 +40,12 @@ MUTE = row((answer(1), answer(silent="it raised")), name="eig")
 
 def test_a_sample_in_which_the_sides_differ_makes_the_operation_differ() -> None:
     assert [r.standing for r in (SAME, OTHER)] == [Standing.AGREE, Standing.DIFFER]
-    assert OTHER.shown == "waits in forward: 0, in fact 2 (1 of 2)"
+    assert OTHER.shown == "syncs in forward: 0, in fact 2 (1 of 2)"
 
 
 def test_what_only_a_gpu_can_tell_is_no_agreement() -> None:
     assert OPEN.standing is Standing.DIFFER
-    assert OPEN.shown == "waits in forward: 1 to 2, in fact 1 (1 of 1)"
+    assert OPEN.shown == "syncs in forward: 1 to 2, in fact 1 (1 of 1)"
 
 
 def test_an_operation_of_which_no_sample_ran_on_both_is_not_checked() -> None:

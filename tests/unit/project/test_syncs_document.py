@@ -16,8 +16,7 @@ sys.path.append(str(ROOT / "benchmarks"))
 sys.path.append(str(ROOT / "tests" / "stub_cuda"))
 
 from agreement_table import KNOWN
-from torches import NEWEST_TORCHES
-from waits import (
+from syncs import (
     PATTERNS,
     Answer,
     Does,
@@ -28,6 +27,7 @@ from waits import (
     read,
     written,
 )
+from torches import NEWEST_TORCHES
 
 
 EVIDENCE: Final = ROOT / "benchmarks" / "evidence"
@@ -38,15 +38,15 @@ PINNED: Final = re.findall(
 
 
 def operations() -> list[Operation]:
-    return read(json.loads((REFERENCE / "waits.json").read_text(encoding="utf-8")))
+    return read(json.loads((REFERENCE / "syncs.json").read_text(encoding="utf-8")))
 
 
 # Operations that wait.
 
 
-def test_the_page_of_waits_is_what_the_document_says() -> None:
+def test_the_page_of_syncs_is_what_the_document_says() -> None:
     tables = (
-        (REFERENCE / "waits.md").read_text("utf-8").partition("waits.py -->\n\n")[2]
+        (REFERENCE / "syncs.md").read_text("utf-8").partition("syncs.py -->\n\n")[2]
     )
 
     assert tables == page(operations())
@@ -85,13 +85,13 @@ def told(**by_release: Answer) -> list[str]:
 
 
 def test_an_operation_that_is_the_same_in_all_releases_stands_there_once() -> None:
-    twice = Answer(waits=2)
+    twice = Answer(syncs=2)
 
     assert told(torch_2_6_0=twice, torch_2_10_1=twice) == ["| indexing | `x[0]` (2) |"]
 
 
 def test_one_that_changed_lists_its_releases_together_where_they_are_equal() -> None:
-    once, twice = Answer(waits=1), Answer(waits=2)
+    once, twice = Answer(syncs=1), Answer(syncs=2)
 
     assert told(
         torch_2_10_1=Answer(), torch_2_6_0=twice, torch_2_7_1=twice, torch_2_8_0=once
@@ -118,7 +118,7 @@ def test_the_simulated_gpu_says_what_cuda_does_or_there_is_a_reason() -> None:
         if cuda.does is not each.simulated[release].does and not cuda.failed
     }
 
-    assert differing == {*KNOWN["waits"]}
+    assert differing == {*KNOWN["syncs"]}
 
 
 def test_it_waits_as_often_as_cuda_or_there_is_a_reason() -> None:
@@ -126,20 +126,20 @@ def test_it_waits_as_often_as_cuda_or_there_is_a_reason() -> None:
         each.program.operation
         for each in operations()
         for release, cuda in each.cuda.items()
-        if cuda.waits != each.simulated[release].waits
+        if cuda.syncs != each.simulated[release].syncs
     }
 
-    assert miscounted == {*KNOWN["miscounted_waits"]}
+    assert miscounted == {*KNOWN["miscounted_syncs"]}
 
 
 @pytest.mark.parametrize(
     ("answer", "does"),
     [
-        (Answer(waits=1, copies=1), Does.WAITS),
+        (Answer(syncs=1, copies=1), Does.WAITS),
         (Answer(inconclusive=1, copies=1), Does.MAY_WAIT),
         (Answer(copies=1), Does.COPIES),
         (Answer(), Does.NOTHING),
-        (Answer(waits=1, failed="RuntimeError"), Does.UNKNOWN),
+        (Answer(syncs=1, failed="RuntimeError"), Does.UNKNOWN),
     ],
 )
 def test_an_answer_is_the_worst_of_what_happened(answer: Answer, does: Does) -> None:

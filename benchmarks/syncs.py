@@ -1,12 +1,12 @@
 """Which operations of torch make the CPU wait for the GPU, by release of torch.
 
-    python benchmarks/waits.py         # ask about this torch, and write both files
-    python benchmarks/waits.py --page  # ask nobody: write the page from the document
+    python benchmarks/syncs.py         # ask about this torch, and write both files
+    python benchmarks/syncs.py --page  # ask nobody: write the page from the document
 
-Runs each program of ``docs/reference/waits.json`` on the GPU of this machine, which may be stub CUDA,
+Runs each program of ``docs/reference/syncs.json`` on the GPU of this machine, which may be stub CUDA,
 and on the simulated GPU, in a process of its own, once to load what is loaded once and then
 in a profile. What CUDA does is read from its calls. Adds the answers of this release to
-that document, and writes the tables of ``docs/reference/waits.md``. Prints
+that document, and writes the tables of ``docs/reference/syncs.md``. Prints
 where the two differ, and what NVIDIA's catalogue says otherwise. Exit status: 4 without a
 GPU, else 0.
 """
@@ -43,10 +43,10 @@ from pytest_gpuperf.measure.trace import parse
 
 
 REFERENCE: Final = Path(__file__).parents[1] / "docs" / "reference"
-DOCUMENT: Final = REFERENCE / "waits.json"
-PAGE: Final = REFERENCE / "waits.md"
+DOCUMENT: Final = REFERENCE / "syncs.json"
+PAGE: Final = REFERENCE / "syncs.md"
 RECORD: Final = Path(__file__).parent / "evidence" / "catalogue.md"
-BEGIN: Final = "<!-- written by benchmarks/waits.py -->\n"
+BEGIN: Final = "<!-- written by benchmarks/syncs.py -->\n"
 
 # The document, and its table for readers.
 
@@ -83,9 +83,9 @@ class Does(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """Of one run: waits, those that only a GPU can decide, copies, and what ended it."""
+    """Of one run: syncs, those that only a GPU can decide, copies, and what ended it."""
 
-    waits: int = 0
+    syncs: int = 0
     inconclusive: int = 0
     copies: int = 0
     failed: str = ""
@@ -94,7 +94,7 @@ class Answer:
     def does(self) -> Does:
         if self.failed:
             return Does.UNKNOWN
-        if self.waits:
+        if self.syncs:
             return Does.WAITS
         if self.inconclusive:
             return Does.MAY_WAIT
@@ -130,7 +130,7 @@ def read(document: Mapping[str, Any]) -> list[Operation]:
 def _spread(groups: Iterable[Mapping[str, Any]]) -> dict[str, Answer]:
     found = {}
     for group in groups:
-        numbers = {n: group[n] for n in ("waits", "inconclusive", "copies", "failed")}
+        numbers = {n: group[n] for n in ("syncs", "inconclusive", "copies", "failed")}
         found |= dict.fromkeys(group["torch"], Answer(**numbers))
     return found
 
@@ -180,7 +180,7 @@ HEADINGS: Final = {
 """What does neither is in the document alone: a page of all would be read by nobody."""
 
 
-OTHERWISE: Final = {**KNOWN["waits"], **KNOWN["miscounted_waits"]}
+OTHERWISE: Final = {**KNOWN["syncs"], **KNOWN["miscounted_syncs"]}
 
 
 def page(operations: Sequence[Operation]) -> str:
@@ -217,7 +217,7 @@ def _differing(operations: Sequence[Operation]) -> Iterator[str]:
 
 def _always(each: Operation) -> Does | None:
     """What it does in every release; ``None`` if that, or how often it waits, changed."""
-    found = {(answer.does, answer.waits) for answer in each.cuda.values()}
+    found = {(answer.does, answer.syncs) for answer in each.cuda.values()}
     return found.pop()[0] if len(found) == 1 else None
 
 
@@ -227,8 +227,8 @@ def _code(program: Program) -> str:
 
 def _shown(each: Operation) -> str:
     """Its name, and how often it waits if that is not once."""
-    waits = next(iter(each.cuda.values())).waits
-    return f"{_code(each.program)} ({waits})" if waits > 1 else _code(each.program)
+    syncs = next(iter(each.cuda.values())).syncs
+    return f"{_code(each.program)} ({syncs})" if syncs > 1 else _code(each.program)
 
 
 def _told(answers: Answers) -> Iterator[str]:
@@ -242,7 +242,7 @@ def _told(answers: Answers) -> Iterator[str]:
 def _said(answer: Answer) -> str:
     if answer.failed:
         return f"not run, `{answer.failed}`"
-    times = f" {answer.waits} times" if answer.waits > 1 else ""
+    times = f" {answer.syncs} times" if answer.syncs > 1 else ""
     return f"{answer.does.value}{times}"
 
 
@@ -261,7 +261,7 @@ class Pattern:
 
     chapter: int
     operation: str
-    waits: bool = True
+    syncs: bool = True
     instead: str = ""
 
 
@@ -270,7 +270,7 @@ PATTERNS: Final = tuple(
 )
 
 MAY_WAIT: Final = (
-    "from pageable memory: NVIDIA's catalogue calls it free of waits, its runtime's manual says "
+    "from pageable memory: NVIDIA's catalogue calls it free of syncs, its runtime's manual says "
     "that the copy might be synchronous and that the driver may wait for the stream to stage it "
     "(https://docs.nvidia.com/cuda/cuda-runtime-api/api-sync-behavior.html)"
 )
@@ -303,8 +303,8 @@ class Compared:
 
     @property
     def agrees(self) -> bool:
-        waits = [side is Does.WAITS for side in (self.nvidia, self.ours, self.cuda)]
-        return len({*waits}) == 1 and self.ours is not Does.MAY_WAIT
+        syncs = [side is Does.WAITS for side in (self.nvidia, self.ours, self.cuda)]
+        return len({*syncs}) == 1 and self.ours is not Does.MAY_WAIT
 
     @property
     def line(self) -> str:
@@ -319,15 +319,15 @@ def compared(operations: Sequence[Operation], release: str) -> Iterator[Compared
     """Yield the catalogue's patterns, each followed by what it says to do instead."""
     known = {each.program.operation: each for each in operations}
     for pattern in PATTERNS:
-        for name, waits in (
-            (pattern.operation, pattern.waits),
+        for name, syncs in (
+            (pattern.operation, pattern.syncs),
             (pattern.instead, False),
         ):
             if name:
                 yield Compared(
                     chapter=pattern.chapter,
                     operation=name,
-                    nvidia=Does.WAITS if waits else Does.NOTHING,
+                    nvidia=Does.WAITS if syncs else Does.NOTHING,
                     ours=known[name].simulated[release].does,
                     cuda=known[name].cuda[release].does,
                     replaces=name == pattern.instead,
@@ -341,11 +341,11 @@ def _changed_in(name: str, release: str) -> str:
 
 
 CATALOGUE_HEAD: Final = """\
-# NVIDIA's catalogue of waits
+# NVIDIA's catalogue of syncs
 
 The 28 patterns in the tables 1 to 7 of [NVIDIA's catalogue]({address}), each followed by what the
 catalogue says to write instead. "CUDA" are the calls of real torch {release} over stub CUDA, `gpuperf audit` is
-the simulated GPU. Made by `benchmarks/waits.py`.
+the simulated GPU. Made by `benchmarks/syncs.py`.
 
 {patterns} of 28 patterns agree, and {instead} of {alternatives} that replace them.
 
@@ -391,11 +391,11 @@ def on_cuda(program: Program) -> Answer:
     step = partial(exec, code, names)
     step()
     trace = parse(CudaDevice.open().profile(step, [()]))
-    waits = len(list(device_syncs(trace)))
+    syncs = len(list(device_syncs(trace)))
     copies = [each.pinned for each in transfers_of(trace)]
     # A copy from pageable memory that nothing waits for is staged: CUDA may wait.
-    inconclusive = 0 if waits else copies.count(False)
-    return Answer(waits=waits, inconclusive=inconclusive, copies=len(copies))
+    inconclusive = 0 if syncs else copies.count(False)
+    return Answer(syncs=syncs, inconclusive=inconclusive, copies=len(copies))
 
 
 def on_simulated(program: Program) -> Answer:
@@ -413,7 +413,7 @@ def on_simulated(program: Program) -> Answer:
         )
     copies = sum(copy.per_step for copy in audit.copies)
     return Answer(
-        waits=audit.totals.syncs, inconclusive=audit.totals.inconclusive, copies=copies
+        syncs=audit.totals.syncs, inconclusive=audit.totals.inconclusive, copies=copies
     )
 
 
