@@ -196,13 +196,13 @@ def _at(repository: Repository, commit: str, label: str) -> Side:
 
 def working_tree(repository: Repository) -> Side:
     """Return the side that is the project as it is now."""
-    head, changes = repository.commit("HEAD"), repository.changes()
-    state = ", uncommitted changes" if changes.anything else ""
+    head, (is_changed, submodules) = repository.commit("HEAD"), repository.changes()
+    state = ", uncommitted changes" if is_changed else ""
     label = f"working tree ({short(head)}{state})"
     notes = tuple(
         f"submodule {path} is dirty: the working tree is measured as it is, with "
         "what is changed in there"
-        for path in changes.submodules
+        for path in submodules
     )
     return Side(label=label, relocation=_in_place(repository.top), notes=notes)
 

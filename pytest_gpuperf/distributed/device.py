@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from statistics import median
 from typing import Any, TypeVar
@@ -296,12 +296,7 @@ class AgreedDevice(MeasuringDevice):
         # ranks alone would hang.
         collectives, lines = ((), ()) if why_cut_short(own) else count_collectives(run)
         self.synchronize()
-        share = RankShare(
-            measurement=own,
-            collectives=collectives,
-            lines=lines,
-            communication=find_communication(self.trace),
-        )
+        share = own, collectives, lines, find_communication(self.trace)
         return joined(self._peers.objects(share), self.rounds_ns, self.peak_bytes)
 
 
@@ -318,14 +313,10 @@ def _forgiving(kernel: Kernel) -> Kernel:
 # One measurement out of those of all ranks.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankShare:
-    """What one rank found: its measurement, its collectives and their lines, how long they ran."""
-
-    measurement: Measurement
-    collectives: tuple[Collective, ...] = ()
-    lines: tuple[Finding, ...] = ()
-    communication: Communication | None = None
+RankShare = tuple[
+    Measurement, Sequence[Collective], Sequence[Finding], Communication | None
+]
+"""What one rank found: its measurement, its collectives and their lines, how long they ran."""
 
 
 def joined(
@@ -338,17 +329,17 @@ def joined(
     Each of *rounds_ns*, the timed rounds, and *peak_bytes* are by rank. If the step of
     one rank never touched its GPU, the measurement of that rank is returned.
     """
-    measurements = [share.measurement for share in shares]
+    measurements = [own for own, *_ in shares]
     first = next((m for m in measurements if not m.times), measurements[0])
     if not first.times:
         return first
     unseen = _unseen_peaks(measurements)
-    busiest = max(shares, key=lambda share: _calls(share.collectives))
+    _, collectives, lines, _ = max(shares, key=lambda share: _calls(share[1]))
     by_rank = ByRank(
         step_ms=tuple(_step_ms(rounds_ns, first.times[STEP_MS.name].q50)),
         peak_bytes=() if unseen else tuple(peak_bytes),
-        collectives=busiest.collectives,
-        **_communication(shares),
+        collectives=tuple(collectives),
+        **_communication([ran for *_, ran in shares]),
     )
     waiting = max(measurements, key=lambda m: m.exact.get(SYNCS.name, 0))
     return replace(
@@ -356,7 +347,7 @@ def joined(
         times={**first.times, **_times(by_rank), **_largest(measurements)},
         exact=_exact(measurements, by_rank, missed=bool(why_cut_short(first))),
         missed=_missed(first) | unseen,
-        findings=(*waiting.findings, *busiest.lines),
+        findings=(*waiting.findings, *lines),
         dirty=tuple(_merged_remarks([m.dirty for m in measurements])),
         remarks=(
             *_merged_remarks([m.remarks for m in measurements]),
@@ -373,15 +364,15 @@ def _step_ms(rounds_ns: Sequence[Sequence[int]], median_ms: float) -> Iterator[f
         yield median(own_ns) / whole_ns * median_ms if whole_ns else 0.0
 
 
-def _communication(shares: Sequence[RankShare]) -> dict[str, tuple[float, ...]]:
+def _communication(
+    found: Sequence[Communication | None],
+) -> dict[str, tuple[float, ...]]:
     """By rank, where the traces of all ranks show it."""
-    seen = [s.communication for s in shares if s.communication is not None]
-    if len(seen) < len(shares):
+    seen = [one for one in found if one is not None]
+    if len(seen) < len(found):
         return {}
-    return {
-        "communication_ms": tuple(one.total_ms for one in seen),
-        "exposed_ms": tuple(one.exposed_ms for one in seen),
-    }
+    total_ms, exposed_ms = zip(*seen, strict=True)
+    return {"communication_ms": total_ms, "exposed_ms": exposed_ms}
 
 
 def _calls(collectives: Sequence[Collective]) -> int:

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 
@@ -26,15 +25,6 @@ of the ranks, torch that of the wall clock: with a twentieth of a core both are 
 """
 
 LOOPBACK: Final = "lo0" if sys.platform == "darwin" else "lo"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankPlace:
-    """Which of ``count`` ranks a process is, and the port where they meet."""
-
-    rank: int
-    count: int
-    port: int
 
 
 def serve_rendezvous(count: int, timeout_s: float) -> tuple[Any, int]:
@@ -96,25 +86,25 @@ def gpus_of(count: int) -> tuple[str, ...]:
     return tuple(named or map(str, range(count)))[:count]
 
 
-def variables_of(place: RankPlace, *, cuda: bool) -> Mapping[str, str]:
-    """Environment variables of a rank: torchrun's, and on *cuda* its GPU.
+def variables_of(rank: int, count: int, port: int, *, cuda: bool) -> Mapping[str, str]:
+    """Environment variables of a rank of *count*: torchrun's, and on *cuda* its GPU.
 
     It sees that GPU alone, as its first: its local rank is 0 then, as with
     ``torchrun --virtual-local-rank``.
     """
-    local = 0 if cuda else place.rank
+    local = 0 if cuda else rank
     variables = {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.count),
+        "RANK": str(rank),
+        "WORLD_SIZE": str(count),
         "LOCAL_RANK": str(local),
-        "LOCAL_WORLD_SIZE": str(place.count),
+        "LOCAL_WORLD_SIZE": str(count),
         "MASTER_ADDR": LOCAL_HOST,
-        "MASTER_PORT": str(place.port),
+        "MASTER_PORT": str(port),
         "TORCHELASTIC_USE_AGENT_STORE": "True",
         **_interface(),
     }
     if cuda:
-        own = gpus_of(place.count)[place.rank]
+        own = gpus_of(count)[rank]
         variables.update(seeing(own, os.environ))
     return variables
 
@@ -126,9 +116,11 @@ def _interface() -> Mapping[str, str]:
 
 
 @contextmanager
-def membership(place: RankPlace, timeout_s: float, *, cuda: bool) -> Iterator[None]:
-    """Be this rank: set the environment, join the process group and leave it."""
-    os.environ.update(variables_of(place, cuda=cuda))
+def membership(
+    rank: int, count: int, port: int, timeout_s: float, *, cuda: bool
+) -> Iterator[None]:
+    """Be a rank of *count*, which meet at *port*: set the environment, join and leave."""
+    os.environ.update(variables_of(rank, count, port, cuda=cuda))
     with _joined(timeout_s, cuda=cuda):
         yield
 

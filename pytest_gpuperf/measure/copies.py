@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ..devices.audit_record import BYTES_METRICS, CopyDirection, copy_fields
@@ -54,17 +54,9 @@ UNKNOWN_DIRECTION: Final = (
 UNKNOWN_COPY_SIZE: Final = "the profiler does not tell how many bytes a copy carries"
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """One copy of a tensor in a step; its ``cause`` is a finding without numbers.
-
-    ``pinned`` says what the host's side is, if that is known.
-    """
-
-    step: int
-    cause: Finding
-    size_bytes: int | None
-    pinned: bool | None
+Transfer = tuple[int, Finding, int | None, bool | None]
+"""One copy of a tensor: its step, its cause without numbers, its bytes, and whether the
+host's side is pinned, as far as these two are known."""
 
 
 def find_traffic(events: Sequence[TraceEvent]) -> Found:
@@ -79,7 +71,9 @@ def find_traffic(events: Sequence[TraceEvent]) -> Found:
     counts = {
         **_bytes(transfers),
         PAGEABLE_COPIES.name: _most(
-            t.step for t in transfers if PAGEABLE_COPIES.name in t.cause.metrics
+            step
+            for step, cause, _, _ in transfers
+            if PAGEABLE_COPIES.name in cause.metrics
         ),
     }
     unmeasured = {**dict(_unreported(transfers)), **dict(_misnamed(trace))}
@@ -111,7 +105,7 @@ def transfers_of(trace: Trace) -> Iterator[Transfer]:
             location=transaction.location if transaction else function,
             innermost=transaction.innermost if transaction else None,
         )
-        yield Transfer(step, cause, copy.size_bytes, pinned)
+        yield step, cause, copy.size_bytes, pinned
 
 
 def _gone(copy: Copy) -> Span:
@@ -157,9 +151,8 @@ def _most(steps: Iterable[int]) -> int:
 def _bytes(transfers: Iterable[Transfer]) -> dict[str, int]:
     """Bytes by metric, of the step with most of them."""
     carried: Counter[tuple[str, int]] = Counter()
-    for transfer in transfers:
-        name = transfer.cause.metrics[0]
-        carried[name, transfer.step] += transfer.size_bytes or 0
+    for step, cause, size_bytes, _ in transfers:
+        carried[cause.metrics[0], step] += size_bytes or 0
     return {
         name: max((n for key, n in carried.items() if key[0] == name), default=0)
         for name in BYTES_METRICS.values()
@@ -167,11 +160,11 @@ def _bytes(transfers: Iterable[Transfer]) -> dict[str, int]:
 
 
 def _unreported(transfers: Iterable[Transfer]) -> Iterator[tuple[str, str]]:
-    for transfer in transfers:
-        if transfer.pinned is None:
+    for _, cause, size_bytes, pinned in transfers:
+        if pinned is None:
             yield PAGEABLE_COPIES.name, UNKNOWN_MEMORY
-        if transfer.size_bytes is None:
-            yield transfer.cause.metrics[0], UNKNOWN_COPY_SIZE
+        if size_bytes is None:
+            yield cause.metrics[0], UNKNOWN_COPY_SIZE
 
 
 def _misnamed(trace: Trace) -> Iterator[tuple[str, str]]:
@@ -188,9 +181,9 @@ def _misnamed(trace: Trace) -> Iterator[tuple[str, str]]:
 def _findings(transfers: Iterable[Transfer]) -> Iterator[Finding]:
     counts: dict[Finding, Counter[int]] = defaultdict(Counter)
     carried: dict[Finding, Counter[int]] = defaultdict(Counter)
-    for transfer in transfers:
-        counts[transfer.cause][transfer.step] += 1
-        carried[transfer.cause][transfer.step] += transfer.size_bytes or 0
+    for step, cause, size_bytes, _ in transfers:
+        counts[cause][step] += 1
+        carried[cause][step] += size_bytes or 0
     for cause, by_step in counts.items():
         yield replace(
             cause,

@@ -52,12 +52,8 @@ COMPUTING: Final = re.compile("aten::")
 """Operations of the host; those of c10d only start a collective or wait for it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Communication:
-    """Milliseconds of a step in which a collective runs, and in which it runs alone."""
-
-    total_ms: float
-    exposed_ms: float
+Communication = tuple[float, float]
+"""Milliseconds of a step in which a collective runs, and in which it runs alone."""
 
 
 def find_communication(events: Sequence[TraceEvent]) -> Communication | None:
@@ -68,10 +64,8 @@ def find_communication(events: Sequence[TraceEvent]) -> Communication | None:
     if not steps or not collectives:
         return None
     total_us = sum(end - start for start, end in collectives)
-    return Communication(
-        total_ms=total_us / steps / 1e3,
-        exposed_ms=uncovered(collectives, computing) / steps / 1e3,
-    )
+    exposed_us = uncovered(collectives, computing)
+    return total_us / steps / 1e3, exposed_us / steps / 1e3
 
 
 Sides = tuple[list[Interval], list[Interval]]

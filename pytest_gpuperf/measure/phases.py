@@ -97,7 +97,11 @@ def _rounds(at: PhaseContext, plan: MeasurePlan) -> Measurement:
     sm_mhz = clock_under_load(device, subject, warmth.step_ms, until)
     end = moment_of(device)
     others = others_share(start, end) if waits_for_itself(subject) else None
-    core = None if subject.batches else core_slowdown(timing.rounds, end.core_ns)
+    core = (
+        None
+        if subject.batches
+        else core_slowdown(timing.rounds, device.undisturbed_core_ns())
+    )
     at.measurement = with_loader_wait(
         replace(
             at.measurement,
@@ -258,35 +262,23 @@ CONTENTION: Final = 0.05
 """Share of a run's time without a core above which its times do not blame the code."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockReading:
-    """A time, what other programs have computed by then, and the core's undisturbed pace.
-
-    Each of the last two is ``None`` if it is unknown.
-    """
-
-    now_ns: int
-    others_ns: int | None
-    core_ns: int | None = None
+Moment = tuple[int, int | None]
+"""A time, and what other programs have computed by then, if that is known."""
 
 
-def moment_of(device: MeasuringDevice) -> ClockReading:
-    """Read all of it from *device*."""
+def moment_of(device: MeasuringDevice) -> Moment:
+    """Read both from *device*, which also looks at the pace of its core."""
     for _ in range(CORE_READINGS):
         device.core_ns()
-    return ClockReading(
-        now_ns=device.now_ns(),
-        others_ns=device.others_ns(),
-        core_ns=device.undisturbed_core_ns(),
-    )
+    return device.now_ns(), device.others_ns()
 
 
-def others_share(before: ClockReading, after: ClockReading) -> float | None:
+def others_share(before: Moment, after: Moment) -> float | None:
     """Return what others computed in between, as a share of one core."""
-    spent_ns = after.now_ns - before.now_ns
-    if before.others_ns is None or after.others_ns is None or spent_ns <= 0:
+    (start_ns, others_before_ns), (end_ns, others_after_ns) = before, after
+    if others_before_ns is None or others_after_ns is None or end_ns <= start_ns:
         return None
-    return max(0, after.others_ns - before.others_ns) / spent_ns
+    return max(0, others_after_ns - others_before_ns) / (end_ns - start_ns)
 
 
 def doubts(shares: Sequence[float], others: float | None) -> Iterator[str]:

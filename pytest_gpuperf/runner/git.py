@@ -30,14 +30,6 @@ NO_REPOSITORY: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changes:
-    """What is in a working tree and in no commit."""
-
-    anything: bool
-    submodules: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Repository:
     """A git repository with a working tree, known by the folder at its top."""
 
@@ -86,14 +78,14 @@ class Repository:
             raise UsageError(msg, ErrorId.GP703)
         return found, branch
 
-    def changes(self) -> Changes:
-        """Return what of the working tree is not committed."""
+    def changes(self) -> tuple[bool, tuple[str, ...]]:
+        """Return whether anything is not committed, and the submodules with changes."""
         lines = (self._ask("status", "--porcelain=v2") or "").splitlines()
         fields = [line.split(" ", 8) for line in lines if line.startswith("1 ")]
         # Format 2 of porcelain: the third field begins with S for a submodule, N
         # otherwise.
         dirty = tuple(f[8] for f in fields if f[2].startswith("S"))
-        return Changes(anything=bool(lines), submodules=dirty)
+        return bool(lines), dirty
 
     def commits_of(self, path: str) -> Iterator[str]:
         """Name the commits that changed the file at *path*, newest first."""

@@ -13,7 +13,6 @@ from ..devices.base import Device
 from ..devices.cores import usable_cores
 from ..distributed.device import AgreedDevice, TorchPeers
 from ..distributed.group import (
-    RankPlace,
     launched_membership,
     membership,
     serve_rendezvous,
@@ -196,8 +195,8 @@ def _led(request: RunRequest, launch: Launch, timeout_s: float) -> TestResult:
 def _be_rank(  # noqa: PLR0913, PLR0917  the request, and which of the ranks this is
     request: RunRequest, count: int, timeout_s: float, rank: int, port: int, say: Say
 ) -> None:
-    place = RankPlace(rank=rank, count=count, port=port)
-    with membership(place, timeout_s, cuda=request.device is DeviceKind.CUDA):
+    on_cuda = request.device is DeviceKind.CUDA
+    with membership(rank, count, port, timeout_s, cuda=on_cuda):
         _execute(request, say)
 
 

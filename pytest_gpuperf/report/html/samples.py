@@ -24,13 +24,8 @@ MOST_RUNS: Final = 20
 """Runs of one test that are drawn, the newest."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Strip:
-    """One run: where it lies, and what the picture must reach to show most of it."""
-
-    location: float
-    low: float
-    high: float
+Strip = tuple[float, float, float]
+"""Where one run lies, and the bounds that show most of it."""
 
 
 def strips_of(metric: str, entry: Entry | None, kind: DeviceKind) -> list[Strip]:
@@ -43,11 +38,7 @@ def strips_of(metric: str, entry: Entry | None, kind: DeviceKind) -> list[Strip]
     runs = entry.runs if entry else ()
     kept = [run.times[metric] for run in runs if metric in run.times]
     return [
-        Strip(
-            location=location(metric_named(metric), times, kind),
-            low=times.q10,
-            high=times.q50,
-        )
+        (location(metric_named(metric), times, kind), times.q10, times.q50)
         for times in kept
     ][-MOST_RUNS:]
 
@@ -83,17 +74,13 @@ class Runs:
     @property
     def scale(self) -> Scale:
         """Reach from the fastest run to the slowest, and to the lines that are near."""
-        strips = (*self.stored, *self.fresh)
-        edges = [edge for strip in strips for edge in (strip.low, strip.high)]
-        places = [strip.location for strip in strips]
-        return Scale.around(
-            [*places, *edges, *(self.interval or ())], self.lines.values()
-        )
+        reached = chain(*self.stored, *self.fresh, self.interval or ())
+        return Scale.around([*reached], self.lines.values())
 
     @property
     def band(self) -> tuple[float, float] | None:
         """Where the stored runs lie, if not all in one place."""
-        places = [strip.location for strip in self.stored]
+        places = [place for place, _, _ in self.stored]
         return (min(places), max(places)) if len(set(places)) > 1 else None
 
 
@@ -127,7 +114,7 @@ def _rows(runs: Runs, scale: Scale) -> Iterator[tuple[str, list[Path]]]:
     """Yield the name of each row, and what is drawn in it."""
     top = 0
     if runs.stored:
-        places = [scale.at(strip.location) for strip in runs.stored]
+        places = [scale.at(place) for place, _, _ in runs.stored]
         yield "baseline", [("stored", _ticks(places, top + 2, ROW - 4))]
         top += ROW
     for number, strip in enumerate(runs.fresh, start=1):
@@ -138,8 +125,9 @@ def _rows(runs: Runs, scale: Scale) -> Iterator[tuple[str, list[Path]]]:
 
 
 def _run(strip: Strip, scale: Scale, top: int) -> Iterator[Path]:
-    yield "spread", _bar(strip.low, strip.high, scale, top)
-    yield "run", _ticks([scale.at(strip.location)], top + 1, ROW - 2)
+    place, low, high = strip
+    yield "spread", _bar(low, high, scale, top)
+    yield "run", _ticks([scale.at(place)], top + 1, ROW - 2)
 
 
 def _together(paths: Iterable[Path]) -> Iterable[Path]:
@@ -193,7 +181,7 @@ def _label(runs: Runs) -> str:
     ranges = []
     for name, strips in (("baseline", runs.stored), ("this run", runs.fresh)):
         if strips:
-            places = [strip.location for strip in strips]
+            places = [place for place, _, _ in strips]
             low, high = format_apart(runs.metric, min(places), max(places))
             ranges.append(f"{name} from {low} to {high}")
     return ", ".join(ranges)

@@ -8,7 +8,6 @@ import pytest
 from builders import a_finding, a_measurement
 
 from pytest_gpuperf.distributed.device import RankShare, joined
-from pytest_gpuperf.measure.gpu_activity import Communication
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.ranks import ByRank, Collective
@@ -28,10 +27,7 @@ ROUNDS = ((8, 12), (9, 13), (8, 12))
 
 
 def shares(*measurements: Measurement) -> list[RankShare]:
-    return [
-        RankShare(measurement=measurement, collectives=(GATHER, SCATTER))
-        for measurement in measurements
-    ]
+    return [(measurement, (GATHER, SCATTER), (), None) for measurement in measurements]
 
 
 def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
@@ -59,14 +55,7 @@ def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
 
 def test_communication_that_nothing_hides_is_told_by_rank() -> None:
     found = joined(
-        [
-            RankShare(
-                measurement=MEASURED,
-                collectives=(GATHER,),
-                communication=Communication(total_ms=2.0, exposed_ms=exposed_ms),
-            )
-            for exposed_ms in (0.0, 1.5)
-        ],
+        [(MEASURED, (GATHER,), (), (2.0, exposed_ms)) for exposed_ms in (0.0, 1.5)],
         ROUNDS,
         (1, 1),
     )
@@ -81,10 +70,9 @@ def test_communication_that_nothing_hides_is_told_by_rank() -> None:
 
 
 def test_communication_that_one_trace_does_not_show_is_not_known() -> None:
-    seen = Communication(total_ms=2.0, exposed_ms=1.0)
-    share = RankShare(measurement=MEASURED, collectives=(GATHER,))
+    unseen: RankShare = (MEASURED, (GATHER,), (), None)
 
-    found = joined([share, replace(share, communication=seen)], ROUNDS, (1, 1))
+    found = joined([unseen, (MEASURED, (GATHER,), (), (2.0, 1.0))], ROUNDS, (1, 1))
 
     assert found.by_rank is not None
     assert found.by_rank.exposed_ms == ()
@@ -138,7 +126,7 @@ def test_a_rank_that_never_touched_its_gpu_speaks_for_all() -> None:
 def test_what_a_time_cap_left_out_is_missed_and_not_zero() -> None:
     cut = replace(MEASURED, exact={}, missed={"syncs": "no time"})
 
-    found = joined([RankShare(measurement=cut)] * 2, (), ())
+    found = joined([(cut, (), (), None)] * 2, (), ())
 
     assert found.exact == {}
     assert found.missed == dict.fromkeys(

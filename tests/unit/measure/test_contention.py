@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.measure.phases import ClockReading, doubts, measure, others_share
+from pytest_gpuperf.measure.phases import doubts, measure, others_share
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Batches, Subject
 
@@ -44,11 +44,7 @@ def test_waiting_is_doubted_where_others_may_be_the_reason(
 def test_others_have_a_share_of_a_core_where_both_moments_know_theirs(
     before: tuple[int, int | None], after: tuple[int, int | None], share: float | None
 ) -> None:
-    first, last = (
-        ClockReading(now_ns=now, others_ns=others) for now, others in (before, after)
-    )
-
-    assert others_share(first, last) == share
+    assert others_share(before, after) == share
 
 
 class Jostled(Clockwork):

@@ -7,12 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_gpuperf.measure.gpu_activity import (
-    Communication,
-    find_communication,
-    joined,
-    uncovered,
-)
+from pytest_gpuperf.measure.gpu_activity import find_communication, joined, uncovered
 
 
 def event(
@@ -59,9 +54,7 @@ def test_a_collective_is_exposed_where_no_kernel_computes_on_any_stream(
         event("user_annotation", "gloo:all_reduce", 0, 10_000),
     ]
 
-    assert find_communication(events) == Communication(
-        total_ms=(end - start) / 1e3, exposed_ms=exposed_ms
-    )
+    assert find_communication(events) == ((end - start) / 1e3, exposed_ms)
 
 
 def test_on_the_host_operations_of_any_thread_hide_a_collective() -> None:
@@ -75,7 +68,7 @@ def test_on_the_host_operations_of_any_thread_hide_a_collective() -> None:
         event("cpu_op", "aten::mul", 2_500, 3_500),
     ]
 
-    assert find_communication(events) == Communication(total_ms=2.5, exposed_ms=1.75)
+    assert find_communication(events) == (2.5, 1.75)
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ CUDA = DeviceKind.CUDA
 
 
 def strip(at: float) -> Strip:
-    return Strip(location=at, low=at, high=at)
+    return at, at, at
 
 
 def runs(*fresh: Strip, **more: float) -> Runs:
@@ -79,7 +79,7 @@ class TestStrips:
     def test_what_is_kept_of_the_runs_is_taken(self) -> None:
         (found,) = strips_of("step_ms", entry(10.0), CUDA)
 
-        assert found == Strip(location=10.0, low=9.9, high=10.1)
+        assert found == (10.0, 9.9, 10.1)
 
     def test_a_run_that_lacks_the_metric_is_no_strip(self) -> None:
         assert strips_of("latency_ms", entry(10.0), CUDA) == []
@@ -88,7 +88,7 @@ class TestStrips:
     def test_the_newest_runs_are_shown(self) -> None:
         found = strips_of("step_ms", entry(*map(float, range(1, 31))), CUDA)
 
-        assert [strip.location for strip in found] == [float(n) for n in range(11, 31)]
+        assert [place for place, _, _ in found] == [float(n) for n in range(11, 31)]
 
     def test_the_interval_is_in_the_metric_s_unit(self) -> None:
         budget = replace(SLOWER, baseline=None, limit=8.0)
@@ -101,7 +101,7 @@ class TestStrips:
 
 class TestSamples:
     def test_a_run_has_a_row_with_its_tick_and_its_spread(self) -> None:
-        text = str(samples_figure(runs(Strip(location=12.0, low=11.0, high=12.0))))
+        text = str(samples_figure(runs((12.0, 11.0, 12.0))))
 
         assert re.findall(r'class="(?:stored|spread|run)" d="[^"]*"', text) == [
             'class="stored" d="M45 2v10m455-10v10"',

@@ -9,7 +9,6 @@ import pytest
 
 from pytest_gpuperf.distributed.group import (
     LOOPBACK,
-    RankPlace,
     launched_variables,
     serve_rendezvous,
     variables_of,
@@ -37,7 +36,7 @@ def test_a_rank_on_the_cpu_has_torchruns_variables(
 ) -> None:
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
 
-    variables = variables_of(RankPlace(rank=1, count=4, port=29), cuda=False)
+    variables = variables_of(1, 4, 29, cuda=False)
 
     assert variables == {
         "RANK": "1",
@@ -64,7 +63,7 @@ def test_a_rank_on_cuda_sees_its_own_of_the_visible_gpus_as_the_first(
     else:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
-    variables = variables_of(RankPlace(rank=1, count=2, port=29), cuda=True)
+    variables = variables_of(1, 2, 29, cuda=True)
 
     assert variables["CUDA_VISIBLE_DEVICES"] == gpu
     assert variables["LOCAL_RANK"] == "0"
@@ -212,7 +211,7 @@ def test_a_rank_on_rocm_has_its_gpu_by_the_variable_that_is_obeyed_there(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
     monkeypatch.setenv("HIP_VISIBLE_DEVICES", "4,6")
 
-    variables = variables_of(RankPlace(rank=1, count=2, port=29), cuda=True)
+    variables = variables_of(1, 2, 29, cuda=True)
 
     assert variables["HIP_VISIBLE_DEVICES"] == "6"
     assert variables["CUDA_VISIBLE_DEVICES"] == "6"
