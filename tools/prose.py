@@ -71,6 +71,17 @@ PATTERNS: Final = {
     ),
     r"\bhosts?\b(?!ed)": '"CPU"',
     r"\b(?:pretend\w*|ghosts?)\b": '"simulated GPU", "GPU tensor"',
+    r"\b(?:undecided|not judged|graphs? kept)\b": (
+        '"inconclusive", "not checked", "retained graph"'
+    ),
+    r"\b\d+ waits\b|\b(?:an?|no|each|every|any|new|allowed|hidden) waits?\b(?! for a core)": (
+        '"sync": how often the CPU waits for the GPU is a count of syncs'
+    ),
+    r"\bwitness(?:es|ed)?\b|\bnews\b|\bdearest\b": '"shows", "new", "slowest"',
+    r"\bbeside\b": '"next to", "with", "as well as"',
+    r"\b(?:is|are|was|were) left behind\b": '"leaked", "is left"',
+    r"\b(?:draws?|drawn)\b": '"uses random numbers", "is random"; of pictures "shows"',
+    r"(?:(?<=[.;:!]\s)|(?<=\n\n))Who wants\b": '"To get ..., do ..."',
     r"\b(?:nobody|somebody)\b": '"no one", "someone", or name them',
     r"\b(?:lets?|letting) go\b": '"frees", "releases"',
     r"\bas ever\b|\ball the same\b|\bsay(?:s|ing)? so\b|\bbut for\b|\band the like\b": (

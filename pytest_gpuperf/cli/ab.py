@@ -133,7 +133,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
             elif _is_lock_alone(arguments) and worse_of(found):
                 found = _with_hint(found, arguments.lock)
     except KeyboardInterrupt:
-        announce("interrupted: nothing was judged, nothing is left behind")
+        announce("interrupted: nothing was judged, no file is left")
         return EXIT_INTERRUPTED
     if arguments.json:
         print_json(ab_document(found))

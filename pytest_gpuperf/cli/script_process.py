@@ -64,7 +64,7 @@ def add_program(parser: argparse.ArgumentParser) -> None:
         "--root",
         type=Path,
         metavar="DIR",
-        help="folder of the code whose lines to name, beside what is installed editable "
+        help="folder of the code whose lines to name, besides editable installs "
         "(default: the checkout around the working directory, or around the script if "
         "that is elsewhere)",
     )

@@ -160,12 +160,14 @@ def _confirmed(
 ) -> Training:
     until = {each.what for each in found[: found.index(first) + 1]}
     if len(before) > 1 and any(run.unseeded for run in before):
-        return _not_compared(f"it draws without a seed; {first.in_words()}")
+        return _not_compared(
+            f"it uses random numbers without a seed; {first.in_words()}"
+        )
     if _varies(before, first, until):
         return _not_compared(f"before varies from run to run: {first.what}")
     if _varies(after, first, until):
         if any(run.unseeded for run in after):
-            why = "after draws without a seed, before does not"
+            why = "after uses random numbers without a seed, before does not"
             return _differ(f"{why}; {first.in_words()}")
         return _not_compared(f"after varies from run to run: {first.what}")
     pairs = [_found(first, *pair) for pair in product(before, after)]

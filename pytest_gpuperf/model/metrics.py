@@ -216,19 +216,19 @@ SENTINEL_GEMM: Final = Metric(
     name="sentinel_gemm_ms",
     unit=Unit.MS,
     kind=MetricKind.NOISY,
-    summary="a fixed matrix product, a witness of the machine",
+    summary="a fixed matrix product, to see changes of the machine",
     phase=MeasuringPhase.ROUNDS,
     of_ranks=OfRanks.FIRST,
 )
 SENTINEL_COPY: Final = replace(
     SENTINEL_GEMM,
     name="sentinel_copy_ms",
-    summary="fixed copies on the device, a witness of the machine",
+    summary="fixed copies on the device, to see changes of the machine",
 )
 SENTINEL_LAUNCH: Final = replace(
     SENTINEL_GEMM,
     name="sentinel_launch_ms",
-    summary="a fixed number of tiny kernels, a witness of the machine",
+    summary="a fixed number of tiny kernels, to see changes of the machine",
 )
 SYNCS: Final = Metric(
     name="syncs",

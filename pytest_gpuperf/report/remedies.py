@@ -121,7 +121,7 @@ SYNC_REMEDIES: Final = (
         rule="random-choice",
         ops=_NUMBERS,
         spot=r"\b(?:if|elif)\b.*\btorch\.(?:rand|randint|bernoulli)\(",
-        do="draw it on the CPU: random.random() < p, which draws other numbers",
+        do="choose on the CPU: random.random() < p, which gives other numbers",
     ),
     Remedy(
         rule="checks-of-each",
@@ -357,7 +357,7 @@ SYNC_REMEDIES: Final = (
         rule="normal",
         ops=r"aten::normal\w*",
         reaches=True,
-        do="draw with mean + std * torch.randn_like(std), or with rsample() under "
+        do="use mean + std * torch.randn_like(std), or with rsample() under "
         "torch.no_grad()",
     ),
     Remedy(

@@ -239,7 +239,7 @@ def _replace(module: ModuleType, name: str, is_draw: Callable[..., bool]) -> Non
     def noting(*args: Any, **kwargs: Any) -> Any:
         if is_draw(*args, *kwargs.values()) and (frame := _drawing()):
             at = _at(frame.f_code.co_filename, frame.f_lineno)
-            _unseeded.append(f"{at} draws by {module.__name__}.{name}")
+            _unseeded.append(f"{at} uses {module.__name__}.{name}")
         return original(*args, **kwargs)
 
     setattr(module, name, noting)

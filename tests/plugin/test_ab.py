@@ -457,7 +457,7 @@ class TestEndings:
         assert witness.all_ended()
         assert project.is_untouched
         assert [path.name for path in temporary.glob("gpuperf-ab-*")] == []
-        said = "interrupted: nothing was judged, nothing is left behind" in error
+        said = "interrupted: nothing was judged, no file is left" in error
         assert said == (number is signal.SIGINT)
 
     @pytest.mark.skipif(

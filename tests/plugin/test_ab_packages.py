@@ -300,7 +300,7 @@ def test_an_interrupted_script_ends_the_command_as_ctrl_c_does(
     assert main(["ab", "--with=fastops==2.0", "--", "train.py"]) == 130
 
     assert capsys.readouterr().err.endswith(
-        "interrupted: nothing was judged, nothing is left behind\n"
+        "interrupted: nothing was judged, no file is left\n"
     )
 
 

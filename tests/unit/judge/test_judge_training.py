@@ -235,7 +235,8 @@ class TestScatter:
         found, text = answer(RUN, draws, RUN, with_loss(2.3))
 
         assert found is TrainingAnswer.DIFFERS
-        assert text.startswith("after draws without a seed, before does not; what is ")
+        why = "after uses random numbers without a seed, before does not; what is "
+        assert text.startswith(why)
 
     def test_draws_without_a_seed_on_both_sides_are_no_evidence(self) -> None:
         draws = replace(RUN, unseeded=True)
@@ -243,7 +244,9 @@ class TestScatter:
         found, text = answer(draws, replace(with_loss(2.1), unseeded=True))
 
         assert found is TrainingAnswer.NOT_COMPARED
-        assert text.startswith("it draws without a seed; what is returned by step 1: ")
+        assert text.startswith(
+            "it uses random numbers without a seed; what is returned by step 1: "
+        )
 
     def test_a_difference_beside_a_small_scatter_is_one(self) -> None:
         found, _ = answer(RUN, with_loss(2.1), with_loss(2.00001), with_loss(2.1))

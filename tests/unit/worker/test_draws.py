@@ -207,7 +207,7 @@ def drawn_by_library(): import library; library.drawn()
         ("read", "own.py:8 reads a clock"),
         ("today", "own.py:9 reads a clock"),
         ("timed", "own.py:10 reads a clock"),
-        ("drawn_by_library", "own.py:12 draws by random._urandom"),
+        ("drawn_by_library", "own.py:12 uses random._urandom"),
     ],
 )
 def test_what_a_step_reads_and_draws_is_named_and_not_what_its_file_could(
