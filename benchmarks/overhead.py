@@ -207,7 +207,7 @@ def compare(name: str, size: Size) -> None:
     print(
         f"{name:<8} {on_host:8.1f} ms on the CPU {on_device:8.1f} ms simulating "
         f"x{on_device / on_host:.2f}   bar x{size.bar:g}   "
-        f"{audit.totals.ops} ops, {audit.totals.syncs} syncs"
+        f"{audit.totals.counts['launches']} ops, {audit.totals.syncs} syncs"
     )
     print(
         f"{'':<8} {unwatched:8.1f} ms unwatched {with_memory:8.1f} ms with memory "

@@ -53,8 +53,8 @@ PROGRAM_ENGINE: Final = (
     "bytes are those of all its steps"
 )
 
-COUNTED: Final = (SYNCS.name, PAGEABLE_COPIES.name, H2D_BYTES.name, D2H_BYTES.name)
-"""Sums of a program that are compared; each is a name of ``Totals`` too."""
+COUNTED: Final = (PAGEABLE_COPIES.name, H2D_BYTES.name, D2H_BYTES.name)
+"""Sums of a program that are compared, and its syncs."""
 
 
 def program_named(typed: Sequence[str]) -> Program | None:
@@ -133,7 +133,8 @@ def _measured(program: Program, side: Side, forecast: Forecast | None) -> Measur
             f"{side.label}: {program.name} did nothing on the GPU: nothing was compared"
         )
         raise UsageError(msg, ErrorId.GP709)
-    exact = {name: int(getattr(audit.totals, name)) for name in COUNTED}
+    counts = {name: audit.totals.counts[name] for name in COUNTED}
+    exact = {SYNCS.name: audit.totals.syncs, **counts}
     findings = [*_of_a_step(audit)]
     if forecast is not None:
         exact[PEAK_ALLOCATED.name] = forecast.allocated_bytes

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
 from ..model.finding import Finding, FindingKind, Location
-from ..model.metrics import D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES
+from ..model.metrics import D2H_BYTES, H2D_BYTES, LAUNCHES, PAGEABLE_COPIES
 from ..model.operations import LineWork
 from .memory_picture import NOTHING_LEFT, Garbage
 
@@ -83,21 +84,16 @@ def copy_fields(direction: CopyDirection, *, pinned: bool | None) -> dict[str, A
 class Totals:
     """Sums over a step.
 
-    ``syncs`` counts every certain sync, ``device_syncs`` those of them that were asked
-    for by name (``torch.cuda.synchronize`` and its kin), ``blocking_copies`` those inside a copy. ``ops`` counts operations that
-    would launch work: views and allocations are none. ``flops`` are those of torch's own
-    formulas, see ``op_plan``.
+    ``syncs`` counts every certain sync, ``blocking_copies`` those of them inside a copy.
+    ``counts`` are those of ``model.metrics.AUDITED`` by name: ``launches`` are operations
+    that would launch work, so neither views nor allocations, and ``flops`` those of
+    torch's own formulas, see ``op_plan``.
     """
 
     syncs: int
     inconclusive: int
-    device_syncs: int
-    pageable_copies: int
     blocking_copies: int
-    h2d_bytes: int
-    d2h_bytes: int
-    ops: int
-    flops: int
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +128,12 @@ class StepAudit:
     @property
     def touched_gpu(self) -> bool:
         """Whether anything at all happened on the device."""
-        return bool(self.totals.ops or self.copies or self.findings or self.not_checked)
+        return bool(
+            self.totals.counts[LAUNCHES.name]
+            or self.copies
+            or self.findings
+            or self.not_checked
+        )
 
     @property
     def per_step(self) -> int:

@@ -14,17 +14,7 @@ from ..devices.own_code import is_own
 from ..model.finding import CALLED, Finding, FindingKind, Location
 from ..model.measurement import FurtherSteps, Measurement
 from ..model.metric import counted
-from ..model.metrics import (
-    COMPILED,
-    D2H_BYTES,
-    FLOPS,
-    H2D_BYTES,
-    LAUNCHES,
-    METRICS,
-    PAGEABLE_COPIES,
-    STEPWISE,
-    SYNCS,
-)
+from ..model.metrics import COMPILED, FLOPS, LAUNCHES, METRICS, STEPWISE, SYNCS
 from .compilation import NOTHING_COMPILED
 from .further_steps import LOOKED_SHARE, LOOKED_STEPS, SeenStep, cause_of, look_further
 from .plan import (
@@ -306,8 +296,9 @@ def _outside(device: EmulatingDevice) -> Iterable[str]:
     """Say what a step leaves to others: arguments are copied to the GPU, and no more."""
     for totals in device.between:
         syncs = totals.syncs - totals.blocking_copies
-        if syncs or totals.flops:
-            work = f"{counted(syncs, 'sync')} and {counted(totals.flops, 'flop')}"
+        flops = totals.counts[FLOPS.name]
+        if syncs or flops:
+            work = f"{counted(syncs, 'sync')} and {counted(flops, 'flop')}"
             yield (
                 f"{work} per step are in setup, or in what frees the last result: no "
                 "metric counts them"
@@ -327,15 +318,7 @@ def _least(steps: Sequence[StepAudit]) -> dict[str, int]:
 
 
 def _counts(step: StepAudit) -> Mapping[str, int]:
-    totals = step.totals
-    return {
-        SYNCS.name: counted_syncs(step),
-        PAGEABLE_COPIES.name: totals.pageable_copies,
-        H2D_BYTES.name: totals.h2d_bytes,
-        D2H_BYTES.name: totals.d2h_bytes,
-        LAUNCHES.name: totals.ops,
-        FLOPS.name: totals.flops,
-    }
+    return {SYNCS.name: counted_syncs(step), **step.totals.counts}
 
 
 def _differing(steps: Sequence[StepAudit]) -> Iterable[str]:

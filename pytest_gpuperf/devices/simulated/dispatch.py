@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...errors import ErrorId, StepError
+from ...model.metrics import FLOPS
 from ..audit_record import CopyDirection
 from ..memory_owners import current_node, has_node
 from .backward_rules import BackwardWatch, is_in_place, is_stolen
@@ -417,7 +418,7 @@ def _count_flops(
     except Exception as error:  # noqa: BLE001, it ends nothing either
         WATCH.leave_unchecked(plan.op, own_failure(error))
     else:
-        WATCH.count_flops(count)
+        WATCH.count(FLOPS, count)
 
 
 def _is_host_target(plan: OpPlan, args: Sequence[Any]) -> bool:

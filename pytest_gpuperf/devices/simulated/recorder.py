@@ -5,29 +5,20 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import torch
 
 from ...model.finding import Finding, FindingKind, Location, Phase
-from ...model.metrics import D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES, SYNCS
+from ...model.metric import Metric, Unit
+from ...model.metrics import AUDITED, LAUNCHES, METRICS, SYNCS
 from ..audit_record import CopyDirection, StepAudit, Totals, copy_fields
 from ..memory_owners import current_node, number_of
 from ..operations import WRITES_TO_VIEW, OperationLog
 from ..source_lines import Site, line_of_torch, lines_of_step, site_of_caller, where_of
 
-
-DEVICE_SYNC_CALLS: Final = frozenset(
-    {
-        "torch.cuda.synchronize",
-        "torch.accelerator.synchronize",
-        "torch.cuda.Stream.synchronize",
-        "torch.cuda.Event.synchronize",
-    }
-)
-"""Syncs that a user asks for by name."""
 
 MOST_FORWARD_SITES: Final = 10_000
 
@@ -53,8 +44,7 @@ class AuditRecorder:
 
     def clear(self) -> None:
         """Forget what was recorded."""
-        self.ops = 0
-        self.flops = 0
+        self.counts = dict.fromkeys((metric.name for metric in AUDITED), 0)
         self.events = 0
         self.part = 0
         # Of each sync by parts.
@@ -76,7 +66,7 @@ class AuditRecorder:
     def launch(self, op: str) -> None:
         """Count one operation, and its lines if ``locates_work``, which costs time."""
         self._heard(op)
-        self.ops += 1
+        self.counts[LAUNCHES.name] += 1
         if self.locates_work:
             for depth, line in enumerate(lines_of_step(self.root)):
                 self._work[line, depth > 0] += 1
@@ -151,7 +141,7 @@ class AuditRecorder:
         return StepAudit(
             findings=findings,
             copies=copies,
-            totals=_totals(findings, copies, self.ops, self.flops),
+            totals=_totals(findings, copies, self.counts),
             not_checked=_counted(self._not_checked),
             as_eager=_counted(self._as_eager),
             work=tuple((*where, count) for where, count in self._work.copy().items()),
@@ -218,27 +208,23 @@ def _counted(counter: Counter[Finding]) -> tuple[Finding, ...]:
 
 
 def _totals(
-    findings: Collection[Finding], copies: Collection[Finding], ops: int, flops: int
+    findings: Collection[Finding],
+    copies: Collection[Finding],
+    counts: Mapping[str, int],
 ) -> Totals:
     certain = [f for f in findings if f.is_certain]
     syncs = sum(f.per_step for f in certain)
     copying = {copy.op for copy in copies}
-    counts: Counter[str] = Counter()
-    nbytes: Counter[str] = Counter()
+    copied: Counter[str] = Counter()
     for copy in copies:
         for metric in copy.metrics:
-            counts[metric] += copy.per_step
-            nbytes[metric] += copy.moved_bytes
+            in_bytes = METRICS[metric].unit is Unit.BYTES
+            copied[metric] += copy.moved_bytes if in_bytes else copy.per_step
     return Totals(
         syncs=syncs,
         inconclusive=sum(f.per_step for f in findings) - syncs,
-        device_syncs=sum(f.per_step for f in certain if f.op in DEVICE_SYNC_CALLS),
-        pageable_copies=counts[PAGEABLE_COPIES.name],
         blocking_copies=sum(f.per_step for f in certain if f.op in copying),
-        h2d_bytes=nbytes[H2D_BYTES.name],
-        d2h_bytes=nbytes[D2H_BYTES.name],
-        ops=ops,
-        flops=flops,
+        counts={**counts, **copied},
     )
 
 
@@ -284,10 +270,10 @@ class ActiveRecorders:
     remember_forward = _by_all("remember_forward")
     take_as_eager = _by_all("take_as_eager")
 
-    def count_flops(self, flops: int) -> None:
-        """Count floating point operations."""
+    def count(self, metric: Metric, more: int = 1) -> None:
+        """Count *more* of a *metric* of ``AUDITED``."""
         for recorder in self.recorders:
-            recorder.flops += flops
+            recorder.counts[metric.name] += more
 
 
 WATCH: Final = ActiveRecorders()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from ...devices.audit_record import StepAudit
+from ...devices.audit_record import StepAudit, Totals
 from ...devices.memory_picture import Garbage
 from ...model.codec import encode
 from ...model.finding import Finding, Location
@@ -53,10 +53,17 @@ def audit_document(audit: StepAudit, notes: Sequence[str]) -> dict[str, Any]:
         "steps": audit.steps,
         "step_mark": audit.mark.value if audit.mark else None,
         "syncs_per_step": audit.per_step if audit.steps > 1 else None,
-        "totals": encode(audit.totals),
+        "totals": _totals(audit.totals),
         "garbage": _garbage(audit.garbage),
         "growth": _garbage(audit.growth),
     }
+
+
+def _totals(totals: Totals) -> dict[str, Any]:
+    """Return *totals* as one object, each count by the name of its metric."""
+    others = dict(encode(totals))
+    counts = others.pop("counts")
+    return {**others, **counts}
 
 
 def _garbage(garbage: Garbage | None) -> dict[str, Any] | None:

@@ -294,10 +294,10 @@ def _answer(audit: StepAudit) -> str:
 def _summary(audit: StepAudit, command: str) -> Iterator[str]:
     if not audit.touched_gpu:
         return
-    totals = audit.totals
+    counts = audit.totals.counts
     yield (
-        f"copies: {_copied(audit, H2D_BYTES.name, totals.h2d_bytes)} to the GPU, "
-        f"{_copied(audit, D2H_BYTES.name, totals.d2h_bytes)} to the CPU"
+        f"copies: {_copied(audit, H2D_BYTES.name, counts[H2D_BYTES.name])} to the GPU, "
+        f"{_copied(audit, D2H_BYTES.name, counts[D2H_BYTES.name])} to the CPU"
     )
     if command:
         yield f"next: {command}"

@@ -18,7 +18,7 @@ from pytest_gpuperf.devices.audit_record import StepAudit, Totals
 from pytest_gpuperf.errors import ErrorId, UsageError
 from pytest_gpuperf.model.ab import AbRun
 from pytest_gpuperf.model.forecast import Forecast
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
+from pytest_gpuperf.model.metrics import AUDITED, PEAK_ALLOCATED
 from pytest_gpuperf.runner.relocation import Relocation
 
 
@@ -71,13 +71,8 @@ def an_audit(waits: int) -> StepAudit:
     totals = Totals(
         syncs=waits,
         inconclusive=0,
-        device_syncs=0,
-        pageable_copies=0,
         blocking_copies=0,
-        h2d_bytes=0,
-        d2h_bytes=0,
-        ops=10,
-        flops=0,
+        counts={**dict.fromkeys((m.name for m in AUDITED), 0), "launches": 10},
     )
     return StepAudit(findings=(), copies=(), totals=totals, not_checked=(), as_eager=())
 

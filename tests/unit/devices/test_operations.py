@@ -139,5 +139,5 @@ def test_the_simulated_gpu_counts_the_same_in_the_step_that_locates_work() -> No
     found = by_place(located.operations)
     assert found["Net.layers.0.linear", "forward"]["aten::addmm"] == (1, 32)
     counted = sum(w.count for w in located.operations if w.module != CALLED)
-    assert counted == located.totals.ops
+    assert counted == located.totals.counts["launches"]
     assert other.operations == ()

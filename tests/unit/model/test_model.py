@@ -175,14 +175,6 @@ def test_the_name_of_a_metric_ends_in_its_unit_unless_it_counts() -> None:
     assert wrong == []
 
 
-def test_budget_keywords_stand_in_the_order_of_the_metrics() -> None:
-    assert " ".join(BUDGET_KEYWORDS) == (
-        "ms latency_ms mem_mb reserved_mb growth_mb garbage_mb syncs pageable_copies "
-        "h2d_mb d2h_mb launches flops graph_breaks recompiles "
-        "skew_pct rank_mem_mb collectives speedup loader_wait_pct busy_pct"
-    )
-
-
 @pytest.mark.parametrize(
     ("keyword", "metrics"),
     [

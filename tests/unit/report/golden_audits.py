@@ -115,6 +115,15 @@ COMMAND: Final = audit_command(
 )
 
 
+COUNTS: Final = {
+    "pageable_copies": 5,
+    "h2d_bytes": 5 * MIB,
+    "d2h_bytes": 12,
+    "launches": 7,
+    "flops": 48,
+}
+
+
 def syncs_of_steps(findings: Iterable[Finding], steps: int) -> tuple[int, ...]:
     """The syncs of each step, where the first ones have what only some do."""
     found = [f for f in findings if f.is_certain and not f.once and f.in_steps]
@@ -142,13 +151,8 @@ def an_audit(*findings: Finding, steps: int = 20, **fields: Any) -> StepAudit:
         "totals": Totals(
             syncs=certain,
             inconclusive=sum(f.per_step for f in findings) - certain,
-            device_syncs=0,
-            pageable_copies=5,
             blocking_copies=5,
-            h2d_bytes=5 * MIB,
-            d2h_bytes=12,
-            ops=7,
-            flops=48,
+            counts=COUNTS,
         ),
         "mark": StepMark.OPTIMIZER,
         "syncs": syncs_of_steps(findings, steps),
@@ -176,7 +180,11 @@ def audited(audit: StepAudit, *notes: str, command: str = "") -> str:
 def audit_clean() -> str:
     """Nothing waits; what a step is, in each way that it is found; nothing ran."""
     turn = an_audit(mark=StepMark.LOOP, loop=TRAIN)
-    nothing = an_audit(copies=(), totals=replace(turn.totals, ops=0), steps=0)
+    nothing = an_audit(
+        copies=(),
+        totals=replace(turn.totals, counts={**COUNTS, "launches": 0}),
+        steps=0,
+    )
     marked = [an_audit(mark=mark) for mark in StepMark if mark is not StepMark.LOOP]
     clean = audited(an_audit(), command=COMMAND)
     return "\n".join([clean, *map(audited, (*marked, turn, nothing))])

@@ -73,7 +73,7 @@ def run(program: Program, text: str) -> Ran:
     if audit is None:
         return Ran(result=result, cost=names["cost"])
     rules = frozenset(remedy_of_sync(found, VIEW).rule for found in audit.findings)
-    cost = names.get("cost", (*waits(audit), audit.totals.ops))
+    cost = names.get("cost", (*waits(audit), audit.totals.counts["launches"]))
     return Ran(result=result, cost=cost, causes=repeated(audit), rules=rules)
 
 
@@ -112,7 +112,9 @@ def test_a_remedy_is_offered_where_it_waits_less_and_computes_the_same(
 
 def waits(audit: StepAudit) -> tuple[int, int]:
     """Return syncs and copies from ordinary memory; what may wait counts as it does."""
-    return audit.totals.syncs + audit.totals.inconclusive, audit.totals.pageable_copies
+    return audit.totals.syncs + audit.totals.inconclusive, audit.totals.counts[
+        "pageable_copies"
+    ]
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from builders import a_finding
-from golden_audits import syncs_of_steps
+from golden_audits import COUNTS, syncs_of_steps
 
 from pytest_gpuperf.devices.audit_record import (
     CopyDirection,
@@ -82,13 +82,8 @@ def audit(
         totals=Totals(
             syncs=sum(certain),
             inconclusive=sum(f.per_step for f in findings) - sum(certain),
-            device_syncs=0,
-            pageable_copies=5,
             blocking_copies=5,
-            h2d_bytes=5 * 2**20,
-            d2h_bytes=12,
-            ops=ops,
-            flops=48,
+            counts={**COUNTS, "launches": ops},
         ),
         not_checked=not_checked,
         as_eager=(COMPILED,) if not_checked else (),

@@ -139,7 +139,7 @@ def test_a_layer_is_one_operation_in_a_watched_suite(kind: type[Any]) -> None:
         suite.begin_test()
         layer(batch, state)
 
-        assert suite._gpu.so_far().totals.ops == 1
+        assert suite._gpu.so_far().totals.counts["launches"] == 1
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -152,9 +152,9 @@ def test_a_layer_is_one_operation_and_one_backward_as_on_cuda(
 
     gpu.begin_step()
     output, _ = layer(batch, state)
-    forward = gpu.end_step().totals.ops
+    forward = gpu.end_step().totals.counts["launches"]
     torch.autograd.grad(output, [*layer.parameters()], torch.ones_like(output))
-    backward = gpu.end_step().totals.ops
+    backward = gpu.end_step().totals.counts["launches"]
 
     assert forward == 1
     # The gradient of ones is the other.
@@ -170,7 +170,7 @@ def test_in_inference_mode_too_it_is_one_operation(gpu: SimulatedGpu) -> None:
         gpu.begin_step()
         output, _ = layer(batch, state)
 
-    assert gpu.end_step().totals.ops == 1
+    assert gpu.end_step().totals.counts["launches"] == 1
     assert output.is_inference()
 
 

@@ -82,7 +82,7 @@ def test_a_step_counts_what_torch_counts_on_the_cpu(
     gpu.begin_step()
     on_device()
 
-    flops = gpu.end_step().totals.flops
+    flops = gpu.end_step().totals.counts["flops"]
 
     assert flops == counter.get_total_flops()
     assert flops > 0
@@ -93,10 +93,10 @@ def test_products_are_counted_forward_and_backward(gpu: SimulatedGpu) -> None:
     right = torch.randn(3, 5, device="cuda", requires_grad=True)
     gpu.begin_step()
     product = left @ right
-    forward = gpu.end_step().totals.flops
+    forward = gpu.end_step().totals.counts["flops"]
     product.sum().backward()
 
-    backward = gpu.end_step().totals.flops
+    backward = gpu.end_step().totals.counts["flops"]
 
     assert forward == 2 * 2 * 3 * 5
     assert backward == 2 * forward
@@ -111,7 +111,7 @@ def test_shapes_that_come_again_count_again(
         left = torch.ones(rows, 7, device="cuda")
         gpu.begin_step()
         left @ left.T
-        counts.append(gpu.end_step().totals.flops)
+        counts.append(gpu.end_step().totals.counts["flops"])
 
     assert counts == [2 * 7 * rows * rows for rows in (2, 2, 3, 4, 2)]
 
@@ -133,7 +133,7 @@ def test_a_product_in_another_dtype_is_computed_and_counted(
     step = gpu.end_step()
 
     assert not step.not_checked
-    assert step.totals.flops == 2 * math.prod(batch) * 2 * 2 * 3 * 5
+    assert step.totals.counts["flops"] == 2 * math.prod(batch) * 2 * 2 * 3 * 5
     assert product.dtype is torch.float32
     assert product.flatten()[0].item() == 4.5
     assert total is more
@@ -145,4 +145,4 @@ def test_what_has_no_formula_counts_nothing(gpu: SimulatedGpu) -> None:
     gpu.begin_step()
     (x + x).sum()
 
-    assert gpu.end_step().totals.flops == 0
+    assert gpu.end_step().totals.counts["flops"] == 0

@@ -122,7 +122,7 @@ def test_an_empty_list_copies_nothing(gpu: SimulatedGpu) -> None:
 
     assert (empty.findings, empty.copies) == ((), ())
     assert [(f.op, f.per_step) for f in full.findings] == [("aten::_to_copy", 1)]
-    assert full.totals.h2d_bytes == 16
+    assert full.totals.counts["h2d_bytes"] == 16
 
 
 # Profilers of a GPU that is not there.
@@ -171,5 +171,5 @@ def test_marks_and_calls_for_other_profilers_do_nothing_but_wait(
         torch.cuda.memory._record_memory_history()
         torch.cuda.memory._dump_snapshot(str(snapshot))
 
-    assert gpu.end_step().totals.device_syncs == 2
+    assert gpu.end_step().totals.syncs == 2
     assert snapshot.exists()

@@ -187,7 +187,7 @@ def test_the_host_waits_as_often_as_counted(gpu: SimulatedGpu, snippet: str) -> 
 
     audit = gpu.end_step()
 
-    found = (audit.totals.syncs, audit.totals.pageable_copies)
+    found = (audit.totals.syncs, audit.totals.counts["pageable_copies"])
     assert (found, audit.totals.inconclusive) == (COUNTS[snippet], 0)
 
 
@@ -198,7 +198,7 @@ def test_copied_lengths_have_their_bytes(gpu: SimulatedGpu) -> None:
 
     torch.nn.functional.ctc_loss(log_probs, targets, (5, 5), (3, 3), reduction="sum")
 
-    assert gpu.end_step().totals.h2d_bytes == 3 * 2 * 8
+    assert gpu.end_step().totals.counts["h2d_bytes"] == 3 * 2 * 8
 
 
 BYTES: dict[str, tuple[int, int]] = {
@@ -227,7 +227,7 @@ def test_bytes_are_those_that_cross_the_bus(gpu: SimulatedGpu, snippet: str) -> 
 
     totals = gpu.end_step().totals
 
-    assert (totals.h2d_bytes, totals.d2h_bytes) == BYTES[snippet]
+    assert (totals.counts["h2d_bytes"], totals.counts["d2h_bytes"]) == BYTES[snippet]
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
