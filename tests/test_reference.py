@@ -15,7 +15,6 @@ import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf.cli import COMMANDS
 from pytest_gpuperf.devices.cpu.device import CpuDevice
-from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.judge.budget import is_time
 from pytest_gpuperf.marks import BUDGET_MARK, RANKS_MARK, TOLERANCE_MARK
@@ -100,7 +99,10 @@ def keyword_rows() -> list[str]:
         unit = OWN_UNITS.get(metric) or unit_words(metric)
         where = "`cuda`" if is_time(keyword) else "every device that measures it"
         rows.setdefault((unit, where), []).append(f"`{keyword}`")
-    return [row(", ".join(words), *cells) for cells, words in rows.items()]
+    return [
+        row("all others" if "count per step" in cells else ", ".join(words), *cells)
+        for cells, words in sorted(rows.items(), key=lambda r: "count per step" in r[0])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +243,9 @@ def test_the_scripted_device_is_for_this_project_alone() -> None:
 
 def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
     named: dict[str, str] = {}
-    for cells in rows_of("docs/reference/devices.md", "| | `cuda` | `simulated` | `cpu` |"):
+    for cells in rows_of(
+        "docs/reference/devices.md", "| | `cuda` | `simulated` | `cpu` |"
+    ):
         words, *_, on_cpu = cells.strip("| ").split(" | ")
         for keyword in re.findall(r"`(\w+)`", words):
             named.setdefault(keyword, on_cpu)
@@ -252,8 +256,7 @@ def test_the_page_of_devices_says_which_budgets_a_cpu_cannot_judge() -> None:
     }
 
     assert unmeasurable > {"mem_mb", "syncs", "launches", "flops", "busy_pct"}
-    wanted = {k for k in unmeasurable if named[k] != "no"}
-    assert wanted == set()
+    assert {k for k in unmeasurable if named[k] != "no"} == set()
 
 
 def test_the_page_of_devices_says_where_time_budgets_apply() -> None:

@@ -24,7 +24,6 @@ from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import MOST_SAMPLES, Distribution, thinned
 from pytest_gpuperf.model.metric import MIB, Metric, MetricKind, Unit
 from pytest_gpuperf.model.metrics import (
-    BUDGET_KEYWORDS,
     LATENCY_MS,
     METRICS,
     OCCASIONAL_SYNCS,

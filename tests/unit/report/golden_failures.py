@@ -340,8 +340,10 @@ def settled() -> str:
 
 
 def every_metric() -> str:
-    budgeted = [name for name, metric in METRICS.items() if metric.budget]
-    worse = [a_regression(name, 2.0, 1.0, limit=1.0) for name in budgeted]
+    # The first of each unit: a further metric changes nothing here.
+    last_first = reversed([m for m in METRICS.values() if m.budget])
+    names = {(m.unit, m.kind): m.name for m in last_first}.values()
+    worse = [a_regression(name, 2.0, 1.0, limit=1.0) for name in reversed(names)]
     changed = {f"software-{number}": ("1.0", "2.0") for number in range(20)}
     found = tuple(a_finding(line=n, blocked_ms=n / 10) for n in range(1, 30))
     return failed(*worse, findings=found, changed=changed)
