@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from html.parser import HTMLParser
 from typing import Any, Final
 
 from builders import (
@@ -24,6 +25,7 @@ from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 from pytest_gpuperf.report.html.contents import Contents, sections_of
+from pytest_gpuperf.report.html.page import page_text
 
 
 HEAD: Final = a_head(commit="7a1d8c2f5e0b4936a7c1d2e3f405162738495a6b", exit_status=1)
@@ -130,6 +132,44 @@ def entry(*step_ms: float) -> Entry:
             peak_bytes={"activations": 40 * MIB, "parameters": 30 * MIB},
         ),
     )
+
+
+INVISIBLE: Final = {"script", "style"}
+
+
+class Page(HTMLParser):
+    """What a reader of HTML makes of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.raw: list[str] = []
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in INVISIBLE:
+            self.raw.append(data)
+        elif data.strip():
+            self.texts.append(" ".join(data.split()))
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    @property
+    def text(self) -> str:
+        return "|".join(["", *self.texts, ""])
+
+
+def page(*verdicts: TestVerdict, **more: object) -> Page:
+    """The page of a run in which each of *verdicts* is that of a test."""
+    return Page(page_text(contents(*verdicts, **more)))
 
 
 COURSE: Final = MemoryCourse(

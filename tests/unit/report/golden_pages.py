@@ -8,13 +8,17 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime, timezone
+from difflib import unified_diff
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from zlib import decompress
 
 from builders import (
+    CPU,
     MIB,
+    SCRIPTED,
+    SIMULATED,
     USUAL,
     a_finding,
     a_location,
@@ -27,14 +31,33 @@ from builders import (
     some_results,
     text_of,
 )
+from golden_lines import Cases, listed
 from golden_suite import SIDES, VERDICTS
-from pages import BAD, COURSE, GOOD, ITEM, PEAK, contents
+from pages import (
+    BAD,
+    COURSE,
+    GOOD,
+    HEAD,
+    ITEM,
+    LEAN,
+    PEAK,
+    SLOWER,
+    UNKNOWN,
+    WAITS as WAITS_MORE,
+    Page,
+    contents,
+    entry,
+    page as a_page,
+    record as a_record_of,
+)
 
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.baseline import StepSummary
+from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import Samples
 from pytest_gpuperf.model.results import Record, Results
 from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
 from pytest_gpuperf.report import pytest_benchmark
 from pytest_gpuperf.report.ci.github import commands, line_address, outputs
 from pytest_gpuperf.report.ci.job_summary import run_markdown
@@ -211,13 +234,141 @@ def page() -> str:
                 *(12.0 + 0.05 * n for n in range(5)), spread=0.01, exact=USUAL
             )
         },
-        lines={
-            ("train.py", 2): "    loss = model(batch)",
-            ("train.py", 3): "    total += loss.item()",
-            ("train.py", 4): "    return total",
-        },
+        lines=LINES,
     )
     return outlined(page_text(found))
+
+
+LINES: Final[Mapping[tuple[str, int], str]] = {
+    ("train.py", 2): "    loss = model(batch)",
+    ("train.py", 3): "    total += loss.item()",
+    ("train.py", 4): "    return total",
+}
+CODE: Final[Any] = {"lines": LINES}
+RAN: Final = replace(ITEM, source="total += loss.item()")
+
+
+def an_outcome(which: Outcome, name: str, now: float = 12.0) -> TestVerdict:
+    return a_test(replace(SLOWER, outcome=which, now=now), test=name)
+
+
+def differing(base: Page, *calls: TestVerdict, **more: Any) -> list[str]:
+    """The texts of a page that are not those of *base*, in their order."""
+    lines = unified_diff(base.texts, a_page(*calls, **more).texts, n=0, lineterm="")
+    return [line for line in lines if not line.startswith(("---", "+++", "@@"))]
+
+
+def parts_of_a_test() -> Cases:
+    """What the page of a failed test says, and what else it says of another."""
+    base = a_page(BAD)
+
+    def bad(*verdicts: Verdict, more: Any = None, **fields: Any) -> list[str]:
+        fields.setdefault("verdicts", verdicts or BAD.verdicts)
+        return differing(base, replace(BAD, **fields), **(more or {}))
+
+    guessed = Location(file="train.py", line=3, function="step", exact=False)
+    vague = (replace(ITEM, location=guessed),)
+    over = replace(
+        SLOWER, outcome=Outcome.OVER_BUDGET, baseline=None, limit=11.0, because="over"
+    )
+    new = a_verdict("launches", Outcome.NO_BASELINE, 3, None)
+    pending = {"pending": {BAD.test: entry(12.0)}}
+    changed = {"lines": {**LINES, ("train.py", 3): "x"}}
+    said: Cases = {"a failure": base.texts}
+    said["with its lines"] = bad(more=CODE)
+    said["a file that changed since shows the line that ran"] = bad(
+        findings=(RAN,), more=changed
+    )
+    said["a line that is only the function's shows no source"] = bad(
+        findings=vague, more=CODE
+    )
+    said["the worst verdict is first"] = bad(LEAN, UNKNOWN, WAITS_MORE, SLOWER)
+    said["a metric with two limits has one row"] = bad(SLOWER, over)
+    said["an allowed wait says why"] = bad(
+        findings=(replace(ITEM, metrics=(), allowed="the loss is logged"),)
+    )
+    said["what changed is a table"] = bad(more={"stored": {BAD.test: entry(10.0)}})
+    said["the snapshot is named"] = bad(snapshot=".gpuperf/memory-t.pickle")
+    said["what is pending can be accepted"] = bad(more=pending)
+    said["a broken budget cannot"] = bad(WAITS_MORE, LEAN, more=pending)
+    said["nor beside what has no baseline"] = bad(WAITS_MORE, LEAN, new, more=pending)
+    said["a metric of another version has no explanation"] = bad(
+        replace(WAITS_MORE, metric="novel")
+    )
+    return said
+
+
+def parts_of_what_passed() -> Cases:
+    base = a_page(GOOD)
+
+    def good(*verdicts: Verdict, more: Any = None, **fields: Any) -> list[str]:
+        fields.setdefault("verdicts", verdicts or GOOD.verdicts)
+        return differing(base, replace(GOOD, **fields), **(more or {}))
+
+    many = tuple(replace(ITEM, per_step=n) for n in range(1, 16))
+    grown = replace(LEAN, outcome=Outcome.REGRESSED, now=131 * MIB, because="grown")
+    said: Cases = {"what passed": base.texts}
+    said["of it the rule says it all"] = good(
+        replace(SLOWER, outcome=Outcome.PASS, because="about the same")
+    )
+    said["a finding has its line of source"] = good(
+        findings=(ITEM,), more={"lines": {("train.py", 3): "loss.item()  # < 1"}}
+    )
+    said["many findings are cut and counted"] = good(findings=many)
+    said["what failed leads the row and the pictures"] = good(
+        GOOD.verdicts[0],
+        grown,
+        findings=(PEAK,),
+        more={"pending": {GOOD.test: entry(10.0, 10.1)}},
+    )
+    return said
+
+
+def parts_of_a_run() -> Cases:
+    def head(*calls: TestVerdict, **fields: Any) -> list[str]:
+        changed = {"head": replace(HEAD, **fields)}
+        return differing(a_page(*calls), *calls, **changed)
+
+    def other(*calls: TestVerdict, **fields: Any) -> list[str]:
+        record = a_record_of(*calls)._replace(**fields)
+        return differing(a_page(GOOD), GOOD, others={"t.py::t": record})
+
+    strict = an_outcome(Outcome.INCONCLUSIVE, "t.py::t")
+    ran = {
+        "a": Record(Ending.FAILED, headline="\x1b[31mAssertionError\x1b[0m: loss"),
+        "b": Record(Ending.SKIPPED),
+    }
+    better = (Outcome.NOT_CHECKED, Outcome.PASS, Outcome.IMPROVED, Outcome.INCONCLUSIVE)
+    found = contents(
+        *(an_outcome(outcome, outcome.value) for outcome in better),
+        an_outcome(Outcome.REGRESSED, "a little slower", now=11.0),
+        an_outcome(Outcome.REGRESSED, "much slower", now=15.0),
+        others={"died": Record(Ending.DIED, headline="killed by signal 9")},
+    )
+    said: Cases = {
+        f"on {hardware}": a_page(GOOD, head=replace(HEAD, hardware=hardware)).texts[:1]
+        for hardware in (SIMULATED, CPU, SCRIPTED)
+    }
+    said["failures first, then the worst outcomes, then the largest excess"] = [
+        section.key for section in found.sections
+    ]
+    said["a test that a setting failed"] = other(
+        strict, ending=Ending.FAILED, headline="inconclusive"
+    )
+    said["a call names its test"] = other(replace(GOOD, test="t.py::t#eval"))
+    said["one that passed is not told of the failure of another"] = other(
+        replace(GOOD, test="t.py::t#warm"), replace(BAD, test="t.py::t#cold")
+    )
+    said["without a verdict it says how it ended"] = differing(
+        a_page(GOOD), GOOD, others=ran
+    )
+    said["without tests"] = head(hardware=None, commit=None, exit_status=5)
+    said["a run that did not finish names what is missing"] = head(
+        BAD, exit_status=None, selected=(BAD.test, "t.py::lost")
+    )
+    said["one that lost nothing has no objection"] = head(BAD, selected=(BAD.test,))
+    said["its notes are above its tests"] = head(GOOD, notes=("40 tests are slower",))
+    return said
 
 
 def packed() -> str:
@@ -265,6 +416,9 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "results.json": results_without_secrets,
     "export-pytest-benchmark.json": benchmark,
     "page.html": page,
+    "page-failed.txt": lambda: listed(parts_of_a_test),
+    "page-passed.txt": lambda: listed(parts_of_what_passed),
+    "page-run.txt": lambda: listed(parts_of_a_run),
     "page-packed.txt": packed,
     "refused-files.txt": refusals,
 }

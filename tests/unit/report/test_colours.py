@@ -10,28 +10,9 @@ from pytest_gpuperf.report.wrapping import coloured
 from pytest_gpuperf.visible import VisibleStream, shows_colours
 
 
-TEXT = """\
-  --> train.py:38 in train
-   38 | total += loss.item()
-      |              ^^^^^^^ 1 per step
-  fix      add it up on the GPU
-gpuperf: 1 sync per step
-"""
-
-
 class Terminal(StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def test_the_place_the_mark_and_the_label_have_colours() -> None:
-    assert coloured(TEXT).splitlines() == [
-        "\x1b[34;1m  --> \x1b[0m\x1b[1mtrain.py:38 in train\x1b[0m",
-        "\x1b[34m   38 | \x1b[0mtotal += loss.item()",
-        "\x1b[34m      | \x1b[0m             \x1b[31;1m^^^^^^^\x1b[0m 1 per step",
-        "  \x1b[36mfix\x1b[0m      add it up on the GPU",
-        "gpuperf: 1 sync per step",
-    ]
 
 
 @pytest.mark.parametrize(
