@@ -51,16 +51,6 @@ names = st.text(max_size=3)
 probabilities = st.floats(min_value=0, max_value=1)
 
 
-@given(st.dictionaries(names, probabilities, max_size=9), st.randoms())
-def test_the_order_of_the_tests_does_not_matter_to_holm(
-    p_values: dict[str, float], chance: random.Random
-) -> None:
-    shuffled = list(p_values.items())
-    chance.shuffle(shuffled)
-
-    assert holm(dict(shuffled), 0.2) == holm(p_values, 0.2)
-
-
 @given(st.dictionaries(names, probabilities, min_size=1, max_size=9), probabilities)
 def test_holm_lies_between_bonferroni_and_every_test_for_itself(
     p_values: dict[str, float], alpha: float

@@ -14,13 +14,14 @@ import pytest
 from golden_audits import AUDITS
 from golden_commands import COMMANDS
 from golden_failures import FAILURES
+from golden_judge import JUDGE
 from golden_lines import LINES
 from golden_pages import PAGES
 from golden_runs import RUNS
 from golden_watches import WATCHES
 
 
-AREAS: Final = (FAILURES, RUNS, AUDITS, WATCHES, COMMANDS, LINES, PAGES)
+AREAS: Final = (FAILURES, RUNS, AUDITS, WATCHES, COMMANDS, JUDGE, LINES, PAGES)
 CASES: Final = {name: make for area in AREAS for name, make in area.items()}
 FOLDER: Final = Path(__file__).with_name("golden")
 WRITES: Final = os.environ.get("GPUPERF_GOLDEN") == "write"
