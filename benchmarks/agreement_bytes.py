@@ -265,8 +265,8 @@ def join(folder: Path, only: str = "", out: Path | None = None) -> list[ByteRow]
         for program in chosen(only)
     ]
     if out is not None:
-        told = (folder / MACHINE).read_text(encoding="utf-8")
-        page = "\n".join([*as_page(rows, told), ""])
+        computer = (folder / MACHINE).read_text(encoding="utf-8")
+        page = "\n".join([*as_page(rows, computer), ""])
         (out / "agreement-bytes.md").write_text(page, encoding="utf-8")
     return rows
 

@@ -135,7 +135,7 @@ def _named(pair: Pair) -> Iterator[str]:
 # What the table has, and what it should have.
 
 
-def news(
+def changes(
     rows: Sequence[Row], differences: Mapping[str, str], unchecked: Mapping[str, str]
 ) -> Iterator[str]:
     """Yield a line for each operation that differs from what is known."""
@@ -412,8 +412,8 @@ def on_cuda(operation: Operation) -> Iterator[Answer]:
         counts[copy.step][BYTES[copy.cause.metrics[0]]] += copy.size_bytes or 0
         counts[copy.step][PAGEABLE] += copy.pinned is False
     for count, cause, why in zip(counts, causes, silent, strict=True):
-        told = [f"{times} x {name}" for name, times in cause.items()]
-        yield Answer(counts=dict(+count), inconclusive={}, silent=why, causes=told)
+        named = [f"{times} x {name}" for name, times in cause.items()]
+        yield Answer(counts=dict(+count), inconclusive={}, silent=why, causes=named)
 
 
 SIDES: Final[Mapping[str, Callable[[Operation], Iterator[Answer]]]] = {
@@ -516,7 +516,7 @@ def main() -> int:
     rows = compared(options.only, options.part, options.jobs)
     if options.out:
         write(rows, options.out)
-    found = [*news(rows, KNOWN["operations"], KNOWN["unchecked_operations"])]
+    found = [*changes(rows, KNOWN["operations"], KNOWN["unchecked_operations"])]
     print(*found, sep="\n")
     return int(bool(found))
 

@@ -35,7 +35,7 @@ class Standing(Enum):
     OTHER_PLACE = "other place"
     """Both wait equally often, and not on the same lines, or copy otherwise."""
     OPEN = "open"
-    """The simulated GPU says that only a real one can tell, and it has told."""
+    """The simulated GPU says that only a real one can decide, and it has decided."""
     UNCHECKED = "not checked"
     DIFFER = "differ"
 

@@ -106,7 +106,7 @@ def _judge_draw(draw: Draw, found: Found, *, slowdowns: Sequence[float]) -> None
             )
         ]
         runs = fresh[test * fresh_runs : (test + 1) * fresh_runs]
-        witness = partial(
+        sentinels_of = partial(
             _sentinels,
             tuple(draw.stored_sentinels[test].tolist()),
             tuple(draw.fresh_sentinels[test].tolist()),
@@ -114,9 +114,9 @@ def _judge_draw(draw: Draw, found: Found, *, slowdowns: Sequence[float]) -> None
         for slowdown in slowdowns:
             slow = [slowed(times, slowdown) for times in runs]
             steady = [measured(times, DeviceKind.SCRIPTED) for times in slow]
-            found.ours[slowdown].add(*gate_one(baseline, steady, witness))
+            found.ours[slowdown].add(*gate_one(baseline, steady, sentinels_of))
             shifting = [measured(times, DeviceKind.CUDA) for times in slow]
-            found.on_cuda[slowdown].add(*gate_one(baseline, shifting, witness))
+            found.on_cuda[slowdown].add(*gate_one(baseline, shifting, sentinels_of))
 
 
 def _sentinels(

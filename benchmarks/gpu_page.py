@@ -116,11 +116,11 @@ def tests(pattern: str) -> Question:
 
 def step_time(results: Results) -> Answer | None:
     """Compare ``step_ms`` with the wall clock, and the tests of clocks and streams."""
-    told = results.of_tests("events_and_the_host_clock|waits_for_streams")
+    answer = results.of_tests("events_and_the_host_clock|waits_for_streams")
     ratios = [ratio_of(row) for row in results.rows("truth.jsonl")]
     known = [ratio for ratio in ratios if ratio is not None]
-    if not known or (told and not told.holds):
-        return told
+    if not known or (answer and not answer.holds):
+        return answer
     worst = max(known, key=lambda ratio: abs(ratio - 1))
     why = f"step_ms over wall time, {len(known)} steps: {min(known):.3f} to {max(known):.3f}"
     return Answer(holds=abs(worst - 1) <= MOST_OFF, why=why)
@@ -162,10 +162,12 @@ def examples_are_unchanged(results: Results) -> Answer | None:
 
 
 def watch_is_cheap(results: Results) -> Answer | None:
-    told = results.of_tests("waits_and_leaks_have_their_lines|what_a_failed_test_keeps")
+    answer = results.of_tests(
+        "waits_and_leaks_have_their_lines|what_a_failed_test_keeps"
+    )
     found = re.search(r"ratio: .*?([\d.]+) of CPU time", results.text("commands"))
-    if found is None or (told and not told.holds):
-        return told
+    if found is None or (answer and not answer.holds):
+        return answer
     return Answer(
         holds=float(found[1]) <= MOST_WATCH, why=f"watch costs {found[1]} times"
     )
@@ -305,10 +307,10 @@ def head(machine: Mapping[str, Any]) -> Iterator[str]:
     hardware, software = (environment.get(n, {}) for n in ("hardware", "software"))
     yield f"# {hardware.get('name', 'A GPU')}"
     yield ""
-    told = [f"{name} {version}" for name, version in sorted(software.items())]
+    versions = [f"{name} {version}" for name, version in sorted(software.items())]
     yield (
         f"Read on {machine.get('date', 'an unknown day')} by `benchmarks/gpu.sh`, with "
-        f"{machine.get('cpu_count', '?')} CPU cores: {', '.join(told) or 'unknown'}."
+        f"{machine.get('cpu_count', '?')} CPU cores: {', '.join(versions) or 'unknown'}."
     )
     yield ""
 

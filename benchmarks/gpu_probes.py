@@ -52,7 +52,7 @@ def reading_ms(device: CudaDevice) -> float:
     return median(costs)
 
 
-def told_by(device: CudaDevice) -> dict[str, object]:
+def described(device: CudaDevice) -> dict[str, object]:
     environment = device.environment()
     device.measure_memory(lambda: device.torch.ones(1, device="cuda"), ())
     return {
@@ -67,9 +67,9 @@ def told_by(device: CudaDevice) -> dict[str, object]:
 
 
 def machine(out: Path, *, small: bool) -> int:  # noqa: ARG001
-    told = json.dumps(told_by(CudaDevice.open()), indent=1, sort_keys=True)
-    print(told)
-    (out / "machine.json").write_text(told, encoding="utf-8")
+    text = json.dumps(described(CudaDevice.open()), indent=1, sort_keys=True)
+    print(text)
+    (out / "machine.json").write_text(text, encoding="utf-8")
     return 0
 
 
@@ -211,7 +211,7 @@ class Gate:
     more_pct: int | None
     exit_status: int
     seconds: float
-    told: str
+    output: str
 
 
 def write_project(folder: Path, *, small: bool) -> None:
@@ -276,14 +276,14 @@ def gated(folder: Path, more_pct: int | None, cycles: int, *more: str) -> Gate:
         more_pct=more_pct,
         exit_status=done.returncode,
         seconds=round(time.monotonic() - start_s, 1),
-        told=done.stdout,
+        output=done.stdout,
     )
 
 
 def keep(gate: Gate, folder: Path, out: Path) -> Gate:
     """Print a line of *gate*, and keep all that it said and stored."""
     label = "store" if gate.more_pct is None else f"{gate.more_pct:+} %"
-    outcome = of_step_ms(gate.told)
+    outcome = of_step_ms(gate.output)
     print(f"{label}: exit {gate.exit_status}, {gate.seconds} s; {outcome}", flush=True)
     row = asdict(gate) | {"outcome": outcome}
     with (out / "unchanged.jsonl").open("a", encoding="utf-8") as file:
@@ -294,9 +294,9 @@ def keep(gate: Gate, folder: Path, out: Path) -> Gate:
     return gate
 
 
-def of_step_ms(told: str) -> str:
+def of_step_ms(output: str) -> str:
     """Return what a gate says of ``step_ms``, on one line."""
-    lines = told.splitlines()
+    lines = output.splitlines()
     for at, line in enumerate(lines):
         if line.strip().startswith("step_ms "):
             below = takewhile(is_continued, lines[at + 1 : at + 1 + OUTCOME_LINES])

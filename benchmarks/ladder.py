@@ -5,7 +5,7 @@
 36 layers of width 1280 with 20 heads, batch 32, 128 tokens, vocabulary 65, float32,
 AdamW. Each rung adds one saving to the one above. The first two were recorded on a GPU by
 the ladder's author: the allocator's own totals stand beside the predictions. What was
-published is, as far as can be told, what nvidia-smi shows, so there the steps from rung
+published is, as far as is known, what nvidia-smi shows, so there the steps from rung
 to rung are compared.
 """
 

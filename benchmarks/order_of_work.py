@@ -269,11 +269,11 @@ def measured(
 def gate_one(
     stored: Sequence[RunSummary],
     fresh: Sequence[Measurement],
-    witness: Callable[[int], Sentinels | None] = lambda _: None,
+    sentinels_of: Callable[[int], Sentinels | None] = lambda _: None,
 ) -> tuple[Outcome, int]:
     """Give one test run after run until its verdict is settled; *fresh* is all there is.
 
-    ``witness`` gives the sentinels of so many runs.
+    ``sentinels_of`` gives the sentinels of so many runs.
     """
     for count in range(1, len(fresh) + 1):
         verdict = judge_stored(
@@ -284,7 +284,7 @@ def gate_one(
             detect=DETECT,
             floor=0.0,
             suite_context=ALONE,
-            sentinels=witness(count),
+            sentinels=sentinels_of(count),
         )
         if verdict.settled:
             return verdict.outcome, count

@@ -205,7 +205,7 @@ def _changed(operations: Sequence[Operation]) -> Iterator[str]:
     yield from ("| operation | by release |", "|---|---|")
     for each in operations:
         if _always(each) is None:
-            yield f"| {_code(each.program)} | {'; '.join(_told(each.cuda))} |"
+            yield f"| {_code(each.program)} | {'; '.join(_by_release(each.cuda))} |"
 
 
 def _differing(operations: Sequence[Operation]) -> Iterator[str]:
@@ -231,7 +231,7 @@ def _shown(each: Operation) -> str:
     return f"{_code(each.program)} ({syncs})" if syncs > 1 else _code(each.program)
 
 
-def _told(answers: Answers) -> Iterator[str]:
+def _by_release(answers: Answers) -> Iterator[str]:
     """What it does in one release after another, those of equal answers together."""
     for said, group in groupby(in_order(answers), lambda r: _said(answers[r])):
         minors = [release.rpartition(".")[0] for release in group]

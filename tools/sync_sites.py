@@ -4,7 +4,7 @@
 
 A CUDA build of torch is needed, but no GPU: the machine code is read with objdump, which
 takes a minute or two. Listed are the functions that call a CUDA synchronisation, or one of
-torch's operations that do. Operations are told by the names of their kernels
+torch's operations that do. Operations are known by the names of their kernels
 (``wrapper_<key>_<overload>_<op>``, ``<op>_cuda``) that reach such a call over direct
 calls. What goes over a dispatch stub, a virtual call or another library is not seen, and
 a sync that is reached only in an error or for some arguments is: each difference from

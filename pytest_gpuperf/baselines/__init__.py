@@ -3,7 +3,7 @@
 Begin with:
 
 - ``store.read``: the stored entries of one kind of hardware
-- ``store.update``: a safe write beside other runs
+- ``store.update``: a safe write during other runs
 - ``format.loads``: the file format, each part checked
 - ``refresh.new_entry``: what a refresh stores of a test
 - ``acceptance.acceptance``: what ``gpuperf accept`` takes of a pending file

@@ -28,7 +28,7 @@ from ..model.baseline import (
 from ..model.metric import MetricKind
 from ..model.metrics import METRICS
 from .drift import Leeway, anchored, anchors_of, drifts, kept, strays
-from .refresh import CHANGED, changes, is_news, takes, with_evidence, with_exact_of
+from .refresh import CHANGED, changes, differs, takes, with_evidence, with_exact_of
 from .store import update
 
 
@@ -83,7 +83,7 @@ def planned(
         stored = old.get(key)
         few = stored is not None and len(new.runs) < min(enough, len(stored.runs))
         fresh = _with_stored_times(stored, new, leeway) if stored and few else new
-        unmoved = None if _is_news(new) else kept(key, stored, new, leeway)
+        unmoved = None if _differs(new) else kept(key, stored, new, leeway)
         if unmoved:
             alike.append(unmoved)
         elif fresh is None:
@@ -129,18 +129,18 @@ def with_evidence_of(
     return AcceptancePlan(entries=entries, drifts=tuple(refused), unfit=tuple(unfit))
 
 
-def _is_news(new: Entry) -> bool:
+def _differs(new: Entry) -> bool:
     """Whether the gate saw a change in it, so that noise does not explain it.
 
     If it were not stored, the next run would report it again.
     """
-    return is_news((new.judged or NO_RUN_JUDGED).outcomes)
+    return differs((new.judged or NO_RUN_JUDGED).outcomes)
 
 
 def _with_stored_times(stored: Entry, new: Entry, leeway: Leeway) -> Entry | None:
     """Return *stored* with what the few runs of *new* prove; ``None`` if nothing.
 
-    Counts and bytes of another torch do not belong beside these times.
+    Counts and bytes of another torch do not belong with these times.
     """
     outcomes = (new.judged or NO_RUN_JUDGED).outcomes
     blamed = {name for name, found in outcomes.items() if CHANGED & set(found)}
@@ -168,7 +168,7 @@ def _missed(
     if not plan.entries and not plan.kept and not plan.drifts:
         return plan.thin
     return tuple(
-        key for key in plan.thin if key in choice.only or _is_news(pending.entries[key])
+        key for key in plan.thin if key in choice.only or _differs(pending.entries[key])
     )
 
 
@@ -195,7 +195,7 @@ def stored_changes(
     *,
     lock_folder: Path,
 ) -> tuple[BaselineChange, ...]:
-    """Write *entries* beside the *old* ones, without those *removed*, and say what changed.
+    """Add *entries* to the *old* ones, without those *removed*, and say what changed.
 
     Raises ``BaselineError`` if that cannot be written.
     """
@@ -218,7 +218,7 @@ def changes_by(
 
 
 def chosen(pending: Baselines, old: Baselines, choice: Choice) -> dict[str, Entry]:
-    """Return the entries of *pending* that *choice* means, beside the *old* ones."""
+    """Return the entries of *pending* that *choice* means, given the *old* ones."""
     return {
         key: entry
         for key, entry in sorted(pending.entries.items())

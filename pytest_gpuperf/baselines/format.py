@@ -3,7 +3,7 @@
 Sorted, so that two branches that refresh different tests merge; what all runs agree on
 is written once, times have a line a run and four significant digits, and each line of source
 has one that ends with a comma wherever it is. Nothing changes without a measurement.
-``schema.json`` beside this module is its JSON Schema.
+``schema.json`` next to this module is its JSON Schema.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the lines of a step ran when its baseline was recorded, in a file beside it.
+"""What the lines of a step ran when its baseline was recorded, in a file next to it.
 
 Each test has a file of its own, ``operations/<hardware>/<test>.json``, with a row for each
 line of source. It only explains a failure: one that is missing, broken, or of another

@@ -156,13 +156,13 @@ def takes(
     if any(Outcome.REGRESSED in found for found in outcomes.values()):
         return False
     if refresh is Refresh.IMPROVED:
-        return is_news(outcomes)
+        return differs(outcomes)
     if entry is None:
         return refresh is Refresh.MISSING
-    return _takes_beside(refresh, outcomes, entry, runs)
+    return _takes_stored(refresh, outcomes, entry, runs)
 
 
-def _takes_beside(
+def _takes_stored(
     refresh: Refresh,
     outcomes: Mapping[str, Collection[Outcome]],
     entry: Entry,
@@ -171,10 +171,10 @@ def _takes_beside(
     """Whether what did not regress is taken although there is an *entry*."""
     if refresh is Refresh.MISSING:
         return any(_is_missing(metric, entry, runs) for metric in GATED)
-    return any(run.times for run in runs) and not is_news(outcomes)
+    return any(run.times for run in runs) and not differs(outcomes)
 
 
-def is_news(outcomes: Mapping[str, Collection[Outcome]]) -> bool:
+def differs(outcomes: Mapping[str, Collection[Outcome]]) -> bool:
     """Whether a metric with one of these *outcomes* differs from its baseline."""
     return any(CHANGED.intersection(found) for found in outcomes.values())
 
@@ -241,7 +241,7 @@ def with_evidence(stored: Entry, fresh: Entry) -> Entry | None:
     """
     judged = fresh.judged or Judged()
     software = (stored.software.get("torch"), fresh.software.get("torch"))
-    if is_news(judged.outcomes) or judged.disturbed or len(set(software)) > 1:
+    if differs(judged.outcomes) or judged.disturbed or len(set(software)) > 1:
         return None
     newest, known = stored.runs[-1], {run.occasion for run in stored.runs}
     runs = [

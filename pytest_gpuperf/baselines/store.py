@@ -45,7 +45,7 @@ def replace_file(path: Path, content: bytes) -> None:
         # After fsync: otherwise a power cut could leave the new name with no content.
         draft.replace(path)
     except BaseException:
-        # Also for KeyboardInterrupt, or drafts would pile up beside the baselines.
+        # Also for KeyboardInterrupt, or drafts would pile up next to the baselines.
         draft.unlink(missing_ok=True)
         raise
     # The new file is in place; some file systems cannot sync a folder.

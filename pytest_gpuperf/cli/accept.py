@@ -215,7 +215,7 @@ def refuse_unknown_names(
 
 
 class Pending(NamedTuple):
-    """A file that a run left beside what is stored, and what accepting it would do."""
+    """A file that a run left next to the stored ones, and what accepting it would do."""
 
     path: Path
     new: Baselines

@@ -38,7 +38,7 @@ PAGE: Final = Path(ARTEFACTS) / "report.html"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the run, what is known beside it, and the page."""
+    """Declare the run, what else is known, and the page."""
     parser.add_argument(
         "--results",
         type=Path,

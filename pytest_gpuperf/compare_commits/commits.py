@@ -102,7 +102,7 @@ PAIRS: Final = (
     "have shown 9 times in 10"
 )
 
-PAIRS_WITHOUT_CLOCK: Final = "pairs of fresh processes, for what is exact alone"
+PAIRS_WITHOUT_CLOCK: Final = "pairs of fresh processes; counts and bytes only"
 
 
 def engine_in_words(calls: Sequence[Comparison]) -> str:

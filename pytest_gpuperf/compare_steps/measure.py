@@ -50,8 +50,8 @@ def of_one_side(
     lent = device.blocks()
     if not lent or PEAK_ALLOCATED.name not in measurement.exact:
         return measurement
-    beside = addresses_of(other.step, other.setup) - addresses_of(own.step, own.setup)
-    held = [lent[address] for address in beside if address in lent]
+    others = addresses_of(other.step, other.setup) - addresses_of(own.step, own.setup)
+    held = [lent[address] for address in others if address in lent]
     exact = dict(measurement.exact)
     exact[PEAK_ALLOCATED.name] -= sum(held)
     # Segments may contain blocks of both sides, so reserved bytes belong to neither.

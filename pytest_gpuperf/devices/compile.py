@@ -225,7 +225,7 @@ def _skipped(
 ) -> Iterator[Finding]:
     """Yield the functions of which nothing is compiled, as for a break in a loop of theirs.
 
-    They count beside the line that breaks: a break that only splits them costs less.
+    They count as well as the line that breaks: a break that only splits them costs less.
     """
     for function in dict.fromkeys(_function(c, compilations) for c in given_up):
         if function is not None and not _is_compiled(function, compilations):

@@ -183,7 +183,7 @@ def _hand_back(torch: Any, stream: Any) -> None:
     clear = _clear_workspaces(torch)
     if clear is not None:
         clear(stream.cuda_stream)
-    # Safe beside the user's CUDA graphs: it frees blocks that no tensor owns, and none
+    # Safe with the user's CUDA graphs: it frees blocks that no tensor owns, and none
     # of the private pool of a graph that is alive.
     torch.cuda.empty_cache()
 

@@ -39,7 +39,7 @@ def slots_of(kind: DeviceKind, script: str | None) -> tuple[DeviceSlot, ...]:
 def cuda_slots(cuda: Any, visible: str | None) -> tuple[DeviceSlot, ...]:
     """Return a slot per GPU of the first one's model, by its place in *visible*.
 
-    Another model has a baseline of its own: it is not measured on beside this one.
+    Another model has a baseline of its own: it is not measured on together with this one.
     """
     named = entries_of(visible)
     if named and named[0].startswith(MIG):

@@ -291,7 +291,7 @@ def _phase(rooms: Iterable[tuple[FrameType, SourceOwner]]) -> Phase:
     return phase
 
 
-def _is_optimizer(room: SourceOwner, users_between: bool) -> bool:  # noqa: FBT001, a fact beside the other
+def _is_optimizer(room: SourceOwner, users_between: bool) -> bool:  # noqa: FBT001, a fact next to the other
     return not users_between and room in OPTIMIZERS
 
 
@@ -305,7 +305,7 @@ WHOLE_CONDITION: Final = frozenset(
 """Instructions that ask an operand for its truth; Python gives some the line of the
 whole statement."""
 
-BESIDE_OPERAND: Final = frozenset(
+WITH_OPERAND: Final = frozenset(
     dis.opmap[name]
     for name in ("CACHE", "COPY", "DUP_TOP", "EXTENDED_ARG", "NOP", "TO_BOOL")
     if name in dis.opmap
@@ -337,6 +337,6 @@ def _operand_line(code: CodeType, place: int) -> int | None:
     if place < 0 or instructions[place] not in WHOLE_CONDITION:
         return None
     place -= INSTRUCTION_BYTES
-    while place > 0 and instructions[place] in BESIDE_OPERAND:
+    while place > 0 and instructions[place] in WITH_OPERAND:
         place -= INSTRUCTION_BYTES
     return _line_in(code, place)

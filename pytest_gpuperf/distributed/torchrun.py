@@ -130,7 +130,7 @@ def _gone(launch: Launch, error: RuntimeError) -> RunError:
 # PyTorch documents them in ``torch.distributed.run``, "Environment Variables".
 
 READY_SECONDS: Final = 300.0
-"""Time for a rank to collect and start its process, beside the wait for a device.
+"""Time for a rank to collect and start its process, besides the wait for a device.
 
 By the wall clock, here as in the next ones: a rank may be on another machine, where
 nobody here sees what it uses. So there is much of it. torchrun itself ends all ranks when
@@ -189,7 +189,7 @@ GO: Final = "go"
 NO: Final = "no"
 
 LATE_SECONDS: Final = 300.0
-"""Time for a watcher to report the end of its rank, beside what the rank may take."""
+"""Time for a watcher to report the end of its rank, besides what the rank may take."""
 
 
 def order_name(run: int) -> str:

@@ -34,7 +34,7 @@ def installed() -> Pins:
     return {
         canonicalize_name(found.metadata["Name"]): found.version
         for found in reversed([*distributions()])  # the first one on the path counts
-        if "Name" in found.metadata  # a folder that an installer left behind has none
+        if "Name" in found.metadata  # a folder that an installer has left has none
     }
 
 

@@ -177,7 +177,7 @@ COMPILED_ERROR: Final = 0.25
 """Compiled code reserved up to 20 % more than eager code, of which the prediction is."""
 
 CONTEXT_BYTES: Final = GIB * 3 // 4
-"""What the CUDA context and libraries take beside the allocator: the gap between the
+"""What the CUDA context and libraries take besides the allocator: the gap between the
 published memory of that ladder and its recorded reserved bytes, 740 to 776 MiB."""
 
 

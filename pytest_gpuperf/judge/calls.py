@@ -133,14 +133,14 @@ def suite_of(
 ) -> SuiteVerdict | None:
     """Return what all tests did together; ``None`` if they did not move."""
     shifts = _shifts(first, entries)
-    witnesses = [Sentinels.of([first[key]], entries[key].runs) for key in shifts]
+    sentinels = [Sentinels.of([first[key]], entries[key].runs) for key in shifts]
     return suite_verdict(
         list(shifts.values()),
         [
             shift
-            for witness in witnesses
-            if witness.stored and witness.fresh != (None,)
-            for shift in sentinel_shifts(1, witness)
+            for each in sentinels
+            if each.stored and each.fresh != (None,)
+            for shift in sentinel_shifts(1, each)
         ],
         tolerance=STEP_MS.tolerance,
     )
@@ -356,7 +356,7 @@ def suite_verdict(
     """Return how the suite moved as a whole; ``None`` if it did not.
 
     *shifts* are the tests' first changes and *sentinel_shifts* those of the kernels
-    that witness the machine, in log time. The suite moved if at least 8 tests were
+    that show the machine's speed, in log time. The suite moved if at least 8 tests were
     measured and three in four of them moved by more than *tolerance*, a ratio, in one
     direction. The machine is to blame if the sentinels moved the same way by at least
     30 % of it.
@@ -382,17 +382,17 @@ def suite_verdict(
 def _cause(shift: float, sentinels: float | None) -> ShiftCause:
     if sentinels is None:
         return ShiftCause.UNKNOWN
-    witnessed = sentinels if shift > 0 else -sentinels
+    same_way = sentinels if shift > 0 else -sentinels
     visible = max(SENTINEL_NOISE, VISIBLE_SHARE * abs(shift))
-    return ShiftCause.MACHINE if witnessed >= visible else ShiftCause.CODE
+    return ShiftCause.MACHINE if same_way >= visible else ShiftCause.CODE
 
 
 def _because(moved: int, tests: int, shift: float, cause: ShiftCause) -> str:
     who = f"all {tests}" if moved == tests else f"{moved} of {tests}"
-    return f"{who} tests {signed(ratio(shift))}, {_WITNESS[cause]}"
+    return f"{who} tests {signed(ratio(shift))}, {_CAUSES[cause]}"
 
 
-_WITNESS: Final = {
+_CAUSES: Final = {
     ShiftCause.MACHINE: "sentinels too: the machine, not the code",
     ShiftCause.CODE: "sentinels still: a common cause in code or a dependency",
     ShiftCause.UNKNOWN: "no sentinel was measured: the machine, or a common cause in code "

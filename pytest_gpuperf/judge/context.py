@@ -70,7 +70,7 @@ class SuiteContext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sentinels:
-    """What the fixed kernels that witness the machine took, in log time.
+    """What the fixed kernels that show the machine's speed took, in log time.
 
     ``fresh`` has one number for each fresh run, or ``None``; ``stored`` those of the
     stored runs that have one. ``most`` is the largest slowdown that they excuse.
@@ -89,15 +89,15 @@ class Sentinels:
         So one of them that follows the code, and not the machine, moves nothing.
         """
         kind = runs[-1].environment.hardware.kind
-        found = (_witnesses(run.times, kind) for run in entry_runs)
-        stored = [witnesses for witnesses in found if witnesses is not None]
+        found = (_sentinel_times(run.times, kind) for run in entry_runs)
+        stored = [times for times in found if times is not None]
         typical = [median(one) for one in zip(*stored, strict=True)] or NOTHING_STORED
         return cls(
             fresh=tuple(
                 None if seen is None else _pace(seen, typical)
-                for seen in (_witnesses(run.times, kind) for run in runs)
+                for seen in (_sentinel_times(run.times, kind) for run in runs)
             ),
-            stored=tuple(_pace(witnesses, typical) for witnesses in stored),
+            stored=tuple(_pace(times, typical) for times in stored),
             most=FAR_SLOWER if kind.has(Capability.GPU_TIMES) else inf,
         )
 
@@ -126,7 +126,7 @@ def discounts(
     *noticed* is the slowdown, in log time, that must not pass: a machine that is faster
     by more hides it, however little of that its sentinels see.
 
-    Sentinels witness, they never normalise: a machine that looks slower takes
+    Sentinels are evidence, times are never divided by them: a machine that looks slower takes
     evidence from blame, one that looks faster from a pass. What slows all tests alike
     may be code that they share: without a sentinel it excuses little. Raises
     ``ValueError`` if *sentinels* do not cover every run.
@@ -167,7 +167,7 @@ def sentinel_shifts(runs: int, sentinels: Sentinels) -> list[float]:
     ]
 
 
-def _witnesses(
+def _sentinel_times(
     times: Mapping[str, Distribution], kind: DeviceKind
 ) -> list[float] | None:
     """Return the log time of each of a run's sentinels; low quantiles, as of steps."""
@@ -179,9 +179,9 @@ def _witnesses(
     return [log(ms) for ms in found]
 
 
-def _pace(witnesses: Sequence[float], typical: Sequence[float]) -> float:
-    """Return the median change of the *witnesses* against the *typical* ones."""
-    return median(now - then for now, then in zip(witnesses, typical, strict=True))
+def _pace(times: Sequence[float], typical: Sequence[float]) -> float:
+    """Return the median change of *times* against the *typical* ones."""
+    return median(now - then for now, then in zip(times, typical, strict=True))
 
 
 def _noise(stored: Sequence[float]) -> float:

@@ -239,7 +239,7 @@ def _differ(*values: Sequence[float]) -> bool:
 
 OWN_DRAWS: Final = ", each with random numbers of its own"
 
-BY_CHANCE: Final = ", each free to choose by a clock or by chance"
+BY_CHANCE: Final = ", as unseeded random numbers or a clock may change them"
 
 
 def by_chance(runs: Sequence[Measurement]) -> str:

@@ -269,7 +269,7 @@ def impossible(metric: Metric, runs: Sequence[Measurement]) -> str | None:
 def unreal_time(run: Measurement) -> str | None:
     """Say which time that may be judged cannot be one; ``None`` if all can.
 
-    The other times are witnesses: a step that only waits has no CPU time.
+    Other times may be 0: a step that only waits has no CPU time.
     """
     for metric in METRICS.values():
         is_judged = metric.gated or metric.budget is not None

@@ -435,7 +435,7 @@ def _is_nothing(case: _TestCase, metric: Metric) -> bool:
 def _with_number_of(
     based: Verdict | None, budgeted: Verdict, metric: Metric
 ) -> Verdict:
-    """Show the same time beside budget and baseline, which average it differently.
+    """Show the same time with budget and baseline, which average it differently.
 
     The budget's own number is kept if the other is on the other side of the ceiling.
     """

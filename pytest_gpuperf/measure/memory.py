@@ -401,7 +401,7 @@ def measure_memory(
 
 
 def _missed(readings: Sequence[MemoryReading]) -> frozenset[str]:
-    """Name what too few *readings* cannot show: whether a step leaves anything behind."""
+    """Name what too few *readings* cannot show: whether a step leaks."""
     if len(readings) >= MEMORY_STEPS:
         return frozenset()
     seen = {

@@ -81,7 +81,7 @@ def _in_time(
     if not plan.only_times:
         plan.follow("memory and syncs")
         found = later_phases(at)
-    found = _witnessed(found, before, time_sentinels(device))
+    found = _with_sentinels(found, before, time_sentinels(device))
     result = subject.run_once() if share.cap.leaves(first.own_ms) else first.result
     return MeasuredStep(measurement=found, result=result)
 
@@ -195,7 +195,7 @@ def _with_rates(measurement: Measurement, subject: Subject) -> Measurement:
     return Found(times=rates).added_to(measurement)
 
 
-def _witnessed(
+def _with_sentinels(
     measurement: Measurement,
     before: Mapping[str, tuple[float, ...]],
     after: Mapping[str, tuple[float, ...]],
@@ -300,7 +300,7 @@ CORE_READINGS: Final = 4
 CORE_SLOWED: Final = 0.2
 """Slowdown of the core above which a run's times do not blame the code.
 
-On a core that nobody shares the loop took up to 15 % longer than its quickest, beside a
+On a core that nobody shares the loop took up to 15 % longer than its quickest, with a
 neighbour 40 to 50 % (AMD EPYC, 2 cores of a virtual machine, 60 runs of 20 rounds).
 """
 

@@ -32,7 +32,7 @@ from .step import Subject
 from .warmup import QUIET_RATIO
 
 
-# Times of the fixed kernels that witness the machine.
+# Times of the fixed kernels that show the machine's speed.
 
 REPEATS: Final = 4
 

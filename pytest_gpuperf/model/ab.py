@@ -207,7 +207,7 @@ class Comparison:
 class AbStatus(IntEnum):
     """Exit status of a comparison; ``docs/reference/exit-status.md`` has them all.
 
-    ``git bisect run`` skips a commit of which nothing can be told. Numbers of another
+    ``git bisect run`` skips a commit without an answer. Numbers of another
     training prove nothing, so that comes before what is worse.
     """
 

@@ -143,7 +143,7 @@ SIMULATED_GPU: Final = Hardware(kind=DeviceKind.SIMULATED, name="CUDA")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Hardware, and the software versions and settings recorded beside it."""
+    """Hardware, and the software versions and settings recorded with it."""
 
     hardware: Hardware
     software: Mapping[str, str] = field(default_factory=dict)

@@ -119,7 +119,7 @@ class TestResult:
     ``text`` is its failure or the reason of a skip, ``headline`` a failure in a line.
     ``needs_gpu`` says that it was skipped because only a GPU could have run it.
     ``properties`` are what its ``record_property`` noted, as text. ``asked`` says that
-    the test itself asks to be measured, and not only an autouse fixture beside it.
+    the test itself asks to be measured, and not only an autouse fixture with it.
     """
 
     __test__ = False  # pytest would collect a class of this name

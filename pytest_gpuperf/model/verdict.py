@@ -118,7 +118,7 @@ class SuiteVerdict:
 
     ``moved`` of ``tests`` tests changed by more than the tolerance in the direction
     of ``shift``, the median change. ``sentinels`` is the change of the kernels that
-    witness the machine, if there were any. Changes are ratios: 0.06 is 6 % slower.
+    show the machine's speed, if there were any. Changes are ratios: 0.06 is 6 % slower.
     """
 
     tests: int

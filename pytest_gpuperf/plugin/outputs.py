@@ -268,7 +268,7 @@ class ResultsFile:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
-        """Remove an older comment, so that none lies beside results of another run."""
+        """Remove an older comment, so that none is next to results of another run."""
         with suppress(OSError):
             (self._settings.artefacts / COMMENT_FILE).unlink(missing_ok=True)
         self._write(RESULTS_FILE, partial(dumps, Results(head=self._begun)))

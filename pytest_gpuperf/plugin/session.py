@@ -75,7 +75,7 @@ def ended_by_sigterm() -> Iterator[None]:
 
 def _terminate(_number: int, _frame: Any) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what is kept now is kept whole
-    msg = "SIGTERM: the run was ended from outside"
+    msg = "SIGTERM: another process ended the run"
     raise Terminated(msg)
 
 

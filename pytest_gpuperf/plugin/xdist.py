@@ -1,7 +1,7 @@
 """pytest-xdist: the controller measures, the workers only report.
 
 Each worker writes the measured tests it collected into a folder of the run; when the
-last has collected, the controller measures them all, writes the reports beside them
+last has collected, the controller measures them all, writes the reports next to them
 and lets the workers start. What crosses processes is JSON text.
 """
 

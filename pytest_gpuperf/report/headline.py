@@ -101,7 +101,7 @@ PER_STEP: Final = frozenset(
         D2H_BYTES.name,
     }
 )
-"""Amounts of each step, beside the counts."""
+"""Amounts of each step, besides the counts."""
 
 PEOPLE: Final = {
     Outcome.INCONCLUSIVE: "inconclusive",

@@ -107,7 +107,7 @@ def format_apart(metric: Metric, *values: float) -> tuple[str, ...]:
     """*values* with as many digits as it takes to tell different ones apart, at most five."""
     texts: tuple[str, ...] = ()
     for digits in range(SIGNIFICANT_DIGITS, MOST_DIGITS + 1):
-        texts = tuple(_beside(metric, value, values, digits) for value in values)
+        texts = tuple(_among(metric, value, values, digits) for value in values)
         if len(set(texts)) == len(set(values)):
             break
     return texts
@@ -121,7 +121,7 @@ def excess_alike(metric: Metric, now: float, limit: float) -> str:
     return f" ({format_change(metric, limit, now)})"
 
 
-def _beside(metric: Metric, value: float, others: Sequence[float], digits: int) -> str:
+def _among(metric: Metric, value: float, others: Sequence[float], digits: int) -> str:
     """Write *value* in the unit of the largest of the *others*, as verdicts do."""
     if metric.unit is not Unit.BYTES or not value:
         return format_value(metric, value, digits)

@@ -235,8 +235,7 @@ SYNC_REMEDIES: Final = (
         spot=r"\btorch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
         r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\.(?:to|cuda)\(",
         why=_TO_GPU,
-        do="make it on the GPU: torch.zeros(..., device=device); random numbers are "
-        "others there",
+        do="make it on the GPU: torch.zeros(..., device=device)",
     ),
     Remedy(
         rule="constant",
@@ -300,15 +299,15 @@ SYNC_REMEDIES: Final = (
         spot=_COPIED,
         why=r"^a non_blocking copy from pageable",
         do="pin it: DataLoader(pin_memory=True), and a batch of your own class needs a "
-        "pin_memory() method; else copy once, before the loop, what never changes",
+        "pin_memory() method; else copy constant tensors once, before the loop",
     ),
     Remedy(
         rule="pageable-batch",
         ops=_COPIES,
         spot=_COPIED,
         why=_TO_GPU,
-        do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True); copy once, "
-        "before the loop, what never changes",
+        do="use DataLoader(pin_memory=True) and .to(device, non_blocking=True); copy "
+        "constant tensors once, before the loop",
     ),
     Remedy(
         rule="cpu-index",

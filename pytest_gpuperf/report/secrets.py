@@ -67,7 +67,7 @@ _SHAPES: Final = re.compile(
 
 # "Basic" and "bearer" are words of prose, too: what follows must have a digit, an
 # equals sign or mixed case. Two equals signs are a comparison in code, and no argument.
-_BESIDE: Final = re.compile(
+_ARGUMENT: Final = re.compile(
     r"""
     (?P<head>
         \b(?:basic|bearer)\s+(?=\S{8})(?-i:(?=\S*(?:[\d=]|[a-z][A-Z])))
@@ -96,7 +96,7 @@ def masked(text: str, secrets: Sequence[str] = ()) -> str:
     text = pattern.sub(MASK, text) if pattern else text
     if "://" in text:
         text = _URL.sub(rf"\g<head>{MASK}@", text)
-    return _BESIDE.sub(rf"\g<head>{MASK}", text)
+    return _ARGUMENT.sub(rf"\g<head>{MASK}", text)
 
 
 def _secrets(environ: Mapping[str, str]) -> Iterator[str]:

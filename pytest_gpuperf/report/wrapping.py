@@ -53,14 +53,14 @@ REASON_INDENT: Final = 11
 
 
 def labelled(label: str, text: str) -> tuple[str, ...]:
-    """Wrap *text* beside its label; no line where there is no text."""
+    """Wrap *text* next to its label; no line where there is no text."""
     return wrapped(
         text, first=f"  {label}".ljust(REASON_INDENT), rest=" " * REASON_INDENT
     )
 
 
 def uncut(label: str, text: str) -> tuple[str, ...]:
-    """Put *text* beside its label as it is, to be copied."""
+    """Put *text* next to its label as it is, to be copied."""
     return (f"  {label}".ljust(REASON_INDENT) + visible(text),)
 
 

@@ -153,7 +153,7 @@ class Refreshed:
 
 
 class BaselineWriter:
-    """Writes the baselines of one run beside the *old* ones."""
+    """Writes the baselines of one run, given the *old* ones."""
 
     def __init__(
         self,

@@ -161,10 +161,10 @@ class RunEvaluator:
     def evaluate(self, plan: Sequence[Planned], seen: Seen) -> RunResult:
         """Measure, judge and, if asked, refresh; every planned test gets a report.
 
-        *seen* are the tests that there are, beside those of *plan*. An interrupted run
+        *seen* are the tests that there are, besides those of *plan*. An interrupted run
         leaves what it had come to as ``interrupted``.
         """
-        # First, so that no verdict of this run can be read beside a trace of an earlier
+        # First, so that no verdict of this run can be read with a trace of an earlier
         # one.
         forget_traces(self._settings.artefacts)
         try:

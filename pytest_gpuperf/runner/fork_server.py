@@ -35,7 +35,7 @@ LONGEST_REQUEST: Final = 512
 
 SELDOM_SECONDS: Final = 1.0
 """Least time between two optional messages: short steps send none, and the listener
-wakes up beside few of the timed rounds of others."""
+wakes up during few of the timed rounds of others."""
 
 _progress_ends: list[int] = []
 _sent_at: list[int] = []

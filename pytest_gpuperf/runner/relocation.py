@@ -131,7 +131,7 @@ def stranger(
 ) -> tuple[str, str] | None:
     """Return a module of the project, with its file, that is not from the root.
 
-    It was left behind, or is installed as a copy beside the project's own package.
+    It was not moved, or is installed as a copy next to the project's own package.
     """
     own = frozenset(_packages(Path(relocation.root)))
     for name, module in sorted(modules.items()):

@@ -56,7 +56,7 @@ class Case:
         return _by_call(r.calls for r in self.results)
 
     @property
-    def witnessed(self) -> Mapping[str, tuple[StepCall, ...]]:
+    def measured(self) -> Mapping[str, tuple[StepCall, ...]]:
         """What each run measured before it ended, however it ended.
 
         An expected failure hides what it measured: the test states its own verdict.
@@ -66,7 +66,7 @@ class Case:
     @property
     def judged(self) -> Mapping[str, tuple[StepCall, ...]]:
         """What is judged: a failed test needs no verdict, a skip must not hide one."""
-        return {} if self.last.ending.fails else self.witnessed
+        return {} if self.last.ending.fails else self.measured
 
     @property
     def stop(self) -> Stop | None:

@@ -123,7 +123,7 @@ def _of_weight(
         return verdicts
     shown = {Outcome.INCONCLUSIVE}
     if ending.fails:
-        before = {key: settled(judge(calls)) for key, calls in case.witnessed.items()}
+        before = {key: settled(judge(calls)) for key, calls in case.measured.items()}
         verdicts, shown = {**before, **verdicts}, set()
     return {
         key: verdict

@@ -141,7 +141,7 @@ class Gpuperf:
             try:
                 return self._measurer.measure(call, subject)
             finally:
-                # Workers of the loader would go on fetching beside the next
+                # Workers of the loader would go on fetching during the next
                 # measurement.
                 subject.close()
 

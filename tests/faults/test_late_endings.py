@@ -380,7 +380,7 @@ P, S, F, D, X = (
 
 
 @pytest.mark.parametrize(
-    ("ends", "runs", "witnessed"),
+    ("ends", "runs", "measured"),
     [
         ([(P, True)], 3, 3),
         ([(S, True)], 3, 3),
@@ -396,12 +396,12 @@ P, S, F, D, X = (
     ],
 )
 def test_runs_that_measured_are_made_up_for_and_failed_ones_are_not(
-    ends: list[tuple[Ending, bool]], runs: int, witnessed: int
+    ends: list[tuple[Ending, bool]], runs: int, measured: int
 ) -> None:
     case = worked(Runs(*ends))
 
     assert len(case.results) == runs
-    assert sum(map(len, case.witnessed.values())) == witnessed
+    assert sum(map(len, case.measured.values())) == measured
 
 
 def test_a_skipped_test_is_no_baseline(folder: Folder) -> None:

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_fifo import ProcessFifo
 from scripted_project import ON, ScriptedProject
-from witness import Witness
 
 from pytest_gpuperf.devices.process_time import PROC, children
 from pytest_gpuperf.errors import RunError, UsageError
@@ -43,9 +43,9 @@ def server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def witness(tmp_path: Path) -> Iterator[Witness]:
-    with closing(Witness(tmp_path / "fifo")) as witness:
-        yield witness
+def process_fifo(tmp_path: Path) -> Iterator[ProcessFifo]:
+    with closing(ProcessFifo(tmp_path / "fifo")) as process_fifo:
+        yield process_fifo
 
 
 @linux
@@ -61,38 +61,39 @@ def witness(tmp_path: Path) -> Iterator[Witness]:
     ],
 )
 def test_a_process_that_a_job_left_has_ended_before_the_next_one_can_start(
-    server: ForkServer, witness: Witness, leave: str
+    server: ForkServer, process_fifo: ProcessFifo, leave: str
 ) -> None:
-    assert server.run(job(leave, fifo=witness.fifo), SECONDS) == "done"
+    assert server.run(job(leave, fifo=process_fifo.fifo), SECONDS) == "done"
 
-    assert witness.all_ended(seconds=0)
+    assert process_fifo.all_ended(seconds=0)
 
 
 @linux
 @pytest.mark.parametrize("leave", ["leave_and_crash", "leave_and_exit"])
 def test_it_has_ended_as_well_where_the_job_died(
-    server: ForkServer, witness: Witness, leave: str
+    server: ForkServer, process_fifo: ProcessFifo, leave: str
 ) -> None:
     with pytest.raises(RunError):
-        server.run(job(leave, fifo=witness.fifo), SECONDS)
+        server.run(job(leave, fifo=process_fifo.fifo), SECONDS)
 
-    assert witness.all_ended(seconds=0)
+    assert process_fifo.all_ended(seconds=0)
 
 
 @linux
 def test_what_is_left_when_the_server_ends_ends_with_it(
-    witness: Witness, tmp_path: Path
+    process_fifo: ProcessFifo, tmp_path: Path
 ) -> None:
     until = tmp_path / "until"
     os.mkfifo(until)
     with closing(ForkServer(("leaving_jobs",))) as server:
         server.wait_until_ready()
         server._start(
-            job("have_a_daemon_and_wait", fifo=witness.fifo, until=str(until)), SECONDS
+            job("have_a_daemon_and_wait", fifo=process_fifo.fifo, until=str(until)),
+            SECONDS,
         )
         waiting = until.open("w", encoding="utf-8")  # opens when the daemon is there
 
-    assert witness.all_ended(seconds=0)
+    assert process_fifo.all_ended(seconds=0)
     waiting.close()
 
 
@@ -164,9 +165,9 @@ ForkServer(("waiting",)).wait_until_ready()
 
 @linux
 def test_a_server_that_still_imports_when_its_client_is_killed_leaves_no_folder(
-    witness: Witness, tmp_path: Path
+    process_fifo: ProcessFifo, tmp_path: Path
 ) -> None:
-    (tmp_path / "waiting.py").write_text(WAITING.format(fifo=witness.fifo))
+    (tmp_path / "waiting.py").write_text(WAITING.format(fifo=process_fifo.fifo))
     folder = tmp_path / "temporary"
     folder.mkdir()
 
@@ -174,11 +175,11 @@ def test_a_server_that_still_imports_when_its_client_is_killed_leaves_no_folder(
         [sys.executable, "-c", CLIENT, str(tmp_path)],
         env={**os.environ, "TMPDIR": str(folder)},
     ) as client:
-        assert witness.has_heard()
+        assert process_fifo.has_heard()
         assert _ours(folder)
         client.kill()
 
-    assert witness.all_ended()
+    assert process_fifo.all_ended()
     assert _ours(folder) == []
 
 

@@ -33,7 +33,7 @@ def is_on_stub() -> bool:
 @cache
 def has_gpu() -> bool:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a driver that is missing is no news here
+        warnings.simplefilter("ignore")  # a driver that is missing is expected here
         return bool(torch.cuda.is_available())
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from git_project import SCRIPTED, GitProject
-from witness import PATIENCE_SECONDS, Witness
+from process_fifo import PATIENCE_SECONDS, ProcessFifo
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.compare_commits import side_server
@@ -420,9 +420,9 @@ class TestEndings:
     )
 
     @pytest.fixture
-    def witness(self, tmp_path: Path) -> Iterator[Witness]:
-        with closing(Witness(tmp_path / "fifo")) as witness:
-            yield witness
+    def process_fifo(self, tmp_path: Path) -> Iterator[ProcessFifo]:
+        with closing(ProcessFifo(tmp_path / "fifo")) as process_fifo:
+            yield process_fifo
 
     @pytest.mark.parametrize(
         ("number", "code"),
@@ -434,13 +434,13 @@ class TestEndings:
     def test_nothing_is_left_behind(
         self,
         project: GitProject,
-        witness: Witness,
+        process_fifo: ProcessFifo,
         temporary: Path,
         number: signal.Signals,
         code: int,
     ) -> None:
         """Its standard error is open for as long as the process that tidies lives."""
-        project.tests(self.HANGS.format(fifo=witness.fifo))
+        project.tests(self.HANGS.format(fifo=process_fifo.fifo))
         project.commit()
 
         with subprocess.Popen(
@@ -449,12 +449,12 @@ class TestEndings:
             text=True,
             preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - this process has no threads
         ) as process:
-            assert witness.has_heard()
+            assert process_fifo.has_heard()
             process.send_signal(number)
             _, error = process.communicate(timeout=PATIENCE_SECONDS)
 
         assert process.returncode == code
-        assert witness.all_ended()
+        assert process_fifo.all_ended()
         assert project.is_untouched
         assert [path.name for path in temporary.glob("gpuperf-ab-*")] == []
         said = "interrupted: nothing was judged, no file is left" in error
@@ -464,7 +464,7 @@ class TestEndings:
         sys.platform != "linux", reason="git runs the filter in another way elsewhere"
     )
     def test_nothing_is_left_of_a_checkout_whose_parent_is_killed(
-        self, project: GitProject, witness: Witness, temporary: Path
+        self, project: GitProject, process_fifo: ProcessFifo, temporary: Path
     ) -> None:
         """The filter writes on after the death, until it may end."""
         project.write(".gitattributes", "slow filter=slow\n")
@@ -475,14 +475,14 @@ class TestEndings:
         project.git(
             "config",
             "filter.slow.smudge",
-            f"sh -c 'printf ! > {witness.fifo}; read x < \"{may_end}\"; cat'",
+            f"sh -c 'printf ! > {process_fifo.fifo}; read x < \"{may_end}\"; cat'",
         )
 
         with subprocess.Popen(
             [sys.executable, "-m", "pytest_gpuperf", "ab", SCRIPTED, "HEAD"],
             stderr=subprocess.PIPE,
         ) as process:
-            assert witness.has_heard()
+            assert process_fifo.has_heard()
             process.kill()
             process.wait(PATIENCE_SECONDS)
             assert any(temporary.iterdir())

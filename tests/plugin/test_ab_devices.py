@@ -87,7 +87,7 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "gpuperf: compared in 2 pairs\n"
     )
     assert shown.out.splitlines()[-10:] == [
-        "engine: pairs of fresh processes, for what is exact alone: the simulated GPU has",
+        "engine: pairs of fresh processes; counts and bytes only: the simulated GPU has",
         "    no clock; 2 pairs a test",
         "verdict  metric  before  after  change  test",
         "worse    syncs        0      1      +1  test_it.py::test_step",

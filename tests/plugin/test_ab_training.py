@@ -61,7 +61,7 @@ def test_a_term_that_is_dropped_from_the_loss_exits_with_2(
     assert lines[3].startswith(
         "test_it.py::test_training: training differs: loss of step 1: "
     )
-    assert lines[-1] == "gpuperf: 1 training differs, 1 same"
+    assert lines[-1] == "gpuperf: 1 trained differently, 1 same"
 
 
 PROGRAM = """

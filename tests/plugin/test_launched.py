@@ -12,8 +12,8 @@ from contextlib import closing
 from xml.etree import ElementTree as ET
 
 import pytest
+from process_fifo import PATIENCE_SECONDS, ProcessFifo
 from scripted_project import ScriptedProject
-from witness import PATIENCE_SECONDS, Witness
 
 
 pytest.importorskip("torch.distributed.run")
@@ -96,9 +96,9 @@ def test_ordinary():
 
 
 @pytest.fixture
-def witness(project: ScriptedProject) -> Iterator[Witness]:
-    with closing(Witness(project.path / "fifo")) as witness:
-        yield witness
+def process_fifo(project: ScriptedProject) -> Iterator[ProcessFifo]:
+    with closing(ProcessFifo(project.path / "fifo")) as process_fifo:
+        yield process_fifo
 
 
 def torchrun(project: ScriptedProject, *arguments: str) -> pytest.RunResult:
@@ -259,7 +259,7 @@ def test_hangs(gpuperf):
 
 @pytest.mark.parametrize("rank", [0, 1])
 def test_nothing_outlives_a_pytest_of_one_rank_that_is_killed(
-    project: ScriptedProject, witness: Witness, rank: int
+    project: ScriptedProject, process_fifo: ProcessFifo, rank: int
 ) -> None:
     project.file(HANGS)
     (project.path / "conftest.py").write_text(
@@ -274,10 +274,10 @@ def test_nothing_outlives_a_pytest_of_one_rank_that_is_killed(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     ) as process:
-        assert witness.has_heard()
+        assert process_fifo.has_heard()
         first = min(project.path.glob(f"pid{rank}.*"), key=lambda p: p.stat().st_mtime)
         os.kill(int(first.suffix[1:]), signal.SIGKILL)
         process.communicate(timeout=PATIENCE_SECONDS)
 
     assert process.returncode == 1
-    assert witness.all_ended()
+    assert process_fifo.all_ended()

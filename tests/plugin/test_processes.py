@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_fifo import PATIENCE_SECONDS, ProcessFifo
 from scripted_project import ON, ScriptedProject
-from witness import PATIENCE_SECONDS, Witness
 
 from pytest_gpuperf.runner.fork_server import ForkServer
 
@@ -46,9 +46,9 @@ def temporary(project: ScriptedProject, monkeypatch: pytest.MonkeyPatch) -> Path
 
 
 @pytest.fixture
-def witness(project: ScriptedProject) -> Iterator[Witness]:
-    with closing(Witness(project.path / "fifo")) as witness:
-        yield witness
+def process_fifo(project: ScriptedProject) -> Iterator[ProcessFifo]:
+    with closing(ProcessFifo(project.path / "fifo")) as process_fifo:
+        yield process_fifo
 
 
 def started(
@@ -78,7 +78,7 @@ def output_after(process: subprocess.Popen[str], number: signal.Signals) -> str:
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n2")], ids=["alone", "-n2"])
 def test_ctrl_c_ends_every_process_and_leaves_the_baseline(
     project: ScriptedProject,
-    witness: Witness,
+    process_fifo: ProcessFifo,
     temporary: Path,
     workers: tuple[str, ...],
 ) -> None:
@@ -88,11 +88,11 @@ def test_ctrl_c_ends_every_process_and_leaves_the_baseline(
     project.file(HANGS)
 
     with started(project, "--gpuperf-update=all", *workers) as process:
-        assert witness.has_heard()
+        assert process_fifo.has_heard()
         output = output_after(process, signal.SIGINT)
 
     assert process.returncode == pytest.ExitCode.INTERRUPTED
-    assert witness.all_ended(ORPHAN_SECONDS)
+    assert process_fifo.all_ended(ORPHAN_SECONDS)
     assert "KeyboardInterrupt" in output
     assert project.baseline.read_bytes() == old
     assert list(temporary.iterdir()) == []
@@ -115,7 +115,7 @@ def test_ctrl_c_ends_every_process_and_leaves_the_baseline(
 def test_nothing_outlives_a_pytest_that_ends_while_torch_is_imported(
     project: ScriptedProject,
     monkeypatch: pytest.MonkeyPatch,
-    witness: Witness,
+    process_fifo: ProcessFifo,
     number: signal.Signals,
     code: int,
 ) -> None:
@@ -127,11 +127,11 @@ def test_nothing_outlives_a_pytest_that_ends_while_torch_is_imported(
     project.file(HANGS)
 
     with started(project, on=("--gpuperf", "--gpuperf-device=cpu")) as process:
-        assert witness.has_heard()
+        assert process_fifo.has_heard()
         output_after(process, number)
 
     assert process.returncode == code
-    assert witness.all_ended(ORPHAN_SECONDS)
+    assert process_fifo.all_ended(ORPHAN_SECONDS)
 
 
 AT_ONCE = """

@@ -97,7 +97,7 @@ A_NAP_SECONDS: Final = 1e-4
 def work_so_far(children: Path = CHILDREN) -> ThreadWork | None:
     """Return what this thread did so far; ``None`` where that says not what it takes.
 
-    So beside children, which may take its core, and on kernels that count no waits.
+    So with children, which may take its core, and on kernels that count no waits.
     """
     try:
         with children.open("rb", buffering=0) as file:
@@ -140,7 +140,7 @@ def family_wait_ns(proc: Path = PROC) -> int | None:
     return sum(waits) if waits else None
 
 
-# How long a core takes for a fixed loop: longer beside a neighbour that shares it.
+# How long a core takes for a fixed loop: longer with a neighbour that shares it.
 #
 # On a virtual machine nothing else shows that another guest computes on the core's second
 # thread: no waiting is counted, and no clock can be read. On one of 2 cores the loop then

@@ -140,7 +140,7 @@ def _only_warns(file: str) -> bool:
 def lines_marked(torch: Any, root: str = "") -> Iterator[None]:
     """Mark each sync inside the context that torch reports, with the running line.
 
-    The line is the innermost one of the project below *root*, and beside it the
+    The line is the innermost one of the project below *root*, and with it the
     innermost one outside of torch if that is another.
 
     Torch's callbacks at syncs (``torch.cuda._gpu_trace``) would report all of them. But

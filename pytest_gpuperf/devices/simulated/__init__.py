@@ -11,7 +11,7 @@ control flow are real. Every operation on GPU tensors passes ``dispatch``, where
 ``sync_rules`` says whether it would make the host wait on CUDA.
 
 The modules of this folder know each other well, and no other room imports them: what it
-may import is what this one offers, beside ``simulated_gpu`` the names of ``BEHIND``.
+may import is what this one offers, ``simulated_gpu`` and the names of ``BEHIND``.
 
 Begin with:
 
@@ -94,7 +94,7 @@ def simulated_gpu(
     values, sizes and lifetimes are exact, and what is read is a guess.
 
     Findings name the innermost line below the directory *root* (the working directory
-    by default) beside the innermost line outside of torch. torch is imported on entry.
+    by default) and the innermost line outside of torch. torch is imported on entry.
     Contexts nest; patches are undone when the outermost one is left.
     """
     # Late: this package is imported by modules that run where torch is not loaded.

@@ -37,7 +37,7 @@ Kernel = Callable[..., Any]
 _casts: dict[tuple[int, Any], tuple[Any, Any]] = {}
 """Copies of parameters in the autocast's dtype, made once per context as in torch.
 
-The parameter is kept beside its copy: its ``id`` is the key, and must not be reused.
+The parameter is kept with its copy: its ``id`` is the key, and must not be reused.
 """
 
 _clear_cache = torch.clear_autocast_cache

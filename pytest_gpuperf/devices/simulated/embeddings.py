@@ -88,7 +88,7 @@ TILES: Final = {
 
 
 def _pieces(*sizes: int) -> int:
-    """Bytes of pieces beside each other, the first of which need not be aligned."""
+    """Bytes of pieces next to each other, the first of which need not be aligned."""
     return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes) + ALIGNMENT - 1
 
 
@@ -219,7 +219,7 @@ EMBEDDING_MEMORY: Final[Mapping[str, Rule]] = {
 """Which operation takes what."""
 
 
-# Bags: CUDA's kernel makes other tensors beside its result than the CPU's.
+# Bags: CUDA's kernel makes other tensors besides its result than the CPU's.
 
 
 def _bags(kernel: Any) -> Callable[..., Any]:

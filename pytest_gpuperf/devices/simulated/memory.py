@@ -182,7 +182,7 @@ class LiveMemory:
     ``device`` gives the storages, as long as it has *room*. ``several_streams`` says that
     a stream used the memory of another, ``is_emptied`` that the code has emptied the cache, ``at_outputs``
     what the kernel that runs takes
-    beside its outputs. ``whereabouts`` are the number of a program's step that runs, 0 if
+    besides its outputs. ``whereabouts`` are the number of a program's step that runs, 0 if
     none is known, and that of the operations so far.
     """
 

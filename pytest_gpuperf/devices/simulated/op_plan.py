@@ -113,7 +113,7 @@ ALLOCATIONS: Final = frozenset(
 """Operations that launch nothing on a device; views launch nothing either."""
 
 RESHAPING: Final = frozenset({"resize_", "resize_as_", "set_", "swap_"})
-"""In-place operations that change the shape, beside those tagged as such."""
+"""In-place operations that change the shape, besides those tagged as such."""
 
 FLAGGED: Final = frozenset({"_conj", "_neg_view"})
 """Views that only flag what is to be computed; a GPU tensor cannot carry the flag."""

@@ -122,7 +122,7 @@ def _apply(patches: Iterable[Patch]) -> Callable[[], None]:
             undo.callback(_put_back, patch.owner, patch.name, previous)
             setattr(patch.owner, patch.name, patch.value)
             if isinstance(patch.owner, ModuleType) and callable(previous):
-                # The object is kept beside its replacement, so that its id stays taken.
+                # The object is kept with its replacement, so that its id stays taken.
                 replaced[id(previous)] = (previous, patch.value)
         for module, name, value in _taken_out(replaced):
             undo.callback(_put_back, module, name, vars(module)[name])

@@ -126,7 +126,7 @@ def listed_lengths(call: OpCall) -> int:
 
 
 def host_numbers(call: OpCall) -> int:
-    """Once for each tensor on the host, beside one on the device."""
+    """Once for each tensor on the host, next to one on the device."""
     if not call.is_any_on_device():
         return 0
     return sum(map(call.is_host_tensor, call.tensors()))

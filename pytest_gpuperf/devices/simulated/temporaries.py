@@ -483,7 +483,7 @@ def _index_put(call: OpCall) -> Temporaries:
 
 
 def _euclidean_dist(call: OpCall) -> Temporaries:
-    """Squares, their sums, ones, and both beside the rows (Distance.cpp)."""
+    """Squares, their sums, ones, and both next to the rows (Distance.cpp)."""
     sizes: list[int] = []
     for rows in (call["x1"], call["x2"]):
         column = nbytes_of(rows) // rows.size(-1)

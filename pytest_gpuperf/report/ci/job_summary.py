@@ -153,8 +153,8 @@ def title(results: Results) -> str:
     where, status = _device(results.head.hardware), results.head.exit_status
     records = results.tests.values()
     failing = [record for record in records if record.ending.fails]
-    is_told = bool(failing) and status in FINISHED_EXITS
-    ended = "" if is_told or status in GREEN_EXITS else f", pytest exited with {status}"
+    listed = bool(failing) and status in FINISHED_EXITS
+    ended = "" if listed or status in GREEN_EXITS else f", pytest exited with {status}"
     if not results.tests:
         return f"gpuperf: no {'result' if ended else 'test was measured'}{ended}"
     return f"gpuperf: {_counts(failing or records)}{where}{ended}"

@@ -162,7 +162,7 @@ def _of(test: str, record: Record) -> Iterator[Remark]:
             r
             for r in found
             if r.outcome is Outcome.REGRESSED
-            # The limit that it is over as well is named beside what was stored.
+            # The limit that it is over as well is named with what was stored.
             or (r.outcome is Outcome.OVER_BUDGET and r.metric not in worse)
         ]
         if failing or not found:

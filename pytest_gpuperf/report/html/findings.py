@@ -92,10 +92,10 @@ def _source(place: Place, lines: SourceLines) -> Iterator[SourceRow]:
     if at is None or not text:
         return
     now = lines.get((at.file, at.line), "")
-    # Where the file was changed since, its lines beside this one mislead.
-    beside = AROUND if now.strip() == text else 0
-    numbers = range(at.line - beside, at.line + beside + 1)
-    found = {n: lines.get((at.file, n), "") if beside else text for n in numbers}
+    # Where the file was changed since, its lines around this one mislead.
+    around = AROUND if now.strip() == text else 0
+    numbers = range(at.line - around, at.line + around + 1)
+    found = {n: lines.get((at.file, n), "") if around else text for n in numbers}
     shown = {n: " ".join(line.split("\n")) for n, line in found.items() if line}
     width = len(str(at.line + AROUND))
     texts = dedent("\n".join(shown.values())).split("\n")
@@ -173,7 +173,7 @@ def _item(finding: Finding, lines: SourceLines, printed: set[str]) -> Item:
 
 
 def words_of(section: Section) -> str:
-    """Return the words by which *section* is found, beside those of its line."""
+    """Return the words by which *section* is found, besides those of its line."""
     findings = section.verdict.findings if section.verdict else ()
     known = (f"{place_of(f)} {cause(f)} {f.source}" for f in findings)
     return " ".join(dict.fromkeys(known))

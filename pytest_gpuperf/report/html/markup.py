@@ -1,7 +1,7 @@
 """Templates that are filled in so that no text can become markup.
 
 They lie in ``templates``. Their lines are layout: a line end, with the blanks around it,
-is written as a blank between two words, and not at all beside a tag.
+is written as a blank between two words, and not at all next to a tag.
 """
 
 from __future__ import annotations
@@ -61,17 +61,17 @@ def rendered(template: str, /, **values: object) -> Markup:
 
 @cache
 def asset(name: str) -> Markup:
-    """Return the text of a file beside this module."""
+    """Return the text of a file next to this module."""
     return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
 
 
-_BESIDE_A_TAG: Final = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
+_NEXT_TO_TAG: Final = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
 _LINE_END: Final = re.compile(r"\s*\n\s*")
 
 
 def without_layout(source: str) -> str:
     """Return the *source* of a template as one line."""
-    return _LINE_END.sub(" ", _BESIDE_A_TAG.sub("", source.strip()))
+    return _LINE_END.sub(" ", _NEXT_TO_TAG.sub("", source.strip()))
 
 
 @cache

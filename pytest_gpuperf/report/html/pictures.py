@@ -114,7 +114,7 @@ def percent(share: float) -> str:
 
 
 EDGE: Final = 0.12
-"""Share of a picture's width beside an edge, where a text would be cut in half."""
+"""Share of a picture's width next to an edge, where a text would be cut in half."""
 
 
 def _side(share: float) -> str:

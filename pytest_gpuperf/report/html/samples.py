@@ -63,7 +63,7 @@ Path = tuple[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runs:
-    """The *stored* and *fresh* runs of one call, and the lines beside them."""
+    """The *stored* and *fresh* runs of one call, and the lines next to them."""
 
     metric: Metric
     stored: Sequence[Strip]

@@ -1,6 +1,6 @@
 """A comparison of two sides for other programs: ``gpuperf ab --json``.
 
-``ab_schema.json`` beside this module is its JSON Schema.
+``ab_schema.json`` next to this module is its JSON Schema.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """``results.json``: a run for other programs.
 
-``results_schema.json`` beside this module is its JSON Schema. Numbers that are no whole
+``results_schema.json`` next to this module is its JSON Schema. Numbers that are no whole
 ones have six significant digits; fields of a verdict at their defaults are left out.
 """
 

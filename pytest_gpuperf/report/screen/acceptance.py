@@ -124,10 +124,10 @@ def _parts(found: AcceptancePlan) -> Iterator[str]:
     yield from named(
         found.drifted, "NOT ACCEPTED, too far from the last accepted value"
     )
-    yield from named(found.missed, f"NOT ACCEPTED, only measured in {few}")
+    yield from named(found.missed, f"NOT ACCEPTED, measured in {few}")
     yield from named(
         found.unfit,
         "not added to: changed, disturbed, of another torch, or stored already",
     )
     left = [test for test in found.thin if test not in found.missed]
-    yield from named(left, f"kept, only measured in {few}")
+    yield from named(left, f"kept, measured in {few}")

@@ -131,7 +131,7 @@ def _thin(tests: Sequence[str]) -> tuple[str, ...]:
 
 
 def _labelled(label: str, text: str) -> tuple[str, ...]:
-    """Wrap *text* beside its label; no line where there is no text."""
+    """Wrap *text* next to its label; no line where there is no text."""
     if not text:
         return ()
     return wrapped(text, first=label.ljust(CHECKUP_INDENT), rest=" " * CHECKUP_INDENT)

@@ -41,7 +41,7 @@ MOST_FINDING_LINES: Final = 20
 NO_VALUE: Final = "-"
 
 SUMMED_UP: Final = {
-    AbOutcome.DIFFERS: "training differs",
+    AbOutcome.DIFFERS: "trained differently",
     AbOutcome.WORSE: "worse",
     AbOutcome.BROKEN: "broken after",
     AbOutcome.BETTER: "better",

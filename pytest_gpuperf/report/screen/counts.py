@@ -258,7 +258,7 @@ def evidence_line(verdicts: Sequence[TestVerdict]) -> Iterator[Line]:
 
 
 def skipped_line(files: Sequence[str]) -> Line:
-    """Name *files* that may have looked for a GPU where pytest collects, beside none."""
+    """Name *files* that may have looked for a GPU where pytest collects, next to none."""
     which = "1 file skipped itself"
     if len(files) > 1:
         which = f"{len(files)} files skipped themselves"

@@ -205,7 +205,7 @@ def test_one_run_does_not_replace_eight(capsys: pytest.CaptureFixture[str]) -> N
     assert accept(capsys).splitlines()[-3:] == [
         "  -  2.000 ms     new  step_ms  new",
         "gpuperf: 1 accepted; 1 of them from fewer than 5 runs, too few to know how it",
-        "    varies: new; 1 kept, only measured in fewer than 5 runs: old",
+        "    varies: new; 1 kept, measured in fewer than 5 runs: old",
     ]
     assert times() == {"old": (10.0, 8), "new": (2.0, 1)}
 
@@ -246,7 +246,7 @@ def test_two_runs_that_prove_a_count_give_it_to_the_stored_times(
 @pytest.mark.parametrize(
     ("pending", "why"),
     [
-        (counted(20.0, 1, 2, "step_ms regressed"), "its time is the news"),
+        (counted(20.0, 1, 2, "step_ms regressed"), "its time has changed"),
         (counted(10.0, 1, 1, "syncs regressed"), "one run proves nothing"),
         (counted(10.0, 1, 2, "syncs regressed", torch="2.14"), "of another torch"),
     ],
@@ -262,7 +262,7 @@ def test_what_few_runs_cannot_prove_is_not_accepted_and_said(
 not accepted, measured in fewer than 5 runs, which a baseline of times needs:
     waits; measure it with:
     gpuperf refresh --accept-drift --device=cuda waits
-gpuperf: 0 accepted; 1 NOT ACCEPTED, only measured in fewer than 5 runs: waits
+gpuperf: 0 accepted; 1 NOT ACCEPTED, measured in fewer than 5 runs: waits
 """
     )
     assert counts("waits") == [(10.0, 0)] * 8
@@ -324,7 +324,7 @@ old  new  change  metric  test
   -    2     new  syncs   new
   3    2      -1  syncs   twice
 gpuperf: 2 accepted; 1 of them from fewer than 2 runs, too few to know how it
-    varies: new; 1 kept, only measured in fewer than 2 runs: once
+    varies: new; 1 kept, measured in fewer than 2 runs: once
 """
     )
 

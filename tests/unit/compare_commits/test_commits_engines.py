@@ -26,5 +26,5 @@ def test_no_clock() -> None:
     calls = [Comparison(test="a", pairs=2, unmeasured={"speedup": "it has no clock"})]
 
     assert engine_in_words(calls) == (
-        "pairs of fresh processes, for what is exact alone: it has no clock"
+        "pairs of fresh processes; counts and bytes only: it has no clock"
     )

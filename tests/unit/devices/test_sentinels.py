@@ -1,4 +1,4 @@
-"""Fixed kernels that witness the machine: lent by a device, timed around a step."""
+"""Fixed kernels that show the machine's speed: lent by a device, timed around a step."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ def test_the_environment_says_how_many_ranks_there_are() -> None:
     assert together(2, act) == [{"torch": "2.13.0", "ranks": "2"}] * 2
 
 
-class Witnessed(Clockwork):
+class WithSentinels(Clockwork):
     """Steps of 10 ms, and one sentinel: *play* is told how often it ran before."""
 
     def __init__(self, play: Callable[[int], float]) -> None:
@@ -177,7 +177,7 @@ def fails(_: int) -> float:
 
 
 def test_sentinels_take_what_they_take_on_the_slowest_rank() -> None:
-    found = measured_by(lambda rank: Witnessed(lambda _: 1.0 + rank))
+    found = measured_by(lambda rank: WithSentinels(lambda _: 1.0 + rank))
 
     for measurement, _, _ in found:
         assert measurement.times["sentinel_gemm_ms"].q50 == pytest.approx(2.0)
@@ -185,7 +185,7 @@ def test_sentinels_take_what_they_take_on_the_slowest_rank() -> None:
 
 
 def test_sentinels_that_one_rank_cannot_run_no_rank_does() -> None:
-    found = measured_by(lambda rank: Witnessed(fails if rank else lambda _: 1.0))
+    found = measured_by(lambda rank: WithSentinels(fails if rank else lambda _: 1.0))
 
     for measurement, _, _ in found:
         assert "sentinel_gemm_ms" not in measurement.times
@@ -194,7 +194,7 @@ def test_sentinels_that_one_rank_cannot_run_no_rank_does() -> None:
 
 def test_a_sentinel_that_fails_later_leaves_no_rank_alone() -> None:
     found = measured_by(
-        lambda rank: Witnessed(lambda run: fails(run) if rank and run else 1.0)
+        lambda rank: WithSentinels(lambda run: fails(run) if rank and run else 1.0)
     )
 
     for measurement, _, _ in found:

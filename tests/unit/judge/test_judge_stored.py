@@ -193,15 +193,15 @@ def test_the_rules_against_other_runs(
 SECOND = "the second slowest of 8 stored runs, 10.02 ms"
 
 
-def witnessed(*fresh: float) -> Sentinels:
+def shifted(*fresh: float) -> Sentinels:
     return Sentinels(fresh=fresh, stored=(0.0,) * 8)
 
 
 def test_one_run_of_a_faster_machine_keeps_an_improvement_from_being_told() -> None:
     fresh = clean(*[9.7] * 5)
 
-    honest = judged(STEADY, fresh, sentinels=witnessed(0, 0, 0, 0, 0))
-    doubted = judged(STEADY, fresh, sentinels=witnessed(-0.05, 0, 0, 0, 0))
+    honest = judged(STEADY, fresh, sentinels=shifted(0, 0, 0, 0, 0))
+    doubted = judged(STEADY, fresh, sentinels=shifted(-0.05, 0, 0, 0, 0))
 
     assert (honest.outcome, doubted.outcome) == (IMPROVED, PASS)
 
@@ -222,13 +222,13 @@ def test_a_clearly_faster_machine_may_hide_more_than_its_sentinels_see(
 ) -> None:
     fresh = clean(*[step_ms] * 5)
 
-    verdict = judged(STEADY, fresh, sentinels=witnessed(*[-seen] * 5))
+    verdict = judged(STEADY, fresh, sentinels=shifted(*[-seen] * 5))
 
     assert verdict.outcome is outcome
 
 
 def test_a_disturbed_run_of_a_faster_machine_says_nothing() -> None:
-    verdict = judged(STEADY, [timed(10.0, "hot")], sentinels=witnessed(-0.06))
+    verdict = judged(STEADY, [timed(10.0, "hot")], sentinels=shifted(-0.06))
 
     assert evidence_of(verdict).runs == 0
 
@@ -249,12 +249,12 @@ def test_sentinels_that_are_slower_by_far_excuse_five_percent_on_a_gpu(
 
 
 def test_a_slow_machine_may_be_its_old_self_again_in_the_next_run() -> None:
-    verdict = judged(STEADY, clean(10.5), sentinels=witnessed(0.05))
+    verdict = judged(STEADY, clean(10.5), sentinels=shifted(0.05))
 
     assert (verdict.outcome, verdict.settled) == (INCONCLUSIVE, False)
 
 
-def test_the_larger_of_both_witnesses_counts_and_noise_is_no_witness() -> None:
+def test_the_larger_of_suite_and_sentinels_counts_and_noise_does_not() -> None:
     sentinels = Sentinels(
         fresh=(0.05, 0.002, -0.04, None), stored=(-0.01, 0.0, 0.01, nan)
     )
@@ -269,7 +269,7 @@ def test_the_larger_of_both_witnesses_counts_and_noise_is_no_witness() -> None:
     ]
 
 
-def test_without_stored_sentinels_only_the_suite_is_a_witness() -> None:
+def test_without_stored_sentinels_only_the_suite_is_evidence() -> None:
     found = discounts(1, Sentinels(fresh=(0.05,)), SuiteContext(shift=-0.02))
 
     assert found == (Discount(slower=0.0, faster=0.02),)
@@ -519,17 +519,17 @@ def test_the_verdict_is_that_of_an_independent_reference(prior: Spread | None) -
         )
         shift = rng.choice([0.0, 0.01, -0.01])
         sentinels = rng.normal(0, 0.01, len(fresh))
-        witnesses = rng.normal(0, 0.004, 8)
-        noise = max(0.003, witnesses.std(ddof=1))
-        told = sentinels - np.median(witnesses)
-        slower = np.maximum(0, np.maximum(told - noise, shift))
-        faster = np.maximum(0, np.maximum(-told - noise, -shift))
+        kernels = rng.normal(0, 0.004, 8)
+        noise = max(0.003, kernels.std(ddof=1))
+        shown = sentinels - np.median(kernels)
+        slower = np.maximum(0, np.maximum(shown - noise, shift))
+        faster = np.maximum(0, np.maximum(-shown - noise, -shift))
 
         verdict = judged(
             list(stored),
             clean(*fresh),
             suite_context=SuiteContext(prior=prior, shift=shift),
-            sentinels=Sentinels(fresh=tuple(sentinels), stored=tuple(witnesses)),
+            sentinels=Sentinels(fresh=tuple(sentinels), stored=tuple(kernels)),
         )
 
         wanted = expected(stored, fresh, slower, faster, prior)

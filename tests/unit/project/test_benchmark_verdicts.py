@@ -211,10 +211,10 @@ def test_disturbed_slow_runs_blame_nobody() -> None:
 
 
 def test_a_sentinel_that_saw_the_slowdown_takes_the_blame_from_the_code() -> None:
-    def witness(runs: int) -> Sentinels:
+    def sentinels_of(runs: int) -> Sentinels:
         return Sentinels(fresh=(0.1,) * runs, stored=(0.0,) * 8)
 
-    outcome, _ = order_of_work.gate_one(EIGHT, fresh(*[11.0] * 5), witness)
+    outcome, _ = order_of_work.gate_one(EIGHT, fresh(*[11.0] * 5), sentinels_of)
 
     assert outcome is Outcome.INCONCLUSIVE
 

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from agreement_operations import Answer, Row, Standing, as_markdown, news
+from agreement_operations import Answer, Row, Standing, as_markdown, changes
 from forks import Ended, Task, each_in_a_fork
 
 
@@ -59,10 +59,10 @@ def test_samples_that_one_side_did_not_run_are_left_out() -> None:
     assert mixed.standing is Standing.AGREE
 
 
-def test_nothing_is_news_where_all_stands_as_it_is_known() -> None:
+def test_nothing_has_changed_where_all_is_as_it_is_known() -> None:
     rows = [SAME, OTHER, MUTE]
 
-    assert [*news(rows, {"mul": "why"}, {"eig": "why"})] == []
+    assert [*changes(rows, {"mul": "why"}, {"eig": "why"})] == []
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,8 @@ def test_nothing_is_news_where_all_stands_as_it_is_known() -> None:
     ],
     ids=["a new difference", "one that has vanished"],
 )
-def test_a_change_of_what_is_known_is_news(known: dict[str, str], line: str) -> None:
-    assert [*news([SAME, OTHER], known, {})] == [line]
+def test_a_change_of_what_is_known_is_found(known: dict[str, str], line: str) -> None:
+    assert [*changes([SAME, OTHER], known, {})] == [line]
 
 
 def test_the_page_has_the_cause_of_each_difference() -> None:

@@ -12,7 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from witness import Witness
+from process_fifo import ProcessFifo
 
 from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.errors import RunError
@@ -62,9 +62,9 @@ def server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def witness(tmp_path: Path) -> Iterator[Witness]:
-    with closing(Witness(tmp_path / "fifo")) as witness:
-        yield witness
+def process_fifo(tmp_path: Path) -> Iterator[ProcessFifo]:
+    with closing(ProcessFifo(tmp_path / "fifo")) as process_fifo:
+        yield process_fifo
 
 
 def test_a_result_comes_back(server: ForkServer) -> None:
@@ -315,24 +315,24 @@ def test_a_hanging_job_is_killed_after_the_limit_and_the_next_works(
 
 
 def test_a_job_that_runs_into_the_limit_leaves_no_process(
-    server: ForkServer, witness: Witness
+    server: ForkServer, process_fifo: ProcessFifo
 ) -> None:
-    order = job("hang_with_a_grandchild", fifo=witness.fifo)
+    order = job("hang_with_a_grandchild", fifo=process_fifo.fifo)
 
     death_in(server, order, TOO_FEW_SECONDS)
 
-    assert witness.all_ended()
+    assert process_fifo.all_ended()
 
 
 def test_a_grandchild_that_outlives_its_job_is_killed(
-    server: ForkServer, witness: Witness
+    server: ForkServer, process_fifo: ProcessFifo
 ) -> None:
     grandchild = server.run(
-        job("leave_a_grandchild", fifo=witness.fifo), ENOUGH_SECONDS
+        job("leave_a_grandchild", fifo=process_fifo.fifo), ENOUGH_SECONDS
     )
 
-    assert witness.has_heard()
-    assert witness.all_ended()
+    assert process_fifo.has_heard()
+    assert process_fifo.all_ended()
     assert grandchild != os.getpid()
 
 
@@ -351,11 +351,11 @@ def test_a_server_that_dies_is_started_anew() -> None:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux ends a child with its parent"
 )
-def test_a_child_does_not_outlive_the_server(witness: Witness) -> None:
+def test_a_child_does_not_outlive_the_server(process_fifo: ProcessFifo) -> None:
     with closing(started()) as server:
-        death_in(server, job("kill_the_server_and_stay", fifo=witness.fifo))
+        death_in(server, job("kill_the_server_and_stay", fifo=process_fifo.fifo))
 
-        assert witness.all_ended()
+        assert process_fifo.all_ended()
 
 
 def test_a_child_that_was_too_late_to_hear_of_its_server_s_death_ends() -> None:
@@ -405,15 +405,15 @@ def test_modules_of_the_working_directory_do_not_shadow_the_standard_library(
 
 
 def test_close_ends_the_server_its_children_and_their_children(
-    witness: Witness,
+    process_fifo: ProcessFifo,
 ) -> None:
     server = started()
-    server._start(job("hang_with_a_grandchild", fifo=witness.fifo), ENOUGH_SECONDS)
-    assert witness.has_heard()
+    server._start(job("hang_with_a_grandchild", fifo=process_fifo.fifo), ENOUGH_SECONDS)
+    assert process_fifo.has_heard()
 
     server.close()
 
-    assert witness.all_ended()
+    assert process_fifo.all_ended()
     assert server._process.returncode == 0
     assert not Path(server._folder.name).exists()
 

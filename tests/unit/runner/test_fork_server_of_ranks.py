@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from process_fifo import ProcessFifo
 from rank_jobs import PORT
-from witness import Witness
 
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.runner.fork_server import ForkServer, Job
@@ -28,9 +28,9 @@ def server() -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def witness(tmp_path: Path) -> Iterator[Witness]:
-    with closing(Witness(tmp_path / "fifo")) as witness:
-        yield witness
+def process_fifo(tmp_path: Path) -> Iterator[ProcessFifo]:
+    with closing(ProcessFifo(tmp_path / "fifo")) as process_fifo:
+        yield process_fifo
 
 
 def ends_of(server: ForkServer, work: str, **request: object) -> list[dict[str, Any]]:
@@ -85,12 +85,14 @@ def test_ranks_that_wait_are_asked_and_killed_when_time_is_up_or_one_fails_elsew
     assert all(" in never\n" in end["stack"] for end in ends)
 
 
-def test_what_a_rank_started_ends_with_it(server: ForkServer, witness: Witness) -> None:
-    ends = ends_of(server, "leave_a_child", fifo=witness.fifo)
+def test_what_a_rank_started_ends_with_it(
+    server: ForkServer, process_fifo: ProcessFifo
+) -> None:
+    ends = ends_of(server, "leave_a_child", fifo=process_fifo.fifo)
 
     assert [end["code"] for end in ends] == [0, 0]
-    assert witness.has_heard()
-    assert witness.all_ended()
+    assert process_fifo.has_heard()
+    assert process_fifo.all_ended()
 
 
 @pytest.mark.parametrize(
@@ -106,15 +108,15 @@ def test_what_a_rank_started_ends_with_it(server: ForkServer, witness: Witness) 
     ],
 )
 def test_ranks_end_when_the_process_that_started_them_is_killed(
-    server: ForkServer, witness: Witness, tmp_path: Path, name: str
+    server: ForkServer, process_fifo: ProcessFifo, tmp_path: Path, name: str
 ) -> None:
     job = Job(
         entry=f"rank_jobs:{name}",
-        request={"fifo": witness.fifo, "folder": str(tmp_path)},
+        request={"fifo": process_fifo.fifo, "folder": str(tmp_path)},
     )
 
     with pytest.raises(RunError) as died:
         server.run(job, ENOUGH_SECONDS)
 
     assert str(died.value).startswith("the measuring process was killed by signal 9")
-    assert witness.all_ended()
+    assert process_fifo.all_ended()

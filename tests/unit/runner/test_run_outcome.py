@@ -93,4 +93,4 @@ def test_outside_of_ci_a_test_without_any_number_passes_with_a_warning() -> None
     report = report_of(case, {"t": verdict}, SETTINGS, str)
 
     assert report.ending is Ending.PASSED
-    assert report.warning == "NOT MEASURED: waits, kernel launches"
+    assert report.warning == "NOT MEASURED: syncs, kernel launches"

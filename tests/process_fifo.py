@@ -11,7 +11,7 @@ from typing import Final
 PATIENCE_SECONDS: Final = 600.0
 
 
-class Witness:
+class ProcessFifo:
     """A FIFO that processes hold open: its end is the death of the last of them."""
 
     def __init__(self, path: Path) -> None:
