@@ -84,13 +84,6 @@ def test_a_baseline_from_before_a_count_was_gated_fails_nothing(metric: str) -> 
     assert verdict.outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize("metric", ["launches", "flops"])
-def test_another_torch_is_blamed_for_a_count_and_no_test_is(metric: str) -> None:
-    entry = an_entry(run(**{metric: 100}), software={"torch": "2.12.0"})
-
-    assert outcomes(entry, run(**{metric: 120})) == {metric: Outcome.INCONCLUSIVE}
-
-
 @pytest.mark.parametrize(
     ("before", "now", "outcome"),
     [
@@ -321,27 +314,6 @@ def test_a_wait_that_rose_says_from_what() -> None:
 )
 def test_no_wait_is_named_for_what_waits_do_not_cause(metric: str) -> None:
     assert told([OLD_SYNC, ITEM], {metric}) == []
-
-
-def test_a_wait_may_be_what_a_step_is_slow_by() -> None:
-    assert "train.py:21" in told([OLD_SYNC, ITEM], {"step_ms"})[0]
-
-
-def test_what_stays_is_named_with_its_line() -> None:
-    kept = replace(
-        ITEM,
-        kind=FindingKind.LEFT,
-        op="aten::add",
-        held_bytes=512,
-        metrics=("growth_bytes", "retained_graphs"),
-    )
-
-    assert told([OLD_SYNC, kept], {"retained_graphs"}) == [
-        "  --> train.py:21 in step",
-        "   21 | loss.item()",
-        "      | ^^^^^^^^^^^ aten::add, 512 B in 1 block leaked by each step",
-        "  fix      drop what keeps it: a list, a cache, or a loss without detach()",
-    ]
 
 
 # The file

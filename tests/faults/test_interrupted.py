@@ -448,18 +448,6 @@ def test_the_controller_of_workers_keeps_what_was_complete(
     ]
 
 
-def test_nothing_is_stored_in_ci_at_any_time(
-    killed: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI", "1")
-    killed.file(KILLS.format(run=8, signal="SIGTERM"))
-
-    result = killed.pytester.runpytest_subprocess(*ON, "--gpuperf-update=missing")
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert not killed.baseline.exists()
-
-
 THREE = """
 def test_first(gpuperf): gpuperf(int)
 def test_second(gpuperf): assert 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -19,83 +19,90 @@ from pytest_gpuperf.plugin.parse_settings import PARSERS
 
 STEP = "def test_step(gpuperf): gpuperf(lambda: None)\n"
 
-HUGE = 10**400
+HUGE, NAN, INF = 10**400, float("nan"), float("inf")
+
+
+KNOWN = (
+    "it knows ms, latency_ms, mem_mb, syncs, pageable_copies, launches and 15 more "
+    "(docs/reference/marks.md) [GP201]"
+)
+ABOVE_0 = "expected a number above 0, or None to lift it [GP202]"
+WHOLE = "expected a whole number of at least 0, or None to lift it [GP202]"
+ON = (
+    'expected a device kind or a pattern of the hardware\'s name, such as "cpu" or '
+    '"*H200*", or a list of them [GP204]'
+)
+PERCENT = 'expected a percentage of at least 0 as text, such as "5%"'
+RANKS = "expected a whole number of ranks, at least 1 [GP207]"
+SECONDS = (
+    "expected a number of seconds above 0, or None for three times --gpuperf-seconds "
+    "and half a minute [GP207]"
+)
+BUDGETS = [
+    ({}, "() says nothing: expected a limit, such as syncs=0 [GP203]"),
+    ({"on": "cpu"}, "(on='cpu') limits nothing: expected a limit, such as syncs=0"),
+    ({"mem_mb": HUGE}, "(mem_mb=1000"),
+    ({"syncs": HUGE}, "(syncs=1000"),
+    ({"flops": 10**5000}, "(flops="),
+    *(({"ms": n}, f"(ms={n!r}): {ABOVE_0}") for n in (NAN, INF, -1, 0, "12", True)),
+    *(({"syncs": n}, f"(syncs={n}): {WHOLE}") for n in (0.5, 1.5, False)),
+    ({"busy_pct": 101}, "(busy_pct=101): expected a number above 0, at most 100, or"),
+    ({"mss": 1, "foo": 2}, f"() does not know foo, mss (did you mean ms?); {KNOWN}"),
+    *(
+        ({typed: 1}, f"() does not know {typed} (did you mean {meant}?) [GP201]")
+        for typed, meant in (
+            *(("sync", "syncs"), ("waits", "syncs"), ("MS", "ms"), ("time", "ms")),
+            *(("mem", "mem_mb"), ("memory", "mem_mb"), ("h2d", "h2d_mb")),
+        )
+    ),
+    *(
+        ({"ms": 5, "on": on}, f"(on={on!r}): {ON}")
+        for on in ("", [], ["cpu", 3], {"cpu"}, 5)
+    ),
+]
+TOLERANCES = [
+    ({}, "() says nothing: expected a change"),
+    ({"ms": "1e9%"}, "(ms='1e+09%'): expected at most 1000% [GP205]"),
+    ({"mem_mb": "1001%"}, "(mem_mb='1001%'): expected at most"),
+    ({"detect": "5000%"}, "(detect='5000%'): expected at most"),
+    *(({"ms": p}, f"(ms={p!r}): {PERCENT}") for p in ("nan%", "inf%", "5", None, 0.05)),
+    *(
+        ({"ms": p}, f'(ms={p!r}): {PERCENT} or "5% and 1 ms" [GP205]')
+        for p in ("-1%", "5% and", "5% and 0.1", "5% and 1 MiB", "5% and -1 ms", "1 ms")
+    ),
+    ({"mem_mb": "1% and nan MiB"}, f'{PERCENT} or "5% and 1 MiB" [GP205]'),
+    ({"syncs": "0% and one"}, f'{PERCENT} or "5% and 1" [GP205]'),
+    ({"detect": "5% and 1 ms"}, "(detect='5% and 1 ms'): expected"),
+    ({"speedup": "5%"}, "() does not know speedup"),
+    ({"detects": "5%"}, "() does not know detects (did you mean"),
+]
+OF_RANKS = [
+    *(({"n": n}, f"({n}): {RANKS}") for n in (0, 2.0, True)),
+    *(
+        ({"n": 2, "timeout_s": s}, f"(timeout_s={s!r}): {SECONDS}")
+        for s in (0, -1.5, NAN, INF, "3", True)
+    ),
+]
 
 
 @pytest.mark.parametrize(
-    ("budget", "told"),
+    ("mark", "keywords", "told"),
     [
-        (
-            {},
-            "gpuperf.budget() says nothing: expected a limit, such as syncs=0 [GP203]",
-        ),
-        (
-            {"on": "cpu"},
-            "gpuperf.budget(on='cpu') limits nothing: expected a limit, such as syncs=0 [GP203]",
-        ),
-        ({"mem_mb": HUGE}, "gpuperf.budget(mem_mb=1000"),
-        ({"syncs": HUGE}, "gpuperf.budget(syncs=1000"),
-        ({"flops": 10**5000}, "gpuperf.budget(flops="),
-        ({"ms": float("nan")}, "gpuperf.budget(ms=nan): expected a number above 0"),
-        ({"ms": float("inf")}, "gpuperf.budget(ms=inf): expected a number above 0"),
-        ({"ms": -1}, "gpuperf.budget(ms=-1): expected a number above 0"),
-        ({"ms": 0}, "gpuperf.budget(ms=0): expected a number above 0"),
-        ({"ms": "12"}, "gpuperf.budget(ms='12'): expected a number above 0"),
-        ({"ms": True}, "gpuperf.budget(ms=True): expected a number above 0"),
-        ({"syncs": 0.5}, "gpuperf.budget(syncs=0.5): expected a whole number"),
-        ({"syncs": False}, "gpuperf.budget(syncs=False): expected a whole number"),
-        ({"busy_pct": 101}, "gpuperf.budget(busy_pct=101): expected"),
-        ({"sync": 0}, "gpuperf.budget() does not know sync (did you mean syncs?)"),
-        ({"MS": 5}, "gpuperf.budget() does not know MS (did you mean ms?)"),
-        ({"ms": 5, "on": ""}, "gpuperf.budget(on=''): expected"),
-        ({"ms": 5, "on": []}, "gpuperf.budget(on=[]): expected"),
-        ({"ms": 5, "on": ["cpu", 3]}, "gpuperf.budget(on=['cpu', 3]): expected"),
-        ({"ms": 5, "on": {"cpu"}}, "gpuperf.budget(on={'cpu'}): expected"),
+        *((gpuperf.budget, *row) for row in BUDGETS),
+        *((gpuperf.tolerance, *row) for row in TOLERANCES),
+        *((gpuperf.ranks, *row) for row in OF_RANKS),
     ],
 )
-def test_a_budget_that_limits_nothing_is_refused_in_one_sentence(
-    budget: dict[str, object], told: str
+def test_a_mark_that_cannot_be_meant_is_refused_in_one_sentence(
+    mark: Callable[..., object], keywords: dict[str, object], told: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
-        gpuperf.budget(**budget)  # type: ignore[arg-type]
+        mark(**keywords)
 
-    assert str(caught.value).startswith(told)
-    assert len(str(caught.value)) < 400
-
-
-@pytest.mark.parametrize(
-    ("tolerance", "told"),
-    [
-        ({}, "gpuperf.tolerance() says nothing: expected a change"),
-        (
-            {"ms": "1e9%"},
-            "gpuperf.tolerance(ms='1e+09%'): expected at most 1000% [GP205]",
-        ),
-        ({"mem_mb": "1001%"}, "gpuperf.tolerance(mem_mb='1001%'): expected at most"),
-        ({"detect": "5000%"}, "gpuperf.tolerance(detect='5000%'): expected at most"),
-        ({"ms": "-1%"}, "gpuperf.tolerance(ms='-1%'): expected a percentage"),
-        ({"ms": "nan%"}, "gpuperf.tolerance(ms='nan%'): expected a percentage"),
-        ({"ms": "inf%"}, "gpuperf.tolerance(ms='inf%'): expected a percentage"),
-        ({"ms": "5"}, "gpuperf.tolerance(ms='5'): expected a percentage"),
-        ({"ms": None}, "gpuperf.tolerance(ms=None): expected a percentage"),
-        (
-            {"detect": "5% and 1 ms"},
-            "gpuperf.tolerance(detect='5% and 1 ms'): expected",
-        ),
-        ({"ms": 0.05}, "gpuperf.tolerance(ms=0.05): expected a percentage"),
-        ({"ms": "5% and"}, "gpuperf.tolerance(ms='5% and'): expected a percentage"),
-        ({"ms": "5% and 1 MiB"}, "gpuperf.tolerance(ms='5% and 1 MiB'): expected"),
-        ({"speedup": "5%"}, "gpuperf.tolerance() does not know speedup"),
-        ({"detects": "5%"}, "gpuperf.tolerance() does not know detects (did you mean"),
-    ],
-)
-def test_a_tolerance_that_is_none_is_refused_in_one_sentence(
-    tolerance: dict[str, str], told: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        gpuperf.tolerance(**tolerance)  # type: ignore[arg-type]
-
-    assert str(caught.value).startswith(told)
+    said = str(caught.value)
+    assert said.startswith(f"gpuperf.{mark.__name__}(")
+    assert told in said
+    assert len(said) < 400
 
 
 @pytest.mark.parametrize(
@@ -180,6 +187,10 @@ def test_what_may_name_hardware_is_not_doubted(pattern: str) -> None:
     assert unknown_kind(pattern) == ""
 
 
+NO_DAYS = (
+    "|until|until 2027-13-01|until 20270115|until 2027-W02-5|till 2027-01-15|2027-01-15"
+    "|until 2027-01-15 noon|UNTIL 2027-01-15|yes"
+)
 OPTIONS = [
     ("gpuperf_tolerance", "ms=5%,ms=7%", "ms occurs 2 times, expected it once"),
     ("gpuperf_tolerance", "speedup=5%", "does not know speedup"),
@@ -195,22 +206,23 @@ OPTIONS = [
     ("gpuperf_baselines", "x" * 5000, "expected a shorter name of a folder"),
     ("gpuperf_baselines", "x/" * 2100, "expected a shorter name of a folder"),
     ("gpuperf_baselines", "a\0b", "null"),
-    ("gpuperf_seconds", "0", "expected a positive number of seconds"),
-    ("gpuperf_seconds", "nan", "expected a positive number of seconds"),
-    ("gpuperf_seconds", "1m", "expected a positive number of seconds"),
-    ("gpuperf_seconds", "soon", "expected a positive number of seconds"),
-    ("gpuperf_seconds", "inf", "expected a positive number of seconds"),
+    *(
+        ("gpuperf_seconds", seconds, "expected a positive number of seconds")
+        for seconds in ("0", "nan", "1m", "soon", "inf")
+    ),
     *(
         ("gpuperf_seed", seed, "expected a whole number from 0 up, such as 7")
         for seed in ("soon", "-1", "0.5", "1e3", "")
     ),
     ("gpuperf_simulated_gb", "inf", "expected a positive number of GiB"),
-    ("gpuperf_device", "gpu", "expected one of cuda, simulated, cpu"),
-    ("gpuperf_device", "CUDA", "expected one of cuda, simulated, cpu"),
-    ("gpuperf_device", "", "expected one of cuda, simulated, cpu"),
+    *(
+        ("gpuperf_device", kind, "expected one of cuda, simulated, cpu")
+        for kind in ("gpu", "CUDA", "")
+    ),
     ("gpuperf_update", "none", "expected one of missing"),
     ("gpuperf_missing_baseline", "error", "expected one of warn, fail, every-metric"),
     ("gpuperf_isolation", "class", "expected one of test, module"),
+    *(("gpuperf_warn", day, "such as until 2027-01-15") for day in NO_DAYS.split("|")),
 ]
 
 

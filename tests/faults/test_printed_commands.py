@@ -168,34 +168,6 @@ def test_the_annotation_of_a_missing_baseline_says_how_it_is_stored(
     assert_green(desk, f"{FILE}::test_new")
 
 
-@pytest.mark.parametrize("test", ["test_waits", "test_bigger"])
-def test_counts_that_are_accepted_leave_the_stored_times(
-    test: str, red: tuple[Desk, Typed], tmp_path: Path
-) -> None:
-    desk = red[0].copy(tmp_path / "project")
-    key = f"{FILE}::{test}"
-    times = [run["times"] for run in desk.entries()[key]["runs"]]
-
-    desk.type(f"gpuperf accept --accept-drift --only {key} .gpuperf")
-
-    assert [run["times"] for run in desk.entries()[key]["runs"]] == times
-    desk.play({test: {**FAULTS[test], "step_ms": 12.0}})
-    assert "SLOWER" in desk.gate(key).output
-
-
-def test_no_line_of_the_short_summary_loses_a_unit(red: tuple[Desk, Typed]) -> None:
-    said = red[0].gate()
-
-    lines = said.output.partition("short test summary")[2].splitlines()
-    told = [line.partition(" - ")[2] for line in lines if line.startswith("FAILED")]
-    assert len(told) == len(FAULTS) - 1
-    assert not [line for line in told if line.endswith("...")]
-    assert all(
-        re.search(r"(%|ms|B|(?:limit|allowed|was) \d+|per step|\(\+1\))\)?$", t)
-        for t in told
-    ), told
-
-
 def test_a_red_run_says_how_its_page_is_made(red: tuple[Desk, Typed]) -> None:
     desk, said = red
     (desk.folder / ".gpuperf/report.html").unlink()
@@ -430,37 +402,6 @@ def test_noise_is_offered_to_nobody(options: list[str], desk: Desk) -> None:
     assert not re.search(
         r"gpuperf accept|  (accept|store) |gpuperf refresh|--gpuperf-update", told
     )
-
-
-def test_a_budget_is_not_offered_to_be_accepted(desk: Desk) -> None:
-    desk.write(
-        FILE,
-        "import pytest_gpuperf as g\n@g.budget(ms=5, on='scripted')\n"
-        "def test_a(gpuperf): gpuperf(int)\n",
-    )
-    said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
-
-    assert said.status == 1
-    assert "change it there, a new baseline does not" in said.output
-    assert "gpuperf accept" not in said.output + desk.read("summary.md")
-    assert "--gpuperf-update" not in said.output
-
-
-def test_a_metric_beyond_budget_and_baseline_has_one_number(desk: Desk) -> None:
-    desk.write(
-        FILE,
-        "import pytest_gpuperf as g\n@g.budget(ms=5, on='scripted')\n"
-        "def test_a(gpuperf): gpuperf(int)\n",
-    )
-    desk.play({"test_a": {"step_ms": 4.2}})
-    desk.store()
-    desk.play({"test_a": {"step_ms": [6.2, 6.21, 6.19, 6.205, 6.225, 6.2]}})
-    said = desk.gate()
-
-    found = re.findall(r"(6\.\d+) ms", said.output)
-    assert len(found) >= 2, said.text
-    assert len(set(found)) == 1, found
-    assert "0.0 % granted" not in said.text
 
 
 # Drift, and what was measured too seldom.
@@ -706,31 +647,6 @@ def test_what_a_look_says_to_accept_is_accepted(here: Desk) -> None:
     assert "would accept 1" in looked.words
     assert here.type(f"{quoted(looked.output)} --accept-drift .gpuperf").status == 0
     assert_green(here)
-
-
-PASSING_ON: Final = frozenset({"refresh", "ab", "audit", "memory"})
-"""Commands that pass on the arguments that they do not know."""
-
-
-@pytest.mark.parametrize("typed", ["reprot", "acept"])
-def test_what_was_meant_by_a_mistyped_command_is_one(typed: str, here: Desk) -> None:
-    refused = here.type(f"gpuperf {typed}")
-    assert refused.status == 4
-    meant, usage = re.findall(r"`([^`]+)`", refused.errors)
-
-    assert here.type(f"{meant} --help").status == 0
-    assert here.type(usage).status == 0
-
-
-@pytest.mark.parametrize("name", sorted(set(COMMANDS) - PASSING_ON))
-def test_a_refused_argument_names_the_help_that_lists_the_right_ones(
-    name: str, here: Desk
-) -> None:
-    refused = here.type(f"gpuperf {name} --nonsense a b c d e f g h")
-    assert refused.status == 4
-    [usage] = re.findall(r"see `([^`]+)`", refused.errors)
-
-    assert here.type(usage).output.startswith(f"usage: {usage.removesuffix(' --help')}")
 
 
 def test_the_doctor_says_how_baselines_are_recorded(desk: Desk) -> None:

@@ -9,9 +9,6 @@ import pytest
 from whole_run import Folder, WholeRun
 
 from pytest_gpuperf.baselines.refresh import unmeasured
-from pytest_gpuperf.plugin.reported_items import ReportLog
-from pytest_gpuperf.report.command import DEFAULT_INVOCATION
-from pytest_gpuperf.report.screen.acceptance import unmeasured_text
 
 
 MODES: Final = {
@@ -421,18 +418,6 @@ def test_a_damaged_baseline_file_is_an_error_and_no_silence(lonely: Folder) -> N
     assert run.status == pytest.ExitCode.USAGE_ERROR
 
 
-def test_the_command_that_is_printed_makes_it_green(lonely: Folder) -> None:
-    before = lonely.run()
-    command = "pytest --gpuperf --gpuperf-update=all --gpuperf-device=scripted"
-    assert f"or remove them with: {command}" in before.text
-
-    pruned = lonely.run(*command.split()[2:], on=("--gpuperf",))
-    after = lonely.run(ci="true")
-
-    assert (pruned.status, after.status) == (0, 0)
-    assert "NOT MEASURED" not in after.text
-
-
 def test_the_command_prunes_where_nothing_else_is_measured(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -679,41 +664,6 @@ def report(test: str, outcome: str, when: str = "call") -> pytest.TestReport:
     return made
 
 
-def heard(*reports: pytest.TestReport) -> ReportLog:
-    found = ReportLog()
-    for each in reports:
-        found.note(each)
-    return found
-
-
-def test_a_report_is_read_as_it_is_at_the_end() -> None:
-    late = report("t", "failed")
-    found = heard(late)
-    assert found.silenced(["t"]) == []
-
-    late.outcome = "passed"
-
-    assert found.silenced(["t"]) == ["t"]
-
-
-def test_a_test_that_was_never_heard_of_is_lost_and_not_silenced() -> None:
-    found = heard(report("t", "passed", "setup"), report("t", "skipped", "setup"))
-
-    assert found.silenced(["t"]) == []
-    assert "t" not in found.tests
-
-
-def test_a_test_that_failed_in_its_teardown_has_not_passed() -> None:
-    found = heard(report("t", "passed"), report("t", "failed", "teardown"))
-
-    assert found.passed == set()
-    assert found.has_failed(["t"])
-
-
-def test_a_group_of_workers_is_no_part_of_a_name() -> None:
-    assert "a.py::t" in heard(report("a.py::t@gpu", "passed")).passed
-
-
 @pytest.mark.parametrize(
     ("stored", "passed", "measured", "named"),
     [
@@ -731,21 +681,3 @@ def test_stored_calls_whose_test_passed_without_them(
     stored: list[str], passed: set[str], measured: set[str], named: tuple[str, ...]
 ) -> None:
     assert unmeasured(stored, passed, measured) == named
-
-
-def test_both_ways_out_are_said_in_words_of_one_and_of_many() -> None:
-    one = unmeasured_text(["t.py::a"], "b.json", DEFAULT_INVOCATION, is_strict=True)
-    two = unmeasured_text(
-        ["t.py::a", "t.py::b"], "b.json", DEFAULT_INVOCATION, is_strict=False
-    )
-
-    assert " ".join(line.text.strip() for line in one) == (
-        "gpuperf: 1 entry of b.json was not measured, and its test passed: t.py::a; take "
-        "the gpuperf fixture there and call gpuperf(step) as before, or remove it with: "
-        "pytest --gpuperf --gpuperf-update=all"
-    )
-    assert " ".join(line.text.strip() for line in two) == (
-        "gpuperf: 2 entries of b.json were not measured, and their tests passed, which "
-        "fails in CI: t.py::a, t.py::b; take the gpuperf fixture in them and call "
-        "gpuperf(step) as before, or remove them with: pytest --gpuperf --gpuperf-update=all"
-    )

@@ -35,9 +35,6 @@ FINE = "def test_fine(gpuperf): gpuperf(int)\n"
 NO_MODULE = "ModuleNotFoundError: No module named 'no'"
 UNKNOWN = "pytest.main(): error: unrecognized arguments"
 
-NOT_COMPARED = (
-    "not compared  -               -         -       -             -      -  "
-)
 
 PROGRESS = "".join(
     f"gpuperf: {said}\n"
@@ -224,27 +221,6 @@ class TestOwnCode:
         "@pytest.mark.parametrize('value', [pkg.VALUE])\n"
         "def test_step(gpuperf, value): gpuperf(int)\n" + FINE
     )
-
-    def listed(self, capsys: pytest.CaptureFixture[str]) -> list[str]:
-        lines = capsys.readouterr().out.splitlines()
-        return [line for line in lines if line.endswith(" only")]
-
-    def test_each_side_imports_its_own(
-        self, project: GitProject, capsys: pytest.CaptureFixture[str]
-    ) -> None:
-        project.write("pytest.ini", "[pytest]\npythonpath = src\n")
-        project.write("src/pkg/__init__.py", "VALUE = 'old'\n")
-        project.tests(self.TESTS)
-        project.commit()
-        project.write("src/pkg/__init__.py", "VALUE = 'new'\n")
-
-        code = ab("HEAD")
-
-        assert code == 0
-        assert self.listed(capsys) == [
-            "test_it.py::test_step[old]: before only",
-            "test_it.py::test_step[new]: after only",
-        ]
 
     def test_an_installed_copy_is_refused(
         self,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 from scripted_project import ScriptedProject
 
-import pytest_gpuperf
-from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.marks import budgets_of, ranks_of, tolerances_of
 from pytest_gpuperf.model.budget import Budget, Tolerance, parse_tolerance
 from pytest_gpuperf.model.ranks import Ranks
@@ -99,77 +95,6 @@ def test_marks_are_registered(project: ScriptedProject) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("keywords", "sentence"),
-    [
-        (
-            {"mss": 1, "foo": 2},
-            (
-                "gpuperf.budget() does not know foo, mss (did you mean ms?); it knows ms, "
-                "latency_ms, mem_mb, syncs, pageable_copies, launches and 15 more "
-                "(docs/reference/marks.md) [GP201]"
-            ),
-        ),
-        (
-            {"ms": True},
-            "gpuperf.budget(ms=True): expected a number above 0, or None to lift it [GP202]",
-        ),
-        (
-            {"syncs": 1.5},
-            (
-                "gpuperf.budget(syncs=1.5): expected a whole number of at least 0, or None "
-                "to lift it [GP202]"
-            ),
-        ),
-        (
-            {"busy_pct": 120},
-            (
-                "gpuperf.budget(busy_pct=120): expected a number above 0, at most 100, or "
-                "None to lift it [GP202]"
-            ),
-        ),
-        (
-            {"ms": 1, "on": 5},
-            (
-                "gpuperf.budget(on=5): expected a device kind or a pattern of the "
-                'hardware\'s name, such as "cpu" or "*H200*", or a list of them [GP204]'
-            ),
-        ),
-    ],
-)
-def test_a_wrong_budget_is_refused_where_it_is_written(
-    keywords: dict[str, object], sentence: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.budget(**keywords)  # type: ignore[arg-type]  # wrong on purpose
-
-    assert str(caught.value) == sentence
-
-
-@pytest.mark.parametrize(
-    ("keyword", "text", "example"),
-    [
-        ("ms", "5% and", '"5% and 1 ms"'),
-        ("ms", "5% and 0.1", '"5% and 1 ms"'),
-        ("ms", "5% and 0.1 MiB", '"5% and 1 ms"'),
-        ("ms", "5% and -1 ms", '"5% and 1 ms"'),
-        ("ms", "0.1 ms", '"5% and 1 ms"'),
-        ("mem_mb", "1% and nan MiB", '"5% and 1 MiB"'),
-        ("syncs", "0% and one", '"5% and 1"'),
-    ],
-)
-def test_a_wrong_floor_is_refused_with_the_unit_of_its_keyword(
-    keyword: str, text: str, example: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.tolerance(**{keyword: text})
-
-    assert str(caught.value) == (
-        f"gpuperf.tolerance({keyword}={text!r}): expected a percentage of at least 0 "
-        f'as text, such as "5%" or {example} [GP205]'
-    )
-
-
 def test_a_floor_is_in_the_unit_of_its_keyword() -> None:
     keywords = {"ms": "5% and 0.1 ms", "mem_mb": "1% and 2 MiB", "syncs": "0% and 1"}
 
@@ -232,50 +157,6 @@ def test_own(gpuperf): gpuperf(int)
     result.stdout.fnmatch_lines(["FAILED test_it.py::test_own*SLOWER*"])
 
 
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [
-        ("mem", "mem_mb"),
-        ("memory", "mem_mb"),
-        ("h2d", "h2d_mb"),
-        ("sync", "syncs"),
-        ("waits", "syncs"),
-        ("time", "ms"),
-    ],
-)
-def test_a_keyword_that_is_almost_one_is_told_which_alone(
-    typed: str, meant: str
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.budget(**{typed: 1})
-
-    assert str(caught.value) == (
-        f"gpuperf.budget() does not know {typed} (did you mean {meant}?) [GP201]"
-    )
-
-
-@pytest.mark.parametrize("n", [0, 2.0, True])
-def test_a_number_of_ranks_that_is_none_is_refused_where_it_is_written(
-    n: object,
-) -> None:
-    with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.ranks(n)  # type: ignore[arg-type]
-
-    expected = "expected a whole number of ranks, at least 1 [GP207]"
-    assert str(caught.value) == f"gpuperf.ranks({n}): {expected}"
-
-
-@pytest.mark.parametrize("seconds", [0, -1.5, math.nan, math.inf, "3", True])
-def test_a_timeout_of_ranks_that_is_none_is_refused(seconds: object) -> None:
-    with pytest.raises(UsageError) as caught:
-        pytest_gpuperf.ranks(2, timeout_s=seconds)  # type: ignore[arg-type]
-
-    assert str(caught.value) == (
-        f"gpuperf.ranks(timeout_s={seconds!r}): expected a number of seconds above 0, or "
-        "None for three times --gpuperf-seconds and half a minute [GP207]"
-    )
-
-
 RANKED = """
 pytestmark = gpuperf.ranks(2)
 class TestIt:
@@ -298,23 +179,3 @@ def test_the_nearest_mark_says_how_many_ranks_execute_a_test(
         Ranks(count=4),
         Ranks(count=2),
     ]
-
-
-def test_a_mark_of_ranks_that_cannot_be_meant_is_a_usage_error(
-    project: ScriptedProject,
-) -> None:
-    project.file(
-        """
-@pytest.mark.gpuperf_ranks(n=2, gpus=4)
-def test_it(): pass
-"""
-    )
-
-    result = project.pytester.runpytest_inprocess()
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stdout.fnmatch_lines(
-        [
-            "*test_it: gpuperf.ranks() does not know gpus; it knows n, timeout_s [[]GP201]"
-        ]
-    )

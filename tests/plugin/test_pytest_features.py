@@ -240,18 +240,6 @@ def test_with_workers_the_controller_measures_and_every_verdict_arrives(
     )
 
 
-def test_workers_can_refresh_and_only_the_controller_writes(
-    project: ScriptedProject,
-) -> None:
-    pytest.importorskip("xdist")
-    project.file(THREE)
-
-    result = project.refresh(*WORKERS, which="all")
-
-    result.assert_outcomes(failed=1, passed=2)
-    assert set(project.entries()) == {"test_it.py::test_ok", "test_it.py::test_slow"}
-
-
 def test_an_error_before_the_start_is_a_usage_error_with_workers_too(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -267,19 +255,6 @@ def test_an_error_before_the_start_is_a_usage_error_with_workers_too(
             "ERROR: --gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file [GP403]"
         ]
     )
-
-
-def test_co_lists_and_measures_nothing(project: ScriptedProject) -> None:
-    project.file(THREE)
-
-    result = project.run("--co", "-q")
-
-    assert result.outlines[:3] == [
-        "test_it.py::test_slow",
-        "test_it.py::test_ok",
-        "test_it.py::test_plain",
-    ]
-    assert not (project.path / ".gpuperf").exists()
 
 
 def test_options_of_the_projects_conftest_reach_the_child(

@@ -145,20 +145,6 @@ def test_the_commit_is_recorded(
     assert results(project)["commit"] == "1f2e"
 
 
-def test_a_folder_that_cannot_be_made_is_said_once_and_fails_no_test(
-    project: ScriptedProject,
-) -> None:
-    project.file("def test_plain(): pass\n")
-    (project.path / ".gpuperf").write_text("", "utf-8")
-
-    ended = project.run()
-
-    ended.assert_outcomes(passed=1)
-    path = project.path / ".gpuperf"
-    said = f"gpuperf: {path}: cannot be created, file exists; rename the file [GP506]"
-    assert ended.outlines.count(said) == 1
-
-
 def test_an_older_run_does_not_speak_for_one_that_can_write_nothing(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,6 @@ from typing import Final
 import pytest
 from scripted_project import ON, ScriptedProject
 
-from pytest_gpuperf.cli import main
-
 
 RED: Final = "\x1b[31m"
 
@@ -103,20 +101,6 @@ def test_a_run_below_the_folder_of_the_baselines_says_that_it_saw_none(
     assert "saw no baselines, and there is a baselines/scripted.json in ..:" in lost
 
 
-def test_what_fails_the_run_as_a_whole_is_said_however_quiet(
-    project: ScriptedProject,
-) -> None:
-    project.file("def test_step(gpuperf): gpuperf(int)\n")
-    project.script({"software": {"torch": "2.12.0"}, "*": {}})
-    project.record()
-    project.script({"software": {"torch": "2.13.0"}, "*": {"mem_mb": 150}})
-
-    result = project.run("-qq")
-
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["gpuperf: the run fails: torch 2.12.0*"])
-
-
 def test_a_setting_that_fails_a_test_puts_it_among_what_went_wrong(
     project: ScriptedProject,
 ) -> None:
@@ -132,25 +116,6 @@ def test_a_setting_that_fails_a_test_puts_it_among_what_went_wrong(
         "test_step",
         "test_step#b",
     ]
-
-
-LONG: Final = "a_model_with_a_name_that_says_all_there_is_to_say_of_it"
-
-
-def test_a_long_name_stands_whole_behind_the_numbers(project: ScriptedProject) -> None:
-    project.file(
-        f'@pytest.mark.parametrize("x", ["{LONG}-1", "{LONG}-2"])\n'
-        "@gpuperf.budget(ms=12)\n"
-        "def test_the_training_step(gpuperf, x): gpuperf(int)\n"
-    )
-
-    lines = ours(project.run())
-
-    for number in (1, 2):
-        name = f"test_it.py::test_the_training_step[{LONG}-{number}]"
-        (row,) = (line for line in lines if line.endswith(name))
-        assert row.index(name) < 80 - len("test_it.py")
-    assert {len(line) < 80 for line in lines if "::" not in line} == {True}
 
 
 @pytest.mark.parametrize(
@@ -244,33 +209,6 @@ def test_progress_is_live_on_a_terminal_and_leaves_nothing(
     assert screen_of(written)[-3].startswith("gpuperf: 1 passed on scripted")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "environment"),
-    [
-        (["-q"], {}),
-        ([], {"CI": "true"}),
-        ([], {"TERM": "dumb"}),
-    ],
-)
-def test_progress_is_not_shown_where_nobody_wants_it(
-    seen: ScriptedProject,
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    environment: dict[str, str],
-) -> None:
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-
-    assert "measuring" not in on_a_terminal(seen, *arguments)
-
-
-def test_progress_is_not_shown_in_a_pipe(seen: ScriptedProject) -> None:
-    result = seen.pytester.runpytest_subprocess(*ON)
-
-    assert "measuring" not in result.stdout.str()
-    assert "\r" not in result.stdout.str()
-
-
 def test_workers_leave_progress_to_their_controller(seen: ScriptedProject) -> None:
     pytest.importorskip("xdist")
 
@@ -299,49 +237,3 @@ def test_a_failure_is_coloured_where_pytest_is(
     assert "\x1b[1mtrain.py:12 in step" in coloured
     assert f"{headline}: 2 per step, limit 1" in plain
     assert "\x1b[" not in plain
-
-
-FOUR = """
-def test_slow(gpuperf): gpuperf(int)
-def test_waits(gpuperf): gpuperf(int)
-def test_bigger(gpuperf): gpuperf(int)
-def test_all_of_it(gpuperf): gpuperf(int)
-"""
-WORSE = {
-    "test_slow": {"step_ms": 12.0},
-    "test_waits": {"syncs": 2},
-    "test_bigger": {"mem_mb": 131.0},
-    "test_all_of_it": {"step_ms": 12.0, "syncs": 2, "mem_mb": 131.0},
-}
-
-
-def test_four_failures_are_at_most_fifty_lines_in_all(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    project.file(FOUR)
-    project.record()
-    project.script({**WORSE, "*": {}})
-
-    lines = project.run().outlines
-
-    first = next(n for n, line in enumerate(lines) if "= FAILURES =" in line)
-    last = next(n for n in range(first + 1, len(lines)) if lines[n].startswith("==="))
-    failures = lines[first + 1 : last]
-    assert sum(line.startswith("___") for line in failures) == len(WORSE)
-    assert len(failures) <= 50, "\n".join(failures)
-    commands = ("  accept ", "  -->")
-    assert all(len(line) <= 80 for line in failures if not line.startswith(commands))
-
-
-def test_the_help_of_both_is_read_in_a_minute(
-    project: ScriptedProject, capsys: pytest.CaptureFixture[str]
-) -> None:
-    lines = project.pytester.runpytest_inprocess("--help").outlines
-    first = lines.index("GPU performance:")
-    group = lines[first : lines.index("", first)]
-    capsys.readouterr()
-    main([])
-    own = capsys.readouterr().out.splitlines()
-
-    assert len(group) + len(own) <= 60

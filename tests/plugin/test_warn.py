@@ -12,7 +12,6 @@ import pytest
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.plugin.parse_settings import PARSERS
 from pytest_gpuperf.report import json as json_room
 
 
@@ -164,18 +163,6 @@ def test_what_no_verdict_fails_fails_as_before(project: ScriptedProject) -> None
     project.file(FAILS_ITSELF)
 
     project.run(*WARN).assert_outcomes(failed=5)
-
-
-NO_DAYS = (
-    "|until|until 2027-13-01|until 20270115|until 2027-W02-5|till 2027-01-15|2027-01-15"
-    "|until 2027-01-15 noon|UNTIL 2027-01-15|yes"
-)
-
-
-@pytest.mark.parametrize("value", NO_DAYS.split("|"))
-def test_what_is_neither_true_nor_a_day_is_refused(value: str) -> None:
-    with pytest.raises(ValueError, match=r"such as until 2027-01-15$"):
-        PARSERS["gpuperf_warn"](value)
 
 
 def test_a_warning_ends_no_run_that_stops_at_the_first_failure(
