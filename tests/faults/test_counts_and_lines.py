@@ -299,16 +299,6 @@ def test_a_slower_step_is_not_put_down_to_a_wait_that_the_baseline_has() -> None
     assert told([OLD_SYNC, ITEM], {"step_ms"}) == NEW_SYNC
 
 
-def test_a_wait_that_rose_says_from_what() -> None:
-    assert told([replace(OLD_SYNC, per_step=6)], {"syncs"}) == [
-        "  --> train.py:5 in step",
-        "    5 | scaler.step(optimizer)",
-        "      | ^^^^^^^^^^^^ the CPU waits here for the GPU, 6 per step (4 before)",
-        "  fix      pass fused=True to the optimizer: then GradScaler.step() reads",
-        "           nothing",
-    ]
-
-
 @pytest.mark.parametrize(
     "metric", ["growth_bytes", "retained_graphs", "launches", PEAK]
 )

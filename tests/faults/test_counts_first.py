@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 
 import pytest
-from builders import SCRIPTED, USUAL, an_entry, save
-from scripted_project import ScriptedProject
+from scripted_project import ScriptedProject, otherwise
 from scripted_steps import Clockwork
 
 from pytest_gpuperf.devices.base import MemoryReading, Step
@@ -15,7 +14,6 @@ from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.model.baseline import FULL_RUNS
 from pytest_gpuperf.model.measurement import Measurement
 
 
@@ -214,102 +212,69 @@ def test_machines_that_disturb_each_round_do_not_take_the_share_of_counts() -> N
     assert device.seconds <= 1.1 * CAP_SECONDS
 
 
-TEST = "test_it.py::test_step"
+SLOW = """
+@gpuperf.budget(syncs=0)
+def test_syncs(gpuperf): gpuperf(int)
+@gpuperf.budget(growth_mb=0)
+def test_growth(gpuperf): gpuperf(int)
+def test_peak(gpuperf): gpuperf(int, mem_mb=900)
 
-
-def store(project: ScriptedProject, times: dict[str, float]) -> None:
-    """Write a baseline of the test with its counts and these *times*."""
-    anchor = {**times, **USUAL}
-    entry = an_entry(*[times] * FULL_RUNS, exact=USUAL, anchor=anchor)
-    save(project.baseline, SCRIPTED, **{TEST: entry})
-
-
-@pytest.mark.parametrize(
-    ("mark", "call", "metric"),
-    [
-        ("@gpuperf.budget(syncs=0)\n", "", "syncs"),
-        ("@gpuperf.budget(growth_mb=0)\n", "", "memory growth"),
-        ("", ", mem_mb=900", "peak memory"),
-    ],
-)
-def test_a_budget_that_no_run_measured_fails_in_ci_and_warns_elsewhere(
-    project: ScriptedProject,
-    monkeypatch: pytest.MonkeyPatch,
-    mark: str,
-    call: str,
-    metric: str,
-) -> None:
-    project.file(f"{mark}def test_step(gpuperf): gpuperf(lambda: None{call})\n")
-    project.script({"*": {"step_ms": 600_000.0, "leak_mb": 0.0}})
-
-    at_home = project.run()
-    monkeypatch.setenv("CI", "1")
-    in_ci = project.run()
-
-    at_home.assert_outcomes(passed=1, warnings=1)
-    in_ci.assert_outcomes(failed=1)
-    for result in (at_home, in_ci):
-        told = " ".join(" ".join(result.outlines).split())
-        assert f"INCONCLUSIVE {metric}" in told
-        assert re.search(r"\w+=\d+ was not checked: the time cap was reached", told)
-
-
-def test_a_budget_that_does_not_bind_here_never_fails_for_want_of_a_number(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("CI", "1")
-    project.file(
-        """
 @gpuperf.budget(syncs=0)
 def test_lifted_by_the_call(gpuperf): gpuperf(int, syncs=None)
 @gpuperf.budget(syncs=0, on="*H200*")
 def test_meant_for_other_hardware(gpuperf): gpuperf(int)
 @gpuperf.budget(pageable_copies=0)
 def test_what_the_device_cannot_measure(gpuperf): gpuperf(int)
+
+@gpuperf.budget(syncs=0, mem_mb=50)
+def test_over(gpuperf): gpuperf(int)
+def test_became_slow(gpuperf): gpuperf(int)
 """
-    )
-    project.script({"*": {"step_ms": 600_000.0}})
+UNCHECKED = ("test_syncs", "test_growth", "test_peak")
+PASSES = (
+    *("test_lifted_by_the_call", "test_meant_for_other_hardware"),
+    "test_what_the_device_cannot_measure",
+)
+FAILS = {
+    "test_over": (
+        *("failure", "OVER LIMIT syncs: 2 per step, limit 0"),
+        "OVER LIMIT mem_mb: 100.0 MiB",
+    ),
+    "test_became_slow": ("failure", "NEW SYNCS: 3 per step, was 0"),
+}
 
-    result = project.run("-o", "gpuperf_missing_baseline=warn")
 
-    result.assert_outcomes(passed=3, warnings=3)
-
-
-def test_budgets_of_a_slow_step_are_judged_beyond_the_cap(
-    project: ScriptedProject,
+@pytest.mark.parametrize("ci", ["", "1"])
+def test_a_budget_that_no_run_measured_fails_in_ci_and_warns_elsewhere(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch, ci: str
 ) -> None:
-    project.file(
-        "@gpuperf.budget(syncs=0, mem_mb=50)\n"
-        "def test_step(gpuperf): gpuperf(lambda: None)\n"
+    monkeypatch.setenv("CI", ci)
+    project.file(SLOW)
+    project.store("test_became_slow")
+    project.script(
+        {
+            "test_over": {"step_ms": 59_000.0, "syncs": 2, "mem_mb": 100},
+            "test_became_slow": {"step_ms": 59_000.0, "syncs": 3},
+            "*": {"step_ms": 600_000.0, "leak_mb": 0.0},
+        }
     )
-    project.script({"*": {"step_ms": 59_000.0, "syncs": 2, "mem_mb": 100}})
 
-    result = project.run()
+    cases = project.cases("-o", "gpuperf_missing_baseline=warn")
 
-    result.assert_outcomes(failed=1)
-    told = result.stdout.str()
-    assert "OVER LIMIT syncs: 2 per step, limit 0" in told
-    assert "OVER LIMIT mem_mb: 100.0 MiB" in told
-
-
-def test_a_baseline_of_counts_judges_a_step_that_became_as_long_as_the_cap(
-    project: ScriptedProject,
-) -> None:
-    project.file("def test_step(gpuperf): gpuperf(lambda: None)\n")
-    store(project, times={"step_ms": 10.0})
-    project.script({"*": {"step_ms": 59_000.0, "syncs": 3}})
-
-    result = project.run()
-
-    result.assert_outcomes(failed=1)
-    assert "NEW SYNCS: 3 per step, was 0" in result.stdout.str()
+    ended = "failure" if ci else "passed"
+    wanted = dict.fromkeys(UNCHECKED, (ended,)) | dict.fromkeys(PASSES, ("passed",))
+    assert otherwise(cases, {**wanted, **FAILS}) == []
+    told = " ".join(project.shown.stdout.str().split())
+    for metric in ("syncs", "memory growth", "peak memory"):
+        assert f"INCONCLUSIVE {metric}" in told
+    assert len(set(re.findall(r"(\w+=\d+) was not checked: the time cap", told))) == 3
 
 
 def test_a_time_that_its_baseline_lacks_is_named_by_a_warning_and_the_last_line(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     project.file("def test_step(gpuperf): gpuperf(lambda: None)\n")
-    store(project, times={})
+    project.store("test_step", times={})
     project.script({"*": {"step_ms": 400.0}})
     monkeypatch.setenv("CI", "1")
 

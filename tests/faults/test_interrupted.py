@@ -7,6 +7,7 @@ import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -538,6 +539,8 @@ def test_a_run_of_minutes_never_looks_dead_in_a_log(
     clock = [0.0]
     defaults = (lambda: clock[0],)
     monkeypatch.setattr(LogLines.__init__, "__defaults__", defaults)
+    is_terminal = SimpleNamespace(isatty=lambda: bool(environ))
+    monkeypatch.setattr("pytest_gpuperf.plugin.session.sys.stdout", is_terminal)
     config = Config(verbosity)
     line = live_line(cast("pytest.Config", config), environ)
     assert isinstance(line, LogLines)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -269,64 +269,49 @@ def test_the_commands_that_write_refuse_the_link(
 
 
 class TestLocks:
-    def test_a_link_as_the_folder_is_refused(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("target", ["elsewhere", "nowhere"])
+    def test_a_link_as_the_folder_is_refused(self, target: str, tmp_path: Path) -> None:
         elsewhere = precious(tmp_path / "elsewhere")
-        (tmp_path / "locks").symlink_to(elsewhere)
+        (tmp_path / "locks").symlink_to(tmp_path / target)
 
         with pytest.raises(UsageError) as refused:
             DeviceLock(tmp_path / "locks", "gpu-0")
 
         assert str(refused.value) == (
             f"{tmp_path}/locks: expected a folder of this user for locks, found a link to "
-            f"{elsewhere}: remove it, or point XDG_RUNTIME_DIR to a folder of yours [GP412]"
+            f"{tmp_path}/{target}: remove it, or point XDG_RUNTIME_DIR to a folder of "
+            "yours [GP412]"
         )
         assert is_untouched(elsewhere)
-
-    def test_a_link_to_nowhere_as_the_folder_creates_nothing(
-        self, tmp_path: Path
-    ) -> None:
-        (tmp_path / "locks").symlink_to(tmp_path / "nowhere")
-
-        with pytest.raises(UsageError):
-            DeviceLock(tmp_path / "locks", "gpu-0")
-
         assert not (tmp_path / "nowhere").exists()
 
-    @pytest.mark.parametrize("target", ["there", "nowhere"])
-    def test_a_lock_is_not_opened_through_a_link(
-        self, target: str, tmp_path: Path
+    @pytest.mark.parametrize(
+        ("plant", "found"),
+        [
+            (lambda lock: lock.symlink_to("theirs"), "a link to theirs"),
+            (lambda lock: lock.symlink_to("nowhere"), "a link to nowhere"),
+            (os.mkfifo, "no regular file"),
+            (
+                lambda lock: os.link(lock.with_name("theirs"), lock),
+                "a file with a second name elsewhere",
+            ),
+        ],
+    )
+    def test_a_lock_is_no_link_no_pipe_and_no_file_of_somebody(
+        self, plant: Callable[[Path], None], found: str, tmp_path: Path
     ) -> None:
-        (tmp_path / "there").write_text(PRECIOUS, "utf-8")
-        folder = tmp_path / "locks"
-        folder.mkdir()
-        (folder / "gpu-0.lock").symlink_to(tmp_path / target)
+        (tmp_path / "theirs").write_text(PRECIOUS, "utf-8")
+        lock = tmp_path / "gpu-0.lock"
+        plant(lock)
 
         with pytest.raises(UsageError) as refused:
-            DeviceLock(folder, "gpu-0")
+            DeviceLock(tmp_path, "gpu-0")
 
         assert str(refused.value) == (
-            f"{folder}/gpu-0.lock: expected a file of this user to lock, found a link "
-            f"to {tmp_path}/{target}: remove it [GP412]"
+            f"{lock}: expected a file of this user to lock, found {found}: remove it [GP412]"
         )
-        assert (tmp_path / "there").read_text("utf-8") == PRECIOUS
+        assert (tmp_path / "theirs").read_text("utf-8") == PRECIOUS
         assert not (tmp_path / "nowhere").exists()
-
-    def test_a_pipe_is_refused_and_not_waited_for(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "gpu-0.lock")
-
-        with pytest.raises(
-            UsageError, match=r"found no regular file: remove it.*GP412"
-        ):
-            DeviceLock(tmp_path, "gpu-0")
-
-    def test_a_second_name_of_somebodys_file_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "theirs").write_text(PRECIOUS, "utf-8")
-        os.link(tmp_path / "theirs", tmp_path / "gpu-0.lock")
-
-        with pytest.raises(
-            UsageError, match=r"found a file with a second name elsewhere.*GP412"
-        ):
-            DeviceLock(tmp_path, "gpu-0")
 
     def test_a_file_of_another_user_is_refused(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -389,23 +374,22 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class TestAnotherPlace:
-    def test_the_first_place_is_used_where_nobody_has_taken_it(
-        self, places: Path
+    @pytest.mark.parametrize(
+        ("links", "used"),
+        [
+            ((), "run/gpuperf"),
+            (("run/gpuperf",), "tmp/gpuperf-{uid}"),
+            (("run/gpuperf", "tmp/gpuperf-{uid}"), "home/.cache/gpuperf-locks"),
+        ],
+    )
+    def test_a_link_in_a_place_is_passed_over(
+        self, links: Sequence[str], used: str, places: Path
     ) -> None:
-        assert lock_folder() == places / "run" / "gpuperf"
-        assert passed_over() == ()
+        for link in links:
+            (places / link.format(uid=os.getuid())).symlink_to("nowhere")
 
-    def test_a_link_in_the_first_place_is_passed_over(self, places: Path) -> None:
-        (places / "run" / "gpuperf").symlink_to(places / "home")
-
-        assert lock_folder() == places / "tmp" / f"gpuperf-{os.getuid()}"
-
-    def test_links_in_both_places_leave_the_home(self, places: Path) -> None:
-        (places / "run" / "gpuperf").symlink_to(places / "home")
-        (places / "tmp" / f"gpuperf-{os.getuid()}").symlink_to("nowhere")
-
-        assert lock_folder() == places / "home" / ".cache" / "gpuperf-locks"
-        assert len(passed_over()) == 2
+        assert lock_folder() == places / used.format(uid=os.getuid())
+        assert len(passed_over()) == len(links)
 
     def test_links_everywhere_are_refused_by_whoever_locks(self, places: Path) -> None:
         (places / "run" / "gpuperf").symlink_to("nowhere")

@@ -222,33 +222,28 @@ for _ in range(int(sys.argv[1])):
 """
 
 
-def test_an_audit_says_how_one_wait_more_fails(desk: Desk) -> None:
-    pytest.importorskip("torch")
-    desk.write("train it.py", WAITING)
-    said = desk.type("gpuperf audit 'train it.py' -- 2")
-    [command] = re.findall(r"^next: (.+)$", said.output, re.MULTILINE)
-
-    same = desk.type(command)
-    desk.write("train it.py", f"{WAITING}    torch.ones((), device='cuda').item()\n")
-    more = desk.type(command)
-
-    assert (said.status, same.status, more.status) == (0, 0, 1), more.text
-    assert "2 syncs per step: more than --max-syncs-per-step=1" in more.text
-
-
-def test_an_audit_of_a_script_without_steps_says_how_one_wait_more_fails(
-    desk: Desk,
+@pytest.mark.parametrize(
+    ("count", "indent", "said"),
+    [
+        (2, 4, "2 syncs per step: more than --max-syncs-per-step=1"),
+        (1, 0, "2 syncs: more than --max-syncs=1"),  # it makes no steps
+    ],
+)
+def test_an_audit_says_how_one_wait_more_fails(
+    desk: Desk, count: int, indent: int, said: str
 ) -> None:
     pytest.importorskip("torch")
     desk.write("train it.py", WAITING)
-    said = desk.type("gpuperf audit 'train it.py' -- 1")
-    [command] = re.findall(r"^next: (.+)$", said.output, re.MULTILINE)
 
-    desk.write("train it.py", f"{WAITING}torch.ones((), device='cuda').item()\n")
+    first = desk.type(f"gpuperf audit 'train it.py' -- {count}")
+    [command] = re.findall(r"^next: (.+)$", first.output, re.MULTILINE)
+    same = desk.type(command)
+    one_more = f"{' ' * indent}torch.ones((), device='cuda').item()\n"
+    desk.write("train it.py", f"{WAITING}{one_more}")
     more = desk.type(command)
 
-    assert (said.status, more.status) == (0, 1), more.text
-    assert "2 syncs: more than --max-syncs=1" in more.text
+    assert (first.status, same.status, more.status) == (0, 0, 1), more.text
+    assert said in more.text
 
 
 BIG: Final = """
@@ -407,45 +402,22 @@ def test_noise_is_offered_to_nobody(options: list[str], desk: Desk) -> None:
 # Drift, and what was measured too seldom.
 
 
-@pytest.fixture
-def drifted(desk: Desk) -> tuple[Desk, Typed]:
-    """A project after a refresh that was refused."""
+def test_what_refuses_drift_says_how_it_is_stored(desk: Desk, tmp_path: Path) -> None:
     desk.store()
     desk.play({"test_a": {"step_ms": 11.0}})
-    said = desk.gate("--gpuperf-update=all")
-    assert said.status == 1
-    return desk, said
 
+    refresh = desk.gate("--gpuperf-update=all")
+    accept = desk.type("gpuperf accept .gpuperf")
 
-def test_what_a_refused_failure_says_to_accept_is_stored(
-    drifted: tuple[Desk, Typed],
-) -> None:
-    desk, said = drifted
-
-    assert desk.type(said.command("accept")).status == 0
-    assert_green(desk)
-
-
-def test_what_a_refused_refresh_says_at_its_end_stores_it(
-    drifted: tuple[Desk, Typed],
-) -> None:
-    desk, said = drifted
-    [line] = [t for t in said.output.splitlines() if "or accept it with: " in t]
-
-    assert desk.type(line.partition("or accept it with: ")[2]).status == 0
-    assert_green(desk)
-
-
-def test_what_a_refused_acceptance_says_is_accepted(
-    drifted: tuple[Desk, Typed],
-) -> None:
-    desk, _ = drifted
-    refused = desk.type("gpuperf accept .gpuperf")
-    assert refused.status == 1
-    [line] = [t for t in refused.output.splitlines() if t.startswith("    gpuperf")]
-
-    assert desk.type(line).status == 0
-    assert_green(desk)
+    assert (refresh.status, accept.status) == (1, 1)
+    [at_the_end] = re.findall(r"or accept it with: (.+)", refresh.output)
+    [of_accept] = re.findall(r"^    (gpuperf .+)", accept.output, re.MULTILINE)
+    for number, command in enumerate(
+        (refresh.command("accept"), at_the_end, of_accept)
+    ):
+        copy = desk.copy(tmp_path / str(number))
+        assert copy.type(command).status == 0
+        assert_green(copy)
 
 
 @pytest.mark.parametrize(

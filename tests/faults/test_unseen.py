@@ -289,6 +289,13 @@ def test_skips_itself(): pytest.skip("later")
 @pytest.mark.xfail
 def test_expected(): 1 / 0
 def test_fails(): {fails}
+
+@pytest.fixture
+def breaks():
+    yield
+    {fails}
+
+def test_fails_in_its_teardown(breaks): int()
 @pytest.mark.skip(reason="later")
 def test_skipped_and_measured(gpuperf): gpuperf(int)
 def test_kept(gpuperf): gpuperf(int)
@@ -308,6 +315,7 @@ NOT_NAMED: Final = (
     "test_skips_itself",
     "test_expected",
     "test_fails",
+    "test_fails_in_its_teardown",
     "test_skipped_and_measured",
     "test_kept",
 )
@@ -389,8 +397,7 @@ def test_it_warns_here_and_fails_in_ci_where_it_was_selected(
 
     assert run.status == status
     assert ("STORED AND NOT MEASURED" in run.last) == (status == 1 or not ci)
-    if ci:
-        assert "which fails in CI" not in run.text
+    assert ("which fails in CI" in run.text) == (status == 0 and not ci)
 
 
 def test_baselines_of_other_hardware_name_nothing(lonely: Folder) -> None:
@@ -434,6 +441,7 @@ def test_the_command_prunes_where_nothing_else_is_measured(
         "gpuperf: nothing was measured: the 1 test collected does not take the gpuperf "
         "fixture; 1 STORED AND NOT MEASURED: test_it.py::test_step"
     )
+    assert "scripted.json was not measured, and its test passed: " in gate.text
     assert pruned.status == 0
     assert made.run(ci="true").status == 0
 
@@ -650,18 +658,6 @@ def test_what_pytest_knows_already_is_not_said_twice(
 
 
 # In pure code.
-
-
-def report(test: str, outcome: str, when: str = "call") -> pytest.TestReport:
-    made: pytest.TestReport = pytest.TestReport(
-        nodeid=test,
-        location=("a.py", 1, test),
-        keywords={},
-        outcome=outcome,  # type: ignore[arg-type]
-        longrepr=None,
-        when=when,  # type: ignore[arg-type]
-    )
-    return made
 
 
 @pytest.mark.parametrize(

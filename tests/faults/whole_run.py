@@ -8,23 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from xml.etree import ElementTree as ET
 
 from desk import Desk, typing_server
+from scripted_project import Case, cases_in, store
 
 
 ON = ("--gpuperf", "--gpuperf-device=scripted", "--gpuperf-seconds=3000")
 """No cap: a busy machine is to change no verdict here."""
 
 IMPORTS = "import pytest\nimport unittest\nimport pytest_gpuperf as gpuperf\n\n"
-
-
-@dataclass(frozen=True)
-class Case:
-    """How pytest reported one test, and with which words."""
-
-    outcome: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -69,16 +61,8 @@ class Folder:
         return self.run("--gpuperf-update=all")
 
     def store(self, calls: Iterable[str]) -> None:
-        """Store one recorded baseline as that of each of the *calls* in ``test_it.py``."""
-        self.file("def test_seed(gpuperf): gpuperf(int)\n", "test_seed.py")
-        recorded = self.run("--gpuperf-update=all", "test_seed.py")
-        (self.path / "test_seed.py").unlink()
-        assert recorded.status == 0, recorded.text
-        path = self.path / "baselines" / "scripted.json"
-        document = json.loads(path.read_text(encoding="utf-8"))
-        (entry,) = document["tests"].values()
-        document["tests"] = {f"test_it.py::{call}": entry for call in sorted(calls)}
-        path.write_text(json.dumps(document, indent=2), encoding="utf-8")
+        """Store a baseline of each of the *calls* in ``test_it.py``."""
+        store(self.path / "baselines" / "scripted.json", *calls)
 
     def run(
         self,
@@ -102,18 +86,5 @@ class Folder:
         )
         typed = Desk(self.path, typing_server())
         ended = typed.type(shlex.join(command), CI=ci, **environment)
-        cases = _cases(junit) if junit.exists() else {}
+        cases = cases_in(junit) if junit.exists() else {}
         return WholeRun(ended.status, ended.text.splitlines(), cases)
-
-
-def _cases(junit: Path) -> dict[str, Case]:
-    """Read each test by its bare name; the worst that was said of it stands."""
-    found: dict[str, Case] = {}
-    for node in ET.parse(junit).iter("testcase"):
-        name = str(node.get("name"))
-        ends = [child for child in node if child.tag in {"failure", "error", "skipped"}]
-        outcome = ends[0].tag if ends else "passed"
-        text = " ".join(f"{child.get('message')} {child.text or ''}" for child in ends)
-        if found.get(name, Case("passed", "")).outcome == "passed":
-            found[name] = Case(outcome, " ".join(text.split()))
-    return found

@@ -13,18 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from builders import SCRIPTED, USUAL, an_entry, baselines, entries_in
+from builders import entries_in
 from scripted_project import ON, ScriptedProject
-
-from pytest_gpuperf.baselines.format import dumps
-from pytest_gpuperf.model.baseline import FULL_RUNS
 
 
 STEP = "def test_step(gpuperf): gpuperf(int)\n"
 OTHERS = "@gpuperf.budget(ms=12)\ndef test_ok(gpuperf): gpuperf(int)\ndef test_plain(): pass\n"
 
-ON_CPU = ("--gpuperf", "--gpuperf-device=cpu")
-"""In a subprocess: pytester forgets what it imported, which torch does not survive."""
 
 WAY_OUT = (
     "restore the file from version control, or delete it and record it again with "
@@ -40,16 +35,10 @@ def usage_error(result: pytest.RunResult) -> str:
     return line.removeprefix("ERROR: ")
 
 
-def recorded(step_ms: float = 10.0) -> str:
-    """A baseline file as a refresh of ``STEP`` writes it."""
-    anchor = {"step_ms": step_ms, **USUAL}
-    entry = an_entry(*[step_ms] * FULL_RUNS, exact=USUAL, anchor=anchor)
-    return dumps(baselines(SCRIPTED, **{TEST: entry}))
-
-
-def store(project: ScriptedProject, text: str) -> None:
-    project.baseline.parent.mkdir(exist_ok=True)
-    project.baseline.write_text(text, encoding="utf-8")
+def recorded(project: ScriptedProject) -> str:
+    """Store a baseline of ``STEP``, and return it."""
+    project.store("test_step")
+    return project.baseline.read_text(encoding="utf-8")
 
 
 TEST = "test_it.py::test_step"
@@ -70,8 +59,8 @@ TEST = "test_it.py::test_step"
 def test_a_broken_baseline_is_refused_before_anything_is_measured(
     project: ScriptedProject, change: Callable[[str], str], found: str
 ) -> None:
-    broken = change(recorded())
-    store(project, broken)
+    broken = change(recorded(project))
+    project.baseline.write_text(broken, encoding="utf-8")
     project.file(STEP + OTHERS)
 
     message = usage_error(project.refresh(which="all"))
@@ -115,8 +104,7 @@ def test_baselines_that_cannot_be_written_fail_their_tests_and_lose_nothing(
     code: int,
     cause: str,
 ) -> None:
-    old = recorded()
-    store(project, old)
+    old = recorded(project)
     project.script({"test_step": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
     project.file(STEP + OTHERS + "def test_own(gpuperf): assert 0, 'my own'\n")
     broken = failing_in(project.baseline.parent, code, getattr(owner, name))
@@ -150,8 +138,7 @@ def test_on_a_disk_that_is_full_everywhere_the_old_baseline_and_the_verdicts_sta
     def full(_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    old = recorded()
-    store(project, old)
+    old = recorded(project)
     project.file(STEP)
     monkeypatch.setattr(os, "fsync", full)
 
@@ -193,45 +180,37 @@ def fails_on(call):
 """
 
 
-@pytest.mark.parametrize("call", [1, 30])
 def test_a_step_that_raises_shows_its_own_traceback_and_harms_no_other_test(
-    project: ScriptedProject, call: int
-) -> None:
-    project.file(
-        f"{RAISES}def test_raises(gpuperf):\n    gpuperf(fails_on({call}))\n{OTHERS}"
-    )
-
-    result = project.run()
-
-    result.assert_outcomes(failed=1, passed=2)
-    result.stdout.fnmatch_lines(
-        [
-            "KeyError: 'batch'",
-            "The above exception was the direct cause of the following exception:",
-            ">       gpuperf(fails_on(*))",
-            "test_it.py:12: ",
-            '>           raise ValueError(f"call {call}") from KeyError("batch")',
-            f"E           ValueError: call {call}",
-            "test_it.py:9: ValueError",
-        ]
-    )
-    result.stdout.no_fnmatch_line("*pytest_gpuperf/*: in *")
-    assert (
-        "gpuperf: 1 passed on scripted; without a verdict: 1 failed; 2 metrics without baseline"
-    ) in result.outlines
-
-
-def test_a_step_that_cannot_take_its_setup_fails_its_test(
     project: ScriptedProject,
 ) -> None:
-    project.file("def test_step(gpuperf): gpuperf(lambda: 1, setup=lambda: 2)\n")
+    project.file(
+        f"""{RAISES}
+def test_first(gpuperf): gpuperf(fails_on(1))
+def test_late(gpuperf): gpuperf(fails_on(30))
+def test_setup(gpuperf): gpuperf(lambda: 1, setup=lambda: 2)
+{OTHERS}"""
+    )
 
     result = project.run()
 
-    result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(
-        ["E *TypeError: test_step.<locals>.<lambda>() takes 0 positional arguments *"]
-    )
+    result.assert_outcomes(failed=3, passed=2)
+    for call in (1, 30):
+        result.stdout.fnmatch_lines(
+            [
+                "KeyError: 'batch'",
+                "The above exception was the direct cause of the following exception:",
+                f">*gpuperf(fails_on({call}))",
+                "test_it.py:*: ",
+                '>           raise ValueError(f"call {call}") from KeyError("batch")',
+                f"E           ValueError: call {call}",
+                "test_it.py:9: ValueError",
+            ]
+        )
+    result.stdout.fnmatch_lines(["E *TypeError: *() takes 0 positional arguments *"])
+    result.stdout.no_fnmatch_line("*pytest_gpuperf/*: in *")
+    assert (
+        "gpuperf: 1 passed on scripted; without a verdict: 3 failed; 2 metrics without baseline"
+    ) in result.outlines
 
 
 LIMITED = (
@@ -240,33 +219,34 @@ LIMITED = (
 )
 
 
+UNKNOWN = f"gpuperf.budget() does not know foo; it knows {LIMITED} [GP201]"
+NO_KEYWORD = "gpuperf_budget takes keywords only, found (12,) [GP208]"
+RANKS = "gpuperf.ranks() does not know gpus; it knows n, timeout_s [GP201]"
+
+
 @pytest.mark.parametrize(
-    ("mark", "message"),
+    ("mark", "message", "arguments"),
     [
-        (
-            "gpuperf_budget(foo=1)",
-            f"gpuperf.budget() does not know foo; it knows {LIMITED} [GP201]",
-        ),
-        (
-            "gpuperf_budget(12)",
-            "gpuperf_budget takes keywords only, found (12,) [GP208]",
-        ),
+        ("gpuperf_budget(foo=1)", UNKNOWN, ()),
+        ("gpuperf_budget(foo=1)", UNKNOWN, ON),
+        ("gpuperf_budget(foo=1)", UNKNOWN, ("-p", "xdist.plugin", "-n2")),
+        ("gpuperf_budget(12)", NO_KEYWORD, ("--co",)),
+        ("gpuperf_ranks(n=2, gpus=4)", RANKS, ()),
     ],
 )
-@pytest.mark.parametrize("arguments", [(), ON, ("--co",)])
 def test_a_wrong_mark_is_refused_at_collection_however_it_was_made(
     project: ScriptedProject, mark: str, message: str, arguments: tuple[str, ...]
 ) -> None:
+    if "-n2" in arguments:
+        pytest.importorskip("xdist")
     project.file(f"@pytest.mark.{mark}\n{STEP}{OTHERS}")
 
     result = project.pytester.runpytest_inprocess(*arguments)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.assert_outcomes(errors=1)
     at = result.outlines.index(f"test_it.py::test_step: {message}")
-    assert result.outlines[at - 1].strip("_ ") == "ERROR collecting test_it.py"
+    assert result.outlines[at - 1].strip("_ ").startswith("ERROR collecting ")
     assert result.outlines[at + 1] == "  --> test_it.py:3 in test_step"
-    assert "short test summary info" in " ".join(result.outlines[at + 2 : at + 4])
 
 
 def test_a_wrong_budget_is_a_collection_error_at_its_line(
@@ -280,25 +260,8 @@ def test_a_wrong_budget_is_a_collection_error_at_its_line(
     at = result.outlines.index("test_it.py:3: in <module>")
     assert result.outlines[at + 1].strip() == "@gpuperf.budget(foo=1)"
     underline = "^" in result.outlines[at + 2]
-    assert result.outlines[at + 2 + underline] == (
-        "E   pytest_gpuperf.errors.UsageError: gpuperf.budget() does not know foo; it "
-        f"knows {LIMITED} [GP201]"
-    )
-
-
-def test_with_workers_a_wrong_mark_is_a_collection_error_too(
-    project: ScriptedProject,
-) -> None:
-    pytest.importorskip("xdist")
-    project.file(f"@pytest.mark.gpuperf_budget(foo=1)\n{STEP}")
-
-    result = project.pytester.runpytest_subprocess("-p", "xdist", "-n2")
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert (
-        f"test_it.py::test_step: gpuperf.budget() does not know foo; it knows {LIMITED} "
-        "[GP201]"
-    ) in result.outlines
+    error = result.outlines[at + 2 + underline]
+    assert error == f"E   pytest_gpuperf.errors.UsageError: {UNKNOWN}"
 
 
 def test_an_error_at_collection_that_is_not_ours_keeps_its_exit_status(
@@ -314,7 +277,7 @@ def test_an_error_at_collection_that_is_not_ours_keeps_its_exit_status(
 def test_a_step_that_never_becomes_steady_is_inconclusive_and_says_so(
     project: ScriptedProject,
 ) -> None:
-    store(project, recorded())
+    project.store("test_step")
     project.file(STEP)
     project.script({"*": {"step_ms": 10.0, "growth": 1.002}})
 
@@ -323,7 +286,6 @@ def test_a_step_that_never_becomes_steady_is_inconclusive_and_says_so(
     result.assert_outcomes(passed=1, warnings=1)
     assert "gpuperf: 1 inconclusive on scripted" in result.outlines
     result.stdout.fnmatch_lines(["*the step never became steady: after 200 steps of*"])
-    project.run("--gpuperf-strict").assert_outcomes(failed=1)
 
 
 def test_a_step_of_four_minutes_is_cut_short_by_the_time_cap_and_says_so(

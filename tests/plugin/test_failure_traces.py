@@ -14,8 +14,9 @@ from pytest_gpuperf.runner.evidence import MOST_TRACES
 
 
 SLOW = """
-@gpuperf.budget(ms=5)
-def test_slow(gpuperf): gpuperf(int, name="train")
+def test_slow(gpuperf):
+    gpuperf(int, name="train", ms=5)
+    gpuperf(int, name="ok", ms=12)
 @gpuperf.budget(ms=12)
 def test_ok(gpuperf): gpuperf(int)
 """
@@ -59,24 +60,11 @@ def test_a_failure_names_its_trace_and_a_pass_has_none(
     names = [event["name"] for event in events_of(trace)]
     assert names.count("gpuperf.step") == 3
     found = json.loads((project.path / ".gpuperf" / "results.json").read_text())
-    (call,) = found["tests"]["test_it.py::test_slow"]["verdicts"]
+    call, passed = found["tests"]["test_it.py::test_slow"]["verdicts"]
     assert call["trace"] == f".gpuperf/traces/{trace.name}"
+    assert not passed.get("trace")
     project.run("-k", "ok")  # which removes the traces of the last run
     assert traces(project) == []
-
-
-def test_a_call_that_passed_keeps_no_trace(project: ScriptedProject) -> None:
-    project.file(
-        """
-def test_step(gpuperf):
-    gpuperf(int, name="slow", ms=5)
-    gpuperf(int, name="ok", ms=12)
-"""
-    )
-
-    project.run().assert_outcomes(failed=1)
-
-    assert [path.name.split("-")[2] for path in traces(project)] == ["slow"]
 
 
 def test_a_run_that_only_traces_is_no_run_of_the_verdict(

@@ -43,45 +43,6 @@ def test_parameter_function_subclass_base_class_module_in_this_order(
     )
 
 
-def test_the_call_overrides_the_mark_and_none_lifts_it(
-    project: ScriptedProject,
-) -> None:
-    project.file(
-        """
-pytestmark = gpuperf.budget(ms=5)
-def test_inherited(gpuperf): gpuperf(int)
-def test_lifted(gpuperf): gpuperf(int, ms=None)
-def test_raised(gpuperf): gpuperf(int, ms=15)
-@gpuperf.budget(ms=20)
-def test_nearer(gpuperf): gpuperf(int)
-"""
-    )
-
-    result = project.run("-rfp", "--override-ini=gpuperf_missing_baseline=warn")
-
-    result.assert_outcomes(failed=1, passed=3, warnings=1)
-    result.stdout.fnmatch_lines(["FAILED test_it.py::test_inherited*"])
-
-
-def test_a_mark_for_other_hardware_lets_the_outer_one_hold(
-    project: ScriptedProject,
-) -> None:
-    project.file(
-        """
-pytestmark = gpuperf.budget(ms=5)
-@gpuperf.budget(ms=20, on="*H200*")
-def test_outer_holds(gpuperf): gpuperf(int)
-@gpuperf.budget(ms=20, on=["*H200*", "scripted"])
-def test_own_holds(gpuperf): gpuperf(int)
-"""
-    )
-
-    result = project.run()
-
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["FAILED test_it.py::test_outer_holds*"])
-
-
 def test_marks_are_registered(project: ScriptedProject) -> None:
     result = project.pytester.runpytest_inprocess("--markers")
 
@@ -102,32 +63,6 @@ def test_a_floor_is_in_the_unit_of_its_keyword() -> None:
         ratios={"ms": 0.05, "mem_mb": 0.01, "syncs": 0},
         floors={"ms": 0.1, "mem_mb": 2, "syncs": 1},
         detect=0.08,
-    )
-
-
-def test_a_change_must_be_above_the_tolerance_and_the_floor(
-    project: ScriptedProject,
-) -> None:
-    project.file(
-        """
-@gpuperf.tolerance(ms="1% and 1 ms", mem_mb="0% and 8 MiB", syncs="0% and 1")
-def test_wide(gpuperf): gpuperf(int)
-@gpuperf.tolerance(ms="1% and 0.1 ms", mem_mb="0% and 1 MiB")
-def test_tight(gpuperf): gpuperf(int)
-"""
-    )
-    project.record()
-    project.script({"*": {"step_ms": 10.6, "mem_mb": 104, "syncs": 1}})
-
-    result = project.run()
-
-    result.assert_outcomes(passed=1, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "SLOWER: *",
-            "NEW SYNC: *",
-            "MORE MEMORY: *",
-        ]
     )
 
 

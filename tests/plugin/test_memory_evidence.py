@@ -57,18 +57,9 @@ def test_a_step_that_takes_too_much_is_recorded_and_its_lines_are_named(
             "*for pytorch.org/memory_viz: .gpuperf/memory-test_it.py-test_large-a-step-*",
         ],
     )
-    saved = (
-        large.path / ".gpuperf" / "memory-test_it.py-test_large-a-step-14e86d84.pickle"
-    )
+    (saved,) = (large.path / ".gpuperf").glob("*.pickle")  # and none of the slow one
+    assert saved.name == "memory-test_it.py-test_large-a-step-14e86d84.pickle"
     assert read_snapshot(saved) == snapshot_of(large, "model.py")
-
-
-def test_a_step_that_fails_for_its_time_alone_is_not_recorded(
-    large: ScriptedProject,
-) -> None:
-    large.run("-k", "slow")
-
-    assert not list((large.path / ".gpuperf").glob("*.pickle"))
 
 
 def test_what_a_refresh_accepts_is_not_recorded(large: ScriptedProject) -> None:

@@ -43,6 +43,8 @@ def commit_of(project: GitProject, test: str) -> str:
 
 
 def test_it_is_the_one_since_which_the_file_says_so(project: GitProject) -> None:
+    project.write(FILE, "<<<<<<<")  # what was no baseline file is passed over
+    project.commit()
     store(project, a=1)
     second = store(project, a=2, b=1)
     third = store(project, a=2, b=2)
@@ -52,31 +54,17 @@ def test_it_is_the_one_since_which_the_file_says_so(project: GitProject) -> None
     assert commit_of(project, "b") == third
 
 
-def test_without_a_baseline_or_a_repository_there_is_none(
+def test_without_a_baseline_a_repository_or_a_commit_there_is_none(
     project: GitProject, tmp_path: Path
 ) -> None:
     store(project, a=1)
-    entry = an_entry(None)
     elsewhere = RecordedCode(tmp_path, tmp_path / FOLDER, HARDWARE)
 
     assert recorded(project).commit_of("a", None) == ""
-    assert elsewhere.commit_of("a", entry) == ""
+    assert elsewhere.commit_of("a", an_entry(None)) == ""
     assert not elsewhere.has_commits
-
-
-def test_nor_is_there_one_of_a_file_that_is_not_committed(project: GitProject) -> None:
-    store(project, a=1)
     project.write(FILE, json.dumps({"tests": {"a": 2}}))
-
     assert commit_of(project, "a") == ""
-
-
-def test_what_was_no_baseline_file_is_passed_over(project: GitProject) -> None:
-    project.write(FILE, "<<<<<<<")
-    project.commit()
-    stored = store(project, a=1)
-
-    assert commit_of(project, "a") == stored
 
 
 def test_a_shallow_clone_does_not_know_what_stored_it(
@@ -103,41 +91,23 @@ def changed(project: GitProject, path: str) -> list[int]:
 def test_changed_and_added_lines_are_known_by_their_numbers_today(
     project: GitProject,
 ) -> None:
-    project.write("a b/[x].py", "one\ntwo\nthree\nfour\n")
-    project.commit()
-
-    project.write("a b/[x].py", "zero\none\n2\nthree\nfive\nsix\n")
-
-    assert changed(project, "a b/[x].py") == [1, 3, 5, 6]
-    assert changed(project, "test_it.py") == []
-
-
-def test_all_lines_of_a_file_that_was_added_are_new(project: GitProject) -> None:
-    project.write("known.py", "one\ntwo\n")
-    project.git("add", "known.py")
-
-    assert {1, 2} <= set(changed(project, "known.py"))
-
-
-def test_no_line_of_an_untracked_file_is_said_to_have_changed(
-    project: GitProject,
-) -> None:
-    """It may have been there, as it is, when the baseline was recorded."""
-    project.write("unknown.py", "one\n")
-
-    assert changed(project, "unknown.py") == []
-
-
-def test_a_file_that_was_moved_keeps_its_lines(project: GitProject) -> None:
+    """An untracked file may have been there, as it is, when the baseline was recorded."""
     lines = [f"line {number}\n" for number in range(20)]
+    project.write("a b/[x].py", "one\ntwo\nthree\nfour\n")
     project.write("old.py", "".join(lines))
     project.commit()
 
-    project.git("mv", "old.py", "new.py")
-    project.write("new.py", "".join([*lines[:9], "another\n", *lines[10:]]))
-    project.git("add", "new.py")
+    project.write("a b/[x].py", "zero\none\n2\nthree\nfive\nsix\n")
+    project.write("added.py", "one\ntwo\n")
+    project.write("untracked.py", "one\n")
+    project.git("mv", "old.py", "moved.py")
+    project.write("moved.py", "".join([*lines[:9], "another\n", *lines[10:]]))
+    project.git("add", "added.py", "moved.py")
 
-    assert changed(project, "new.py") == [10]
+    assert changed(project, "a b/[x].py") == [1, 3, 5, 6]
+    assert {1, 2} <= set(changed(project, "added.py"))
+    assert changed(project, "moved.py") == [10]
+    assert changed(project, "untracked.py") == changed(project, "test_it.py") == []
 
 
 def test_a_slow_line_says_since_which_commit_it_is_another(project: GitProject) -> None:

@@ -131,68 +131,47 @@ def test_nested(gpuperf):
 """
 
 
-def reasons(project: ScriptedProject, source: str, *, skipped: int) -> list[str]:
-    """Reasons of the skipped tests beside the one that passes, without line numbers."""
-    project.file(SETTING + source + CLEAN)
-    result = project.pytester.runpytest_inprocess(*ON)
-    result.assert_outcomes(passed=1, skipped=skipped)
-    counted = f"gpuperf: 1 passed, {skipped} not checked on simulated GPU; 9 metrics without baseline"
-    assert counted in result.outlines
-    lines = [line for line in result.outlines if line.startswith("SKIPPED")]
-    told = [line[line.index("only a GPU") :] for line in lines]
-    return sorted(re.sub(r":\d+\)", ")", reason) for reason in told)
+NEITHER = (
+    "it has neither a CPU kernel nor a meta kernel to run in its place; torch.library "
+    "can register one [GP308]"
+)
+GRAPH = "a CUDA graph replays work that no operation shows"
+KERNELS = "only a GPU runs it; its outputs are left as they were"
+LAYOUT = "no rules are known for this layout"
+REASONS = [
+    f"nested tensors (test_it.py): {LAYOUT}",
+    *[f"skip_test::bare: {NEITHER}"] * 2,
+    f"skip_test::low: {NEITHER}",
+    "skip_test::written (test_it.py): there is no CPU kernel to run in its place",
+    *[f"torch.cuda.CUDAGraph.replay (test_it.py): {GRAPH}"] * 2,
+    "torch.nn.DataParallel (test_it.py): the copies to and from its replicas are not made",
+    f"torch.sparse_csr (test_it.py): {LAYOUT}",
+    f"triton kernel scale (late/triton/runtime/jit.py): {KERNELS}",
+]
 
 
-def test_operations_without_a_kernel_to_run_in_their_place(
+def test_code_that_only_a_gpu_can_judge_is_named_with_its_reason(
     project: ScriptedProject,
 ) -> None:
-    neither = (
-        "it has neither a CPU kernel nor a meta kernel to run in its place; "
-        "torch.library can register one [GP308]"
-    )
-
-    assert reasons(project, EXTENSIONS, skipped=4) == [
-        f"only a GPU can judge skip_test::bare: {neither}",
-        f"only a GPU can judge skip_test::bare: {neither}",
-        f"only a GPU can judge skip_test::low: {neither}",
-        (
-            "only a GPU can judge skip_test::written (test_it.py): there is no CPU "
-            "kernel to run in its place"
-        ),
-    ]
-
-
-def test_a_triton_kernel_also_where_triton_is_imported_late(
-    project: ScriptedProject,
-) -> None:
+    """Triton is imported late, in a test."""
     runtime = project.path / "late" / "triton" / "runtime"
     runtime.mkdir(parents=True)
     (runtime.parent / "__init__.py").touch()
     (runtime / "__init__.py").touch()
     (runtime / "jit.py").write_text(TRITON)
+    project.file(SETTING + EXTENSIONS + MODES + KERNEL + CLEAN)
 
-    assert reasons(project, KERNEL, skipped=1) == [
-        (
-            "only a GPU can judge triton kernel scale (late/triton/runtime/jit.py): "
-            "only a GPU runs it; its outputs are left as they were"
-        )
-    ]
+    result = project.pytester.runpytest_inprocess(*ON)
 
-
-def test_graphs_replicas_and_layouts_without_rules(project: ScriptedProject) -> None:
-    graph = "a CUDA graph replays work that no operation shows"
-    layout = "no rules are known for this layout"
-
-    assert reasons(project, MODES, skipped=5) == [
-        f"only a GPU can judge nested tensors (test_it.py): {layout}",
-        f"only a GPU can judge torch.cuda.CUDAGraph.replay (test_it.py): {graph}",
-        f"only a GPU can judge torch.cuda.CUDAGraph.replay (test_it.py): {graph}",
-        (
-            "only a GPU can judge torch.nn.DataParallel (test_it.py): the copies to and "
-            "from its replicas are not made"
-        ),
-        f"only a GPU can judge torch.sparse_csr (test_it.py): {layout}",
-    ]
+    result.assert_outcomes(passed=1, skipped=len(REASONS))
+    counted = (
+        f"gpuperf: 1 passed, {len(REASONS)} not checked on simulated GPU; 9 metrics "
+    )
+    assert f"{counted}without baseline" in result.outlines
+    judge = "only a GPU can judge "
+    lines = [line for line in result.outlines if line.startswith("SKIPPED")]
+    told = [line.partition(judge)[2] for line in lines]
+    assert sorted(re.sub(r":\d+\)", ")", reason) for reason in told) == sorted(REASONS)
 
 
 SKIPS_ITSELF = """

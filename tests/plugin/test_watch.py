@@ -42,7 +42,7 @@ def test_gpu():
 
 @needs_gpu
 def test_gpu_is_wrong():
-    assert torch.ones(3, device="cuda").sum().item() == 4
+    assert torch.ones(3, device="cuda").sum().item() == 4, "why here"
 
 def test_leak():
     package.remember(torch.ones(1000, device=DEVICE))
@@ -142,7 +142,7 @@ def test_what_fails_there_is_not_checked_and_all_else_is_reported(
         "  --> package.py:11 in remember",
         "  kept by  package.CACHE[[]...]",
         "3 tests not checked: plain pytest says how each ends *",
-        "  test_suite.py::test_gpu_is_wrong: failed: *",
+        "  test_suite.py::test_gpu_is_wrong: failed: *why here*",
         "  test_suite.py::test_without_gpu: skipped: requires only a CPU",
         "  test_suite.py::test_set_up_without_gpu: failed: *",
     )
@@ -199,27 +199,6 @@ def test_a_gate_that_has_nothing_to_judge_fails_in_ci_unless_that_is_set(
     assert (in_ci.status, key.status) == (1, 0)
     for found in (in_ci, key):
         assert "there is no baseline, so nothing is judged" in found.words
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "assert 1 == 2, 'why here'",
-        "assert torch.ones(4, device='cuda').sum() == 5, 'why here'",
-        "torch.ones(4).cuda(); pytest.fail('why here')",
-    ],
-)
-def test_what_fails_on_the_simulated_gpu_is_not_checked_and_says_why(
-    suite: Desk, body: str
-) -> None:
-    source = f"import pytest, torch\ndef test_wrong():\n    {body}\n"
-    suite.write("test_other.py", source)
-
-    found = suite.type("pytest test_other.py --gpuperf-watch")
-
-    assert (found.status, "1 skipped in" in found.text) == (0, True)
-    assert "test_other.py::test_wrong: failed: " in found.text
-    assert "why here" in found.text
 
 
 def test_counts_of_an_older_version_are_stored_again_as_the_refusal_says(
