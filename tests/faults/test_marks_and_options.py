@@ -197,6 +197,10 @@ OPTIONS = [
     ("gpuperf_tolerance", "MS=5%", "does not know MS"),
     ("gpuperf_tolerance", "mss=5%", "does not know mss (did you mean ms?)"),
     ("gpuperf_tolerance", "detect=5%", "does not know detect"),
+    (
+        *("gpuperf_tolerance", "5%"),
+        "such as ms=5%, or ms=5% and 0.1 ms, mem_mb=1%: gpuperf.tolerance() does not kn",
+    ),
     ("gpuperf_tolerance", "", "does not know"),
     ("gpuperf_tolerance", "ms", "gpuperf.tolerance(ms=''): expected a percentage"),
     ("gpuperf_tolerance", "ms=1e9%", "expected at most 1000%"),
@@ -219,7 +223,11 @@ OPTIONS = [
         ("gpuperf_device", kind, "expected one of cuda, simulated, cpu")
         for kind in ("gpu", "CUDA", "")
     ),
-    ("gpuperf_update", "none", "expected one of missing"),
+    (
+        "gpuperf_update",
+        "none",
+        "expected one of missing, improved, all, evidence, drift",
+    ),
     ("gpuperf_missing_baseline", "error", "expected one of warn, fail, every-metric"),
     ("gpuperf_isolation", "class", "expected one of test, module"),
     *(("gpuperf_warn", day, "such as until 2027-01-15") for day in NO_DAYS.split("|")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Final
 from xml.etree import ElementTree as ET
 
@@ -63,31 +64,48 @@ def test_xfail_inside(gpuperf): pytest.xfail("inside")
     )
 
 
-def test_a_skip_is_decided_in_the_child(project: ScriptedProject) -> None:
-    project.file(
-        """
+CONFTEST = """
+def pytest_addoption(parser): parser.addoption("--size", default="small")
+def pytest_terminal_summary():
+    with open("summaries.txt", "a") as file: file.write("one ")
+"""
+IN_THE_CHILD = """
 import os
 MAIN = int(os.environ.setdefault("MAIN_PID", str(os.getpid())))
-def test_inside(gpuperf): pytest.skip("no data here")
+@pytest.fixture(scope="module", autouse=True)
+def heavy():
+    with open("set_up.txt", "a") as file: file.write(f"{os.getpid()} ")
 @pytest.mark.skipif(os.getpid() == MAIN, reason="in the main process")
 @gpuperf.budget(ms=12)
-def test_skipped_in_the_main_process_only(gpuperf): gpuperf(int)
+def test_skipped_in_the_main_process_only(gpuperf, request):
+    assert request.config.getoption("--size") == "large"
+    gpuperf(int)
 @pytest.mark.skipif(os.getpid() != MAIN, reason="in the child")
 def test_skipped_in_the_child(gpuperf): gpuperf(int)
+def test_inside(gpuperf): pytest.skip("no data here")
 """
-    )
 
-    result = project.run("-rs")
+
+def test_skips_options_and_fixtures_are_those_of_the_child_and_the_summary_is_not(
+    project: ScriptedProject,
+) -> None:
+    project.pytester.makeconftest(CONFTEST)
+    project.file(IN_THE_CHILD)
+
+    result = project.run("-rs", "--size=large")
 
     result.assert_outcomes(skipped=2, passed=1)
-    lines = (project.path / "test_it.py").read_text().splitlines()
-    number = 1 + lines.index('def test_inside(gpuperf): pytest.skip("no data here")')
-    result.stdout.fnmatch_lines(
+    source = (project.path / "test_it.py").read_text().splitlines()
+    result.stdout.fnmatch_lines_random(
         [
-            f"SKIPPED [[]1[]] test_it.py:{number}: no data here",
+            f"SKIPPED [[]1[]] test_it.py:{len(source)}: no data here",
             "SKIPPED [[]1[]] test_it.py:*: in the child",
         ]
     )
+    pids = (project.path / "set_up.txt").read_text().split()
+    assert len(pids) == 2
+    assert str(os.getpid()) not in pids
+    assert (project.path / "summaries.txt").read_text() == "one "
 
 
 SUMMED_UP: Final = [
@@ -134,32 +152,6 @@ def test_over(gpuperf): gpuperf(int)
     junit = ET.parse(project.pytester.path / "junit.xml")
     messages = [failure.get("message") for failure in junit.iter("failure")]
     assert sorted(map(str, messages)) == sorted(x.split(" - ", 1)[1] for x in SUMMED_UP)
-
-
-def test_fixtures_are_set_up_in_the_child_and_the_run_is_summed_up_outside(
-    project: ScriptedProject,
-) -> None:
-    project.pytester.makeconftest(
-        "def pytest_terminal_summary():\n"
-        "    with open('summaries.txt', 'a') as file: file.write('one ')\n"
-    )
-    project.file(
-        """
-import os
-@pytest.fixture(scope="module", autouse=True)
-def heavy():
-    with open("set_up.txt", "a") as file: file.write(f"{os.getpid()} ")
-@gpuperf.budget(ms=12)
-def test_step(gpuperf): gpuperf(int)
-"""
-    )
-
-    project.run().assert_outcomes(passed=1)
-
-    pids = (project.path / "set_up.txt").read_text().split()
-    assert len(pids) == 1
-    assert pids[0] != str(__import__("os").getpid())
-    assert (project.path / "summaries.txt").read_text() == "one "
 
 
 @pytest.mark.parametrize("workers", [(), WORKERS], ids=["alone", "-n2"])
@@ -255,28 +247,6 @@ def test_an_error_before_the_start_is_a_usage_error_with_workers_too(
             "ERROR: --gpuperf-device=scripted: set GPUPERF_SCRIPT to the script's JSON file [GP403]"
         ]
     )
-
-
-def test_options_of_the_projects_conftest_reach_the_child(
-    project: ScriptedProject,
-) -> None:
-    project.pytester.makeconftest(
-        """
-def pytest_addoption(parser): parser.addoption("--size", default="small")
-"""
-    )
-    project.file(
-        """
-@gpuperf.budget(ms=12)
-def test_step(gpuperf, request):
-    assert request.config.getoption("--size") == "large"
-    gpuperf(int)
-"""
-    )
-
-    result = project.run("--size=large")
-
-    result.assert_outcomes(passed=1)
 
 
 def test_tests_of_a_module_share_a_process_where_the_project_says_so(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from builders import entries_in
-from scripted_project import ScriptedProject
+from scripted_project import ScriptedProject, otherwise
 
 
 pytest.importorskip("torch")
@@ -109,6 +109,27 @@ def test_speechless(gpuperf):
     gpuperf(step_of(lambda loss: loss.item(), feed=on_device))  # gpuperf: allow-sync
 """
 
+LEAKING = """
+import torch
+
+@gpuperf.budget(growth_mb=0)
+def test_leak(gpuperf):
+    kept = []
+    gpuperf(lambda: kept.append(torch.zeros(2**18, device=gpuperf.device)))
+
+@gpuperf.budget(growth_mb=0)
+def test_no_leak(gpuperf):
+    gpuperf(lambda: torch.zeros(2**18, device=gpuperf.device))
+
+class Node:
+    def __init__(self):
+        self.me, self.big = self, torch.zeros(2**18, device="cuda")
+
+@gpuperf.budget(growth_mb=0, garbage_mb=0.5)
+def test_cycle(gpuperf):
+    gpuperf(Node)
+"""
+
 UNCHECKED = """
 @torch.library.custom_op("plugin_test::op", mutates_args=(), device_types="cuda")
 def op(x: torch.Tensor) -> torch.Tensor:
@@ -149,58 +170,97 @@ def line_of(project: ScriptedProject, text: str) -> int:
     return next(number for number, line in enumerate(source, 1) if text in line)
 
 
-def test_syncs_and_copies_are_named_with_line_and_reason(
+EXPLAINED = (
+    "not checked: step_ms of 1 test, ms=12 binds on cuda only, the simulated GPU has no",
+    "peak_allocated_bytes inconclusive: 16 MiB against 16.5 MiB, and the prediction may",
+    "peak_allocated_bytes not checked: only a GPU can judge aten::gru: cuDNN keeps memory",
+)
+
+
+def findings(project: ScriptedProject) -> dict[str, tuple[str, ...]]:
+    """What each test comes to, and with which words."""
+    item, feed, forward, backward, speechless = (
+        f"test_it.py:{line_of(project, text)}"
+        for text in (
+            *("loss.item()", "x.to(DEVICE))", "x.tanh()", "total.backward()"),
+            "on_device))  # gpuperf: allow-sync",
+        )
+    )
+    return {
+        "test_clean": ("passed",),
+        "test_item": (
+            *(
+                "failure",
+                "OVER LIMIT syncs: 1 per step, limit 0",
+                f"{item} in <lambda>",
+            ),
+            *("the CPU reads one element", "1 against 0 in each of 2 runs"),
+        ),
+        "test_feed": (
+            *("failure", "OVER LIMIT pageable_copies: 1 per step, limit 0"),
+            *("OVER LIMIT h2d_mb: 8.000 KiB per step, limit 0 B", f"{feed} in step"),
+            "from ordinary (pageable) memory to the GPU, 8.000 KiB",
+        ),
+        "test_host": ("skipped",),
+        "test_large": (
+            *("failure", "OVER LIMIT mem_mb: 16.00 MiB, limit 12.00 MiB"),
+            f"{backward} in step",
+            "most memory is in use here: aten::mul, backward, 16.00 MiB: temporaries",
+            f"{forward} in step",
+            "in use at the peak: aten::tanh, forward, 4.000 MiB in 1 block",
+            "16 MiB against 12 MiB in each of 2 runs",
+        ),
+        "test_near": ("passed",),
+        "test_layer": ("passed",),
+        "test_allowed": ("passed",),
+        "test_exceeded": ("failure", "OVER LIMIT syncs: 1 per step, limit 0"),
+        "test_speechless": (
+            *(
+                "failure",
+                f"{speechless}: the comment allow-sync gives no reason, so it ",
+            ),
+            'such as "# gpuperf: allow-sync the loss is logged" [GP213]',
+        ),
+        "test_leak": (
+            *("failure", "OVER LIMIT growth_mb: 1.000 MiB per step, limit 0 B"),
+            *("--> test_it.py:", "1.000 MiB in 1 block leaked by each step"),
+        ),
+        "test_no_leak": ("passed",),
+        "test_cycle": (
+            *("failure", "OVER LIMIT garbage_mb: 1.000 MiB per step, limit 0.5000 MiB"),
+            *("--> test_it.py:", "collector frees: in a cycle of Node.me"),
+        ),
+    }
+
+
+def test_syncs_copies_and_memory_are_named_with_line_and_reason(
     project: ScriptedProject,
 ) -> None:
-    project.file(TRAINING + JUDGED)
-    item, feed = (line_of(project, text) for text in ("loss.item()", "x.to(DEVICE))"))
-
-    result = project.pytester.runpytest_inprocess(*ON)
-
-    result.assert_outcomes(passed=1, failed=2, skipped=1)
-    result.stdout.fnmatch_lines(
-        [
-            "OVER LIMIT syncs: 1 per step, limit 0",
-            f"  --> test_it.py:{item} in <lambda>",
-            "*^^^^^^^ the CPU reads one element",
-            "  sure?    1 against 0 in each of 2 runs",
-            "OVER LIMIT pageable_copies: 1 per step, limit 0",
-            "OVER LIMIT h2d_mb: 8.000 KiB per step, limit 0 B",
-            f"  --> test_it.py:{feed} in step",
-            "*from ordinary (pageable) memory to the GPU, 8.000 KiB*",
-            "not checked: step_ms of 1 test, ms=12 binds on cuda only, the simulated GPU has",
-            "gpuperf: 2 failed (2 over limit), 1 passed, 1 not checked on simulated GPU; *",
-        ],
+    project.file(TRAINING + JUDGED + MEMORY + ALLOWED + LEAKING)
+    block, comment, exceeded = (
+        f"test_it.py:{line_of(project, text)}"
+        for text in (
+            *("        loss.item()", "allow-sync the caller"),
+            "                loss.item()",
+        )
     )
 
+    cases = project.cases("--gpuperf-device=simulated", "--gpuperf-explain", "-v")
 
-def test_memory_is_predicted_and_a_failure_says_what_it_is_for(
-    project: ScriptedProject,
-) -> None:
-    project.file(TRAINING + MEMORY)
-    forward, backward = (
-        line_of(project, text) for text in ("x.tanh()", "total.backward()")
-    )
-
-    result = project.pytester.runpytest_inprocess(*ON, "--gpuperf-explain")
-
-    result.assert_outcomes(passed=2, failed=1)
-    result.stdout.fnmatch_lines(
-        [
-            "OVER LIMIT mem_mb: 16.00 MiB, limit 12.00 MiB",
-            f"  --> test_it.py:{backward} in step",
-            "*most memory is in use here: aten::mul, backward, 16.00 MiB: temporaries*",
-            f"  --> test_it.py:{forward} in step",
-            "*in use at the peak: aten::tanh, forward, 4.000 MiB in 1 block",
-            "  sure?    16 MiB against 12 MiB in each of 2 runs",
-            "test_it.py::test_near",
-            "    peak_allocated_bytes inconclusive: 16 MiB against 16.5 MiB, and the",
-            "        prediction may be off by 5 %",
-            "test_it.py::test_layer",
-            "    peak_allocated_bytes not checked: only a GPU can judge aten::gru: cuDNN",
-            "        keeps memory of its own for it, which only a GPU can show; what backward",
-        ]
-    )
+    assert otherwise(cases, findings(project)) == []
+    said = " ".join(project.shown.stdout.str().split())
+    assert [words for words in EXPLAINED if words not in said] == []
+    where = "allowed in test_it.py::test_allowed: "
+    op = "aten::_local_scalar_dense"
+    lines = project.shown.outlines
+    assert [line for line in lines if line.startswith("allowed in")] == [
+        f"{where}{block} in read_twice: {op}, 1 per step: it is logged",
+        f"{where}{comment} in read_twice: {op}, 1 per step: the caller stops on it",
+        (
+            f"{where.replace('allowed:', 'exceeded:')}{exceeded} in read: {op}, "
+            "2 per step: it is logged"
+        ),
+    ]
 
 
 def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
@@ -233,39 +293,6 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
     assert [run["times"] for run in entry["runs"]] == [{}, {}]
     gated.assert_outcomes(failed=1)
     assert "NEW SYNC: 1 per step, was 0 (+1), allowed 0" in gated.outlines
-
-
-def test_allowed_syncs_are_listed_and_not_counted(project: ScriptedProject) -> None:
-    project.file(TRAINING + ALLOWED)
-    block, comment, exceeded, speechless = (
-        line_of(project, text)
-        for text in (
-            "        loss.item()",
-            "allow-sync the caller",
-            "                loss.item()",
-            "on_device))  # gpuperf: allow-sync",
-        )
-    )
-
-    result = project.pytester.runpytest_inprocess(*ON, "-v")
-
-    result.assert_outcomes(passed=1, failed=2)
-    where = "allowed in test_it.py::test_allowed: test_it.py"
-    op = "aten::_local_scalar_dense"
-    assert [line for line in result.outlines if line.startswith("allowed in")] == [
-        f"{where}:{block} in read_twice: {op}, 1 per step: it is logged",
-        f"{where}:{comment} in read_twice: {op}, 1 per step: the caller stops on it",
-        (
-            f"{where.replace('allowed:', 'exceeded:')}:{exceeded} in read: {op}, "
-            "2 per step: it is logged"
-        ),
-    ]
-    assert (
-        f"test_it.py:{speechless}: the comment allow-sync gives no "
-        'reason, so it allows nothing; write one behind it, such as "# gpuperf: '
-        'allow-sync the loss is logged" [GP213]'
-    ) in result.outlines
-    assert "OVER LIMIT syncs: 1 per step, limit 0" in result.outlines
 
 
 def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
@@ -313,45 +340,3 @@ def test_a_machine_without_cuda_simulates_and_says_so(
         "gpuperf: 1 passed on simulated GPU (no CUDA device here: memory is predicted, no "
         "times); 9 metrics without baseline"
     ) in result.outlines
-
-
-LEAKING = """
-import torch
-
-@gpuperf.budget(growth_mb=0)
-def test_leak(gpuperf):
-    kept = []
-    gpuperf(lambda: kept.append(torch.zeros(2**18, device=gpuperf.device)))
-
-@gpuperf.budget(growth_mb=0)
-def test_no_leak(gpuperf):
-    gpuperf(lambda: torch.zeros(2**18, device=gpuperf.device))
-
-class Node:
-    def __init__(self):
-        self.me, self.big = self, torch.zeros(2**18, device="cuda")
-
-@gpuperf.budget(growth_mb=0, garbage_mb=0.5)
-def test_cycle(gpuperf):
-    gpuperf(Node)
-"""
-
-
-def test_what_every_step_leaves_behind_is_a_leak(project: ScriptedProject) -> None:
-    project.file(LEAKING)
-
-    result = project.pytester.runpytest_inprocess(
-        "--gpuperf", "--gpuperf-device=simulated"
-    )
-
-    result.assert_outcomes(passed=1, failed=2)
-    result.stdout.fnmatch_lines(
-        [
-            "OVER LIMIT growth_mb: 1.000 MiB per step, limit 0 B",
-            "  --> test_it.py:*",
-            "*1.000 MiB in 1 block leaked by each step*",
-            "OVER LIMIT garbage_mb: 1.000 MiB per step, limit 0.5000 MiB",
-            "  --> test_it.py:*",
-            "*collector frees: in a cycle of Node.me",
-        ]
-    )
