@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 from pathlib import Path
 from typing import Final
 
 
 PATIENCE_SECONDS: Final = 600.0
+
+
+def hear_ctrl_c() -> None:
+    """Undo what a shell does to a background job, where tests may well run."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class ProcessFifo:

@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from chromium import Chromium, program
@@ -193,6 +194,14 @@ def seen(browser: Chromium, selector: str) -> list[str]:
     return found
 
 
+def wait_for(browser: Chromium, expression: str) -> Any:
+    """The value of a JavaScript *expression*, as soon as it is one that is true."""
+    look = f"const found = {expression}; found ? done(found) : setTimeout(look, 10)"
+    return browser.value(
+        f"new Promise((done) => {{ const look = () => {{ {look} }}; look(); }})"
+    )
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 def test_the_answer_is_seen_without_a_click(
     browser: Chromium, full: Path, width: int
@@ -246,11 +255,7 @@ def test_a_print_has_what_was_compressed_of_all_that_failed(
     failing = [replace(BAD, test=f"t.py::t[{n}]") for n in range(60)]
     path.write_text(page_text(contents(*failing)), "utf-8")
     browser.open(path)
-    browser.value(
-        "new Promise((done) => { const look = () => "
-        "document.querySelector('[data-lazy]') ? setTimeout(look, 10) : done();"
-        "look(); })"
-    )
+    wait_for(browser, "!document.querySelector('[data-lazy]')")
 
     browser.call("Page.printToPDF")
 
@@ -270,16 +275,9 @@ def test_what_is_compressed_opens_and_is_found(
     lazy = path.read_text("utf-8").count('data-lazy=""')
     browser.value(f"{SHOWN}.at(-1).open = true")
 
-    opened = browser.value(
-        "new Promise((done) => { const look = () => {"
-        f"const text = {SHOWN}.at(-1).lastElementChild.textContent;"
-        "text ? done(text) : setTimeout(look, 10); }; look(); })"
-    )
+    opened = wait_for(browser, f"{SHOWN}.at(-1).lastElementChild.textContent")
     browser.open(path, "#q=far.py")
-    browser.value(
-        "new Promise((done) => { const look = () => "
-        f"{SHOWN}.length ? done() : setTimeout(look, 10); look(); }})"
-    )
+    wait_for(browser, f"{SHOWN}.length")
 
     assert lazy > 50
     assert "far.py:9 in step" in opened

@@ -180,30 +180,21 @@ def baseline_misshapen(text: str) -> int:
     return main(["accept", ".gpuperf"])
 
 
-def ab(text: str) -> int:
-    return main(["ab", text])
+def typed(*words: str) -> Callable[[str], int]:
+    """A command with the text in one of its words."""
 
+    def run(text: str) -> int:
+        return main([word.replace("TEXT", text) for word in words])
 
-def audit(text: str) -> int:
-    return main(["audit", f"{text}.py"])
-
-
-def memory(text: str) -> int:
-    return main(["memory", f"{text}.py"])
-
-
-def doctor(text: str) -> int:
-    return main(["doctor", f"--device={text}"])
-
-
-def unknown_command(text: str) -> int:
-    return main(["doctor", "x", text])
+    run.__name__ = words[0]
+    return run
 
 
 COMMANDS: Final[tuple[Callable[[str], int], ...]] = (
     *(look, look_for_unknown, accept, accept_what_drifted),
     *(report, export, export_misshapen, baseline_misshapen),
-    *(ab, audit, memory, doctor, unknown_command),
+    *(typed("ab", "TEXT"), typed("audit", "TEXT.py"), typed("memory", "TEXT.py")),
+    *(typed("doctor", "--device=TEXT"), typed("doctor", "x", "TEXT")),
 )
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 from builders import a_measurement, a_result, a_test, a_verdict
-from whole_run import Folder, WholeRun
+from whole_run import Folder, WholeRun, names
 
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import Ending, StepCall, Stop, TestResult
@@ -112,11 +112,6 @@ def test_comparison_and_a_skip(gpuperf, skips): gpuperf.compare(int, int)
 
 def in_its_third_run(name: str) -> bool:
     return "third_run" in name
-
-
-def names(source: str) -> list[str]:
-    lines = [line.strip() for line in source.splitlines()]
-    return [line[4 : line.index("(")] for line in lines if line.startswith("def test_")]
 
 
 @pytest.fixture(scope="module")

@@ -161,7 +161,11 @@ def measured(ms: float, *dirty: str, unwaited: float | None = None) -> Measureme
     )
 
 
-def judged(stored: Sequence[float], fresh: Sequence[Measurement]) -> Verdict:
+def judged(
+    stored: Sequence[float],
+    fresh: Sequence[Measurement],
+    suite_context: SuiteContext = SuiteContext(),  # noqa: B008, it is frozen
+) -> Verdict:
     entries = [a_run(ms) for ms in stored]
     return judge_stored(
         STEP_MS,
@@ -170,7 +174,7 @@ def judged(stored: Sequence[float], fresh: Sequence[Measurement]) -> Verdict:
         tolerance=0.01,
         detect=0.03,
         floor=0.0,
-        suite_context=SuiteContext(),
+        suite_context=suite_context,
     )
 
 
@@ -279,16 +283,7 @@ def test_a_disturbed_run_is_over_its_budget_by_its_bound_alone(factor: float) ->
 
 def test_a_shift_that_all_tests_share_excuses_no_more_than_a_quarter() -> None:
     slower = [measured(20.0) for _ in range(5)]
-    entries = [a_run(ms) for ms in EIGHT]
 
-    verdict = judge_stored(
-        STEP_MS,
-        slower,
-        entries,
-        tolerance=0.01,
-        detect=0.03,
-        floor=0.0,
-        suite_context=SuiteContext(shift=log(2.0), tests=10),
-    )
+    verdict = judged(EIGHT, slower, SuiteContext(shift=log(2.0), tests=10))
 
     assert verdict.outcome is Outcome.REGRESSED

@@ -6,7 +6,7 @@ import json
 from typing import Final
 
 import pytest
-from whole_run import Folder, WholeRun
+from whole_run import Folder, WholeRun, names
 
 from pytest_gpuperf.baselines.refresh import unmeasured
 
@@ -172,13 +172,15 @@ class TestPlainAuto:
 """
 
 
-def names(source: str) -> list[str]:
-    lines = [line.strip() for line in source.splitlines()]
-    return [line[4 : line.index("(")] for line in lines if line.startswith("def test_")]
-
-
 def known_as(name: str) -> str:
     return f"{name}[1]" if name == "test_with_a_parameter" else name
+
+
+@pytest.fixture(scope="module", params=MODES)
+def mode(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    if request.param == "with workers":
+        pytest.importorskip("xdist")
+    return MODES[request.param]
 
 
 @pytest.fixture(scope="module")
@@ -189,11 +191,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return made
 
 
-@pytest.fixture(scope="module", params=MODES)
-def enabled(folder: Folder, request: pytest.FixtureRequest) -> WholeRun:
-    if request.param == "with workers":
-        pytest.importorskip("xdist")
-    return folder.run("test_it.py", *MODES[request.param])
+@pytest.fixture(scope="module")
+def enabled(folder: Folder, mode: tuple[str, ...]) -> WholeRun:
+    return folder.run("test_it.py", *mode)
 
 
 @pytest.mark.parametrize("name", names(UNSEEN))
@@ -249,11 +249,9 @@ def test_plain_pytest_runs_each_of_these_steps_once(folder: Folder) -> None:
     assert "gpuperf: " not in plain.text
 
 
-@pytest.fixture(scope="module", params=MODES)
-def swallowed(folder: Folder, request: pytest.FixtureRequest) -> WholeRun:
-    if request.param == "with workers":
-        pytest.importorskip("xdist")
-    return folder.run("test_swallowed.py", *MODES[request.param])
+@pytest.fixture(scope="module")
+def swallowed(folder: Folder, mode: tuple[str, ...]) -> WholeRun:
+    return folder.run("test_swallowed.py", *mode)
 
 
 @pytest.mark.parametrize("name", names(SWALLOWED))
@@ -337,11 +335,9 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     return made
 
 
-@pytest.fixture(scope="module", params=MODES)
-def refactored(stored: Folder, request: pytest.FixtureRequest) -> WholeRun:
-    if request.param == "with workers":
-        pytest.importorskip("xdist")
-    return stored.run(*MODES[request.param])
+@pytest.fixture(scope="module")
+def refactored(stored: Folder, mode: tuple[str, ...]) -> WholeRun:
+    return stored.run(*mode)
 
 
 @pytest.mark.parametrize("call", NAMED)

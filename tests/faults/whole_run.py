@@ -38,6 +38,12 @@ class WholeRun:
         return " ".join(" ".join(self.lines).split())
 
 
+def names(source: str) -> list[str]:
+    """The tests in *source*."""
+    lines = [line.strip() for line in source.splitlines()]
+    return [line[4 : line.index("(")] for line in lines if line.startswith("def test_")]
+
+
 class Folder:
     """A project in a folder of its own, for the tests of a module to share."""
 

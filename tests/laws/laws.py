@@ -35,8 +35,8 @@ class Law:
     latency_ms: float
     busy_ms: float
     launches: int = 1
-    blocked_ms: float | None
-    loader_ms: float | None
+    blocked_ms: float | None = None
+    loader_ms: float | None = None
 
     @property
     def truth(self) -> Mapping[str, float]:
@@ -61,13 +61,7 @@ LAWS: Final[list[Law]] = []
 
 
 def law(
-    *,
-    step_ms: float,
-    latency_ms: float,
-    busy_ms: float,
-    launches: int = 1,
-    blocked_ms: float | None = None,
-    loader_ms: float | None = None,
+    **numbers: Any,
 ) -> Callable[[Callable[[], Step | Subject]], Callable[[], Step | Subject]]:
     """Register a function that makes a step, and what is true of the step."""
 
@@ -76,18 +70,7 @@ def law(
             step = made()
             return step if isinstance(step, Subject) else Subject(step=step)
 
-        LAWS.append(
-            Law(
-                name=made.__name__.replace("_", " "),
-                make=make,
-                step_ms=step_ms,
-                latency_ms=latency_ms,
-                busy_ms=busy_ms,
-                launches=launches,
-                blocked_ms=blocked_ms,
-                loader_ms=loader_ms,
-            )
-        )
+        LAWS.append(Law(name=made.__name__.replace("_", " "), make=make, **numbers))
         return made
 
     return register
@@ -203,12 +186,7 @@ def item_at_the_start() -> Step:
     return step
 
 
-@law(
-    step_ms=24,
-    latency_ms=28,
-    busy_ms=20,
-    launches=2,
-)
+@law(step_ms=24, latency_ms=28, busy_ms=20, launches=2)
 def item_in_the_middle() -> Step:
     """The second half of the host's work runs beside the GPU, the first does not."""
     loss = scalar()
@@ -234,13 +212,7 @@ def two_halves() -> Step:
     return step
 
 
-@law(
-    step_ms=28,
-    latency_ms=28,
-    busy_ms=20,
-    launches=2,
-    blocked_ms=20,
-)
+@law(step_ms=28, latency_ms=28, busy_ms=20, launches=2, blocked_ms=20)
 def two_items() -> Step:
     loss = scalar()
 
@@ -255,13 +227,7 @@ def two_items() -> Step:
     return step
 
 
-@law(
-    step_ms=14,
-    latency_ms=14,
-    busy_ms=5,
-    launches=2,
-    blocked_ms=1,
-)
+@law(step_ms=14, latency_ms=14, busy_ms=5, launches=2, blocked_ms=1)
 def short_item_before_two_gaps() -> Step:
     """The sync of 1 ms is to blame for as much, once."""
     loss = scalar()
@@ -282,11 +248,7 @@ COPY_MS: Final = COPY_BYTES / 8e6
 """Of pageable memory, at 8 bytes a nanosecond."""
 
 
-@law(
-    step_ms=12 + COPY_MS,
-    latency_ms=12 + COPY_MS,
-    busy_ms=10,
-)
+@law(step_ms=12 + COPY_MS, latency_ms=12 + COPY_MS, busy_ms=10)
 def pageable_copy() -> Step:
     """The copy waits for the GPU, and the GPU for the copy and for what follows it."""
     source = torch.zeros(COPY_BYTES, dtype=torch.uint8)
@@ -387,13 +349,7 @@ def backward_in_autograd_s_thread() -> Step:
     return trained(Backward)
 
 
-@law(
-    step_ms=24,
-    latency_ms=24,
-    busy_ms=20,
-    launches=2,
-    blocked_ms=16,
-)
+@law(step_ms=24, latency_ms=24, busy_ms=20, launches=2, blocked_ms=16)
 def wait_in_autograd_s_thread() -> Step:
     return trained(WaitingBackward)
 
@@ -463,23 +419,13 @@ def loaded_before() -> Step:
     return lambda: on_batch(None)
 
 
-@law(
-    step_ms=13,
-    latency_ms=17,
-    busy_ms=4,
-    loader_ms=12,
-)
+@law(step_ms=13, latency_ms=17, busy_ms=4, loader_ms=12)
 def slow_data_loader() -> Subject:
     """Without the loader the other work of the host would run beside the GPU."""
     return loop_over(DataLoader(Rows(), batch_size=None), on_batch)
 
 
-@law(
-    step_ms=13,
-    latency_ms=17,
-    busy_ms=4,
-    loader_ms=12,
-)
+@law(step_ms=13, latency_ms=17, busy_ms=4, loader_ms=12)
 def slow_iterable() -> Subject:
     def batches() -> Iterator[int]:
         rows = Rows()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from git_project import SCRIPTED, GitProject
-from process_fifo import PATIENCE_SECONDS, ProcessFifo
+from process_fifo import PATIENCE_SECONDS, ProcessFifo, hear_ctrl_c
 
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.compare_commits import side_server
@@ -44,11 +44,6 @@ def project(project_of_commits: GitProject) -> GitProject:
     return project_of_commits
 
 
-def hear_ctrl_c() -> None:
-    """Undo what a shell does to a background job, where tests may well run."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-
-
 def ab(*arguments: str) -> int:
     return main(["ab", SCRIPTED, *arguments])
 
@@ -59,49 +54,36 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return capsys.readouterr().err
 
 
-def last_line(capsys: pytest.CaptureFixture[str]) -> str:
-    return capsys.readouterr().out.splitlines()[-1]
-
-
-def test_a_device_that_another_run_measures_on_is_waited_for(
-    project: GitProject,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"]})
-    monkeypatch.setattr("pytest_gpuperf.sharing.device_lock.TURN_SECONDS", 0.1)
-
-    with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
-        assert lock.try_exclusive()
-        code = ab("HEAD")
-
-    assert code == 125
-    assert (
-        capsys.readouterr()
-        .err.splitlines()[-1]
-        .endswith(
-            "gpu-ab.lock: gpu-ab is in use by another process, and did not come free in "
-            "time: wait for it, or measure on another device [GP411]"
-        )
-    )
-
-
+@pytest.mark.parametrize(
+    ("counts_alone", "code", "said"),
+    [
+        (
+            False,
+            125,
+            "and did not come free in time: wait for it, or measure on another",
+        ),
+        (True, 0, "gpuperf: 1 same"),
+    ],
+)
 def test_what_only_counts_waits_for_nobody_who_times(
     project: GitProject,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
+    *,
+    counts_alone: bool,
+    code: int,
+    said: str,
 ) -> None:
     project.scripts({"*": {"step_ms": 10.0}, "slots": ["gpu-ab"]})
-    counting = partial(Selection, exact_alone=True)
+    counting = partial(Selection, exact_alone=counts_alone)
     monkeypatch.setattr("pytest_gpuperf.cli.ab.Selection", counting)
     monkeypatch.setattr("pytest_gpuperf.sharing.device_lock.TURN_SECONDS", 0.1)
 
     with closing(DeviceLock(lock_folder(), "gpu-ab")) as lock:
         assert lock.try_exclusive()
-        code = ab("HEAD")
+        assert ab("HEAD") == code
 
-    assert code == 0
-    assert last_line(capsys) == "gpuperf: 1 same"
+    assert said in "".join(capsys.readouterr())
 
 
 class TestVerdicts:

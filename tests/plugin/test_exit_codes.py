@@ -87,22 +87,13 @@ def test_a_run_in_ci_ends_as_it_must(
     assert ended.ret == (state.status if state.in_ci is None else state.in_ci)
 
 
-@each("green by a baseline", "regressed", "nothing selected")
+@each("green by a baseline", "regressed", "nothing selected", "no baseline")
 def test_workers_end_a_run_as_one_process_does(
-    in_state: ScriptedProject, state: State
-) -> None:
-    pytest.importorskip("xdist")
-
-    ended = in_state.run("-p", "xdist.plugin", "-n2", *state.options)
-
-    assert ended.ret == state.status
-
-
-def test_workers_fail_for_a_missing_baseline_in_ci(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+    in_state: ScriptedProject, state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("xdist")
     monkeypatch.setenv("CI", "true")
-    project.file(GATED)
 
-    assert project.run("-p", "xdist.plugin", "-n2").ret == FAILED
+    ended = in_state.run("-p", "xdist.plugin", "-n2", *state.options)
+
+    assert ended.ret == (state.status if state.in_ci is None else state.in_ci)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from process_fifo import PATIENCE_SECONDS, ProcessFifo
+from process_fifo import PATIENCE_SECONDS, ProcessFifo, hear_ctrl_c
 from scripted_project import ON, ScriptedProject
 
 from pytest_gpuperf.runner.fork_server import ForkServer
@@ -37,15 +37,6 @@ ORPHAN_SECONDS = 2.0
 
 
 @pytest.fixture
-def temporary(project: ScriptedProject, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder for temporary files of the processes under test."""
-    folder = project.path / "temporary"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    return folder
-
-
-@pytest.fixture
 def process_fifo(project: ScriptedProject) -> Iterator[ProcessFifo]:
     with closing(ProcessFifo(project.path / "fifo")) as process_fifo:
         yield process_fifo
@@ -62,11 +53,6 @@ def started(
         text=True,
         preexec_fn=hear_ctrl_c,  # noqa: PLW1509 - this process has no threads
     )
-
-
-def hear_ctrl_c() -> None:
-    """Undo what a shell does to a background job, where tests may well run."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def output_after(process: subprocess.Popen[str], number: signal.Signals) -> str:
