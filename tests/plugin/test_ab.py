@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import select
 import signal
 import subprocess
@@ -324,14 +323,10 @@ signal 9: it printed nothing [GP602]""",
 
         assert code == 1
         text = " ".join(capsys.readouterr().out.split())
-        assert re.search(
-            r"test_it.py::test_step: could not be measured after: the measuring process "
-            r"gave no result and was killed: it did nothing for most of \d[.\d]* s "
-            r"\([.\d]+ s of CPU\); does it wait for input, a lock or another process\? If "
-            r"it only needs longer, raise --gpuperf-seconds: it printed nothing \[GP601\] "
-            r"gpuperf: 1 broken after",
-            text,
+        assert (
+            "test_step: could not be measured after: the measuring process gave" in text
         )
+        assert text.endswith("it printed nothing [GP601] gpuperf: 1 broken after")
         assert project.is_untouched
 
     def test_a_side_whose_server_dies_ends_with_the_reason(

@@ -378,13 +378,3 @@ def test_with_workers_ff_measures_all_and_the_one_that_failed_first(
     result.assert_outcomes(failed=1, passed=2)
     found = results(with_workers)
     assert found["selected"] == ["test_it.py::test_a", SLOW]
-
-
-def test_with_workers_a_run_that_stops_at_a_failure_is_not_green(
-    with_workers: ScriptedProject,
-) -> None:
-    result = with_workers.run(*WORKERS, "-x")
-
-    assert result.ret == pytest.ExitCode.INTERRUPTED
-    assert results(with_workers)["exit_status"] == pytest.ExitCode.INTERRUPTED
-    result.stdout.fnmatch_lines(["FAILED test_it.py::test_slow*"])
