@@ -1,4 +1,4 @@
-"""A loop over a loader: one batch in a plain run; shares of a step gate nothing."""
+"""Shares of a step, such as that in which it waits for its loader, gate nothing."""
 
 from __future__ import annotations
 
@@ -37,18 +37,3 @@ def test_shares_are_recorded_and_no_baseline_judges_them(
     assert times["test_it.py::test_fed"]["loader_wait_pct"]["mean"] == 10.0
     assert times["test_it.py::test_free#loop"]["loader_wait_pct"]["mean"] == 0.0
     assert round(times["test_it.py::test_busy"]["busy_pct"]["q50"], 2) == 71.43
-
-
-def test_a_plain_run_fetches_one_batch_for_one_step(project: ScriptedProject) -> None:
-    project.file(
-        """
-def test_loop(gpuperf):
-    seen = []
-    assert gpuperf.loader([(1, 2), 3], lambda batch: seen.append(batch) or 7) == 7
-    assert seen == [(1, 2)]
-"""
-    )
-
-    result = project.pytester.runpytest_inprocess()
-
-    result.assert_outcomes(passed=1)

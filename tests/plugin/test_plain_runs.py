@@ -11,6 +11,7 @@ def test_the_step_runs_once_with_its_setup_and_no_budget_is_judged(
     project.file(
         """
 calls = []
+
 @gpuperf.budget(ms=0.000001, syncs=0)
 def test_step(gpuperf):
     step = lambda x, y: calls.append((x, y)) or x + y
@@ -18,25 +19,32 @@ def test_step(gpuperf):
     assert result == 3
     assert calls == [(1, 2)]
     assert gpuperf.measurement is None
+
 @gpuperf.budget(ms=1)
 def test_never_judged(): pass
-"""
-    )
 
-    project.pytester.runpytest_inprocess().assert_outcomes(passed=2)
-
-
-def test_what_setup_returns_becomes_the_arguments(project: ScriptedProject) -> None:
-    project.file(
-        """
-def test_step(gpuperf):
+def test_arguments(gpuperf):
     given = lambda *arguments: arguments
     assert gpuperf(given) == gpuperf(given, setup=lambda: None, name="b") == ()
     assert gpuperf(given, setup=lambda: [1], name="c") == ([1],)
+
+def test_loader(gpuperf):
+    seen = []
+    assert gpuperf.loader([(1, 2), 3], lambda batch: seen.append(batch) or 7) == 7
+    assert seen == [(1, 2)]
+
+def test_loop(gpuperf):
+    begun = []
+    with gpuperf.steps() as step:
+        while True:
+            begun.append(1)
+            step()
+    assert begun == [1]
+    assert gpuperf.measurement is None
 """
     )
 
-    project.pytester.runpytest_inprocess().assert_outcomes(passed=1)
+    project.pytester.runpytest_subprocess().assert_outcomes(passed=5)
 
 
 def test_tests_that_take_the_fixture_carry_the_mark_gpuperf(

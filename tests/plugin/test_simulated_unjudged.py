@@ -182,17 +182,28 @@ if not torch.cuda.is_available():
 """
 
 
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist.plugin", "-n1")])
+PLAIN = "def test_plain(): pass\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "is_named"),
+    [
+        (SETTING + CLEAN, (), True),
+        (SETTING + CLEAN, ("-p", "xdist.plugin", "-n1"), True),
+        (PLAIN, (), True),  # where nothing was measured, too
+        (PLAIN, ("--gpuperf-device=cpu",), False),
+    ],
+)
 def test_files_that_skipped_themselves_before_there_was_a_simulated_gpu_are_named(
-    project: ScriptedProject, workers: tuple[str, ...]
+    project: ScriptedProject, source: str, arguments: tuple[str, ...], *, is_named: bool
 ) -> None:
-    if workers:
+    if "-n1" in arguments:
         pytest.importorskip("xdist")
-    project.file(SETTING + CLEAN)
+    project.file(source)
     for name in ("one", "two"):
         project.pytester.makepyfile(**{f"test_{name}": SKIPS_ITSELF})
 
-    result = project.pytester.runpytest_subprocess(*ON, *workers)
+    result = project.pytester.runpytest_subprocess(*ON, *arguments)
 
     result.assert_outcomes(passed=1, skipped=2)
     named = (
@@ -200,23 +211,6 @@ def test_files_that_skipped_themselves_before_there_was_a_simulated_gpu_are_name
         "looked at: test_one.py, test_two.py; where a GPU was looked for, let "
         "pytest.mark.skipif ask, which sees the simulated one"
     )
-    assert named in result.outlines
+    assert (named in result.outlines) is is_named
     results = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))
-    assert results["notes"] == [named]
-
-
-@pytest.mark.parametrize(("device", "is_named"), [("simulated", True), ("cpu", False)])
-def test_a_file_that_skipped_itself_is_named_where_nothing_was_measured(
-    project: ScriptedProject, device: str, *, is_named: bool
-) -> None:
-    project.pytester.makepyfile(
-        test_it=SKIPS_ITSELF, test_other="def test_plain(): pass"
-    )
-
-    result = project.pytester.runpytest_inprocess(
-        "--gpuperf", f"--gpuperf-device={device}"
-    )
-
-    result.assert_outcomes(passed=1, skipped=1)
-    begins = "gpuperf: 1 file skipped itself while collected, "
-    assert any(line.startswith(begins) for line in result.outlines) is is_named
+    assert (named in results["notes"]) is is_named

@@ -128,25 +128,6 @@ def test_a_loop_that_ends_breaks_or_is_wrongly_limited_fails_by_its_own_line(
     result.stdout.no_fnmatch_line("*handover*")
 
 
-def test_a_plain_run_does_one_step(project: ScriptedProject) -> None:
-    project.file(
-        """
-def test_loop(gpuperf):
-    begun = []
-    with gpuperf.steps() as step:
-        while True:
-            begun.append(1)
-            step()
-    assert begun == [1]
-    assert gpuperf.measurement is None
-"""
-    )
-
-    result = project.pytester.runpytest_subprocess()
-
-    result.assert_outcomes(passed=1)
-
-
 def test_the_trace_of_a_loop_that_failed_names_its_slow_line(
     project: ScriptedProject,
 ) -> None:
