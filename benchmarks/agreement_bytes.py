@@ -37,7 +37,7 @@ from byte_programs import PROGRAMS
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.prediction import COMPILED_PEAK
+from pytest_gpuperf.measure.emulated import COMPILED_PEAK
 
 
 if TYPE_CHECKING:

@@ -432,7 +432,7 @@ PRELOADED: Final = (
     "torch._dynamo",
     "torch.profiler",
     "pytest_gpuperf.devices.simulated.gpu",
-    "pytest_gpuperf.devices.cuda.sync_markers",
+    "pytest_gpuperf.devices.cuda.device",
 )
 """Modules that each side imports, and that do not begin to use CUDA."""
 

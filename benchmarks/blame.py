@@ -20,7 +20,7 @@ from pytest_gpuperf.devices.operations import operations_of_step
 from pytest_gpuperf.judge.operations import Digest, blamed
 from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.report.screen.operations import blame_texts
+from pytest_gpuperf.report.screen.findings import blame_texts
 from pytest_gpuperf.worker.items import below
 
 

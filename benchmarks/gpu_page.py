@@ -188,7 +188,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "`devices/cuda/nvml.py`, reading": reading_is_cheap,
     "`measure/profile.py`": tests("plain_profile_counts|plain_numbers_and_exact_lines"),
     "hidden syncs on CUDA": tests("planted_item|detector_says_what_the_oracle_says"),
-    "`devices/cuda/sync_markers.py`": tests(
+    "`devices/cuda/device.py`, lines of syncs": tests(
         "each_wait_has_the_line|does_not_warn_of|wait_in_autograd"
     ),
     "`devices/cuda/suite_watch.py`": watch_is_cheap,

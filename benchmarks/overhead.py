@@ -31,7 +31,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.devices.simulated.memory import SIMULATED_MEMORY
 from pytest_gpuperf.devices.simulated.memory_watch import watching_memory

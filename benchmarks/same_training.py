@@ -22,7 +22,7 @@ from torch.nn import functional
 from pytest_gpuperf.compare_steps.training_record import record_steps
 from pytest_gpuperf.judge.training import judge_training
 from pytest_gpuperf.measure.step import subject_of
-from pytest_gpuperf.model.training import Training, TrainingAnswer, TrainingRecord
+from pytest_gpuperf.model.ab import Training, TrainingAnswer, TrainingRecord
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from .model.retired import refuse_retired
 
 
 if TYPE_CHECKING:
-    from .model.budget import Budget, Tolerance
-    from .model.ranks import Ranks
+    from .model.budget import Budget, Ranks, Tolerance
 
 BUDGET_MARK: Final = "gpuperf_budget"
 TOLERANCE_MARK: Final = "gpuperf_tolerance"

@@ -11,8 +11,7 @@ from typing import Final
 from .errors import ErrorId, UsageError
 from .model.baseline import Refresh
 from .model.budget import Tolerance
-from .model.environment import SIMULATED_GIB, Capability, DeviceKind
-from .model.ranks import Launch
+from .model.environment import SIMULATED_GIB, Capability, DeviceKind, Launch
 
 
 ALLOWANCE: Final = "GPUPERF_ALLOW_CI_UPDATE"

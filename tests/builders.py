@@ -16,11 +16,9 @@ from pytest_gpuperf.model.ab import AbResult, Answer
 from pytest_gpuperf.model.baseline import Baselines, Entry, RunSummary
 from pytest_gpuperf.model.codec import encode, encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
-from pytest_gpuperf.model.finding import Finding, FindingKind, Location
+from pytest_gpuperf.model.finding import Finding, FindingKind, LineChange, Location
 from pytest_gpuperf.model.measurement import Distribution, Measurement
-from pytest_gpuperf.model.operations import LineChange
-from pytest_gpuperf.model.results import Head, Record, Results
-from pytest_gpuperf.model.run import Ending, StepCall, TestResult
+from pytest_gpuperf.model.run import Ending, Head, Record, Results, StepCall, TestResult
 from pytest_gpuperf.model.verdict import (
     DecidedBy,
     Evidence,

@@ -20,7 +20,7 @@ from scripted_project import ScriptedProject
 from warm_servers import warm_servers
 
 import pytest_gpuperf
-from pytest_gpuperf.cli import progress
+from pytest_gpuperf.cli import script_process as progress
 
 
 __all__ = ["warm_servers"]

@@ -21,8 +21,7 @@ from pytest_gpuperf.model.baseline import Entry, StepSummary
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.finding import FindingKind, Location, MemoryCourse, Phase
-from pytest_gpuperf.model.results import Record, Results
-from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 from pytest_gpuperf.report.html.contents import Contents, sections_of
 from pytest_gpuperf.report.html.page import page_text

@@ -31,9 +31,9 @@ from pytest_gpuperf.model.environment import (
     Environment,
     Hardware,
 )
-from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metrics import (
     AUDITED,
+    MIB,
     OCCASIONAL_COPIES,
     SENTINEL_COPY,
     SENTINEL_GEMM,

@@ -14,19 +14,22 @@ from scripted_device import ScriptedDevice
 import pytest_gpuperf
 from pytest_gpuperf import Gpuperf
 from pytest_gpuperf.cli import COMMANDS
-from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.errors import ErrorId
 from pytest_gpuperf.judge.budget import is_time
 from pytest_gpuperf.marks import BUDGET_MARK, RANKS_MARK, TOLERANCE_MARK
 from pytest_gpuperf.model.baseline import ENOUGH_RUNS, FULL_RUNS, MOST_RUNS, Refresh
 from pytest_gpuperf.model.environment import Capability
-from pytest_gpuperf.model.metric import Direction, Metric, MetricKind, Unit
 from pytest_gpuperf.model.metrics import (
     BUDGET_KEYWORDS,
     GRAPH_BREAKS,
     METRICS,
     RANK_SKEW,
     RECOMPILES,
+    Direction,
+    Metric,
+    MetricKind,
+    Unit,
     limited_by,
 )
 from pytest_gpuperf.model.verdict import Outcome

@@ -16,7 +16,7 @@ import pytest
 from documents import DOCUMENTS, ROOT, blocks_of, rows_of
 
 import pytest_gpuperf as gpuperf
-from pytest_gpuperf.model.results import Head, Results
+from pytest_gpuperf.model.run import Head, Results
 from pytest_gpuperf.plugin.options import OPTIONS
 from pytest_gpuperf.plugin.outputs import COMMENT_FILE
 from pytest_gpuperf.report.ci.github import outputs

@@ -25,8 +25,7 @@ from ..model.baseline import (
     full_runs,
     with_anchor,
 )
-from ..model.metric import MetricKind
-from ..model.metrics import METRICS
+from ..model.metrics import METRICS, MetricKind
 from .drift import Leeway, anchored, anchors_of, drifts, kept, strays
 from .refresh import CHANGED, changes, differs, takes, with_evidence, with_exact_of
 from .store import update

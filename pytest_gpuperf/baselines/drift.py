@@ -14,16 +14,14 @@ from math import log
 from typing import Final
 
 from ..judge.exact import bytes_beneath, margin
-from ..judge.readings import Limits, metric_of, stored_values
+from ..judge.readings import Limits, figure, metric_of, percent, stored_values
 from ..judge.statistics import ASSUMED_SHIFT, Spread, ratio
 from ..judge.verdict import floored, noticed, tolerated
-from ..judge.wording import figure, percent
 from ..model.baseline import FULL_RUNS, Drift, Entry, Kept, typical_values, with_anchor
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
 from ..model.measurement import shared_steps
-from ..model.metric import Metric, MetricKind
-from ..model.metrics import OCCASIONAL
+from ..model.metrics import OCCASIONAL, Metric, MetricKind
 from .refresh import looked_until
 
 

@@ -32,8 +32,7 @@ from ..model.codec import decode, encode, encode_briefly
 from ..model.environment import DeviceKind, Hardware
 from ..model.finding import CALLED, STORED, StoredLine, ranked
 from ..model.measurement import Board, Distribution, FurtherSteps
-from ..model.metric import MetricKind, Unit
-from ..model.metrics import METRICS, OCCASIONAL
+from ..model.metrics import METRICS, OCCASIONAL, MetricKind, Unit
 from ..model.retired import with_names_of_today
 
 

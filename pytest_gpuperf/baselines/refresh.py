@@ -25,7 +25,7 @@ from ..model.baseline import (
 from ..model.environment import DeviceKind
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
-from ..model.metric import Metric
+from ..model.metrics import Metric
 from ..model.verdict import Outcome, TestVerdict
 
 

@@ -17,8 +17,7 @@ from ..baselines.acceptance import (
     chosen,
     stored_changes,
 )
-from ..baselines.operations import keep_operations, read_operations
-from ..baselines.store import pending_path
+from ..baselines.store import keep_operations, pending_path, read_operations
 from ..errors import BaselineError, ErrorId, UsageError
 from ..model.baseline import AcceptancePlan, BaselineChange, Baselines, Entry, Refresh
 from ..report.command import accept_command, measure_command

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from ..devices.audit_record import StepAudit
-from ..model.metric import counted
+from ..model.metrics import counted
 from ..report.command import audit_command
-from ..report.json.audit import audit_document
+from ..report.json import audit_document
 from ..report.screen.audit import audit_lines
 from ..sharing.processes import SIGNALLED
 from ..visible import printed

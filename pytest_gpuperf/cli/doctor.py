@@ -14,9 +14,8 @@ from ..baselines.store import path_of, read
 from ..errors import ErrorId, QuotedError, RunError
 from ..judge.readings import stored_values
 from ..model.baseline import ENOUGH_RUNS, Entry
-from ..model.checkup import Examination
 from ..model.codec import decode
-from ..model.environment import DeviceKind
+from ..model.environment import DeviceKind, Examination
 from ..model.metrics import STEP_MS
 from ..report.screen.checkup import examined_lines, last_lines, stored_lines
 from ..runner.acuity import acuity_of

@@ -11,7 +11,7 @@ from typing import Final
 
 from ..baselines.store import write
 from ..errors import ErrorId, UsageError
-from ..model.results import RESULTS_NAME, Results
+from ..model.run import RESULTS_NAME, Results
 from ..report.measured_calls import MeasuredCall, measured_calls
 from ..report.pytest_benchmark import dumps
 from .files import read_results, results_file

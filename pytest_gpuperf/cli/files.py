@@ -12,8 +12,8 @@ from ..errors import BaselineError, ErrorId, UsageError
 from ..files import read_regular_text
 from ..model.baseline import Baselines
 from ..model.finding import Location
-from ..model.results import RESULTS_NAME, Results
-from ..report.json import results as results_json
+from ..model.run import RESULTS_NAME, Results
+from ..report import json as results_json
 
 
 # Lines of a project's own source, as they are now.

@@ -14,9 +14,9 @@ from typing import Final
 
 from ..errors import ErrorId, UsageError
 from ..judge.budget import fit_of
-from ..model.forecast import Fit, Forecast, Saving
+from ..model.measurement import Fit, Forecast, Saving
 from ..report.command import memory_command
-from ..report.json.audit import memory_document
+from ..report.json import memory_document
 from ..report.screen.memory import MemoryView, is_large, memory_lines
 from ..visible import printed
 from .script import Program, notes_of

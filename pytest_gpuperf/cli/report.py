@@ -13,7 +13,7 @@ from ..devices.preflight import no_garbage_collection
 from ..files import no_link
 from ..model.baseline import Entry
 from ..model.environment import Hardware
-from ..model.results import RESULTS_NAME
+from ..model.run import RESULTS_NAME
 from ..report.html.contents import Contents, locations_of, sections_of
 from ..report.html.page import page_text
 from ..settings import ARTEFACTS

@@ -1,4 +1,7 @@
-"""A process of its own for the program that a command runs, and what it reports."""
+"""A process of its own for the program that a command runs, and what it reports.
+
+It shows the time that has passed, and remembers the processes that the program starts.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +9,39 @@ import argparse
 import atexit
 import gc
 import os
+import re
 import signal
+import sys
 import threading
+import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import wraps
+from itertools import repeat
+from multiprocessing.process import BaseProcess, active_children
 from pathlib import Path
-from subprocess import DEVNULL
+from signal import SIGKILL, SIGTERM
+from subprocess import DEVNULL, Popen
 from threading import Event
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import checkout_of
 from ..devices.simulated import simulated_gpu
+from ..devices.source_lines import site_of_caller
 from ..errors import ErrorId, UsageError
 from ..files import scratch_folder
+from ..model.ab import TrainingRecord
 from ..model.codec import decode, encode
 from ..model.environment import AS_INSTALLED, Overlay
-from ..model.forecast import Forecast, Saving
-from ..model.training import TrainingRecord
+from ..model.finding import Location, Phase
+from ..model.measurement import Forecast, Saving
+from ..model.metrics import counted
 from ..runner.relocation import Relocation, hide, relocate
 from ..sharing.processes import (
     PASSIVE,
@@ -39,8 +54,6 @@ from ..sharing.processes import (
 )
 from ..worker import draws
 from . import RANK_LAUNCHERS
-from .child_processes import ChildProcesses, join_children
-from .progress import elapsed_shown, standard_error
 from .script import Loaded, Program, check_script, launched, load, run
 from .shared_options import STANDARD_ERROR
 
@@ -391,3 +404,187 @@ class _End:
             self._reply(encode(replace(found, notes=(*found.notes, note))))
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
+
+
+# Says on standard error what a command is at, if that takes more than seconds.
+
+
+TERMINAL_SECONDS: Final = 2.0
+"""Until the line appears on a terminal, and between two changes of it."""
+
+FIRST_LOG_SECONDS: Final = 10.0
+"""Until the first line of a log, whose lines stay."""
+
+LOG_SECONDS: Final = 30.0
+"""Between two lines of a log."""
+
+
+class ElapsedLine:
+    """Writes what is going on, and for how long: over and over, or as lines of a log."""
+
+    def __init__(
+        self,
+        doing: Callable[[], str],
+        write: Callable[[str], object],
+        *,
+        is_terminal: bool,
+    ) -> None:
+        self._doing = doing
+        self._write = write
+        self._is_terminal = is_terminal
+        self._columns = 0
+
+    def due_seconds(self) -> Iterator[float]:
+        """Yield the time until the line is due, and then between two of them."""
+        yield TERMINAL_SECONDS if self._is_terminal else FIRST_LOG_SECONDS
+        yield from repeat(TERMINAL_SECONDS if self._is_terminal else LOG_SECONDS)
+
+    def show(self, seconds: float) -> None:
+        """Say that it has taken so many *seconds*."""
+        text = f"gpuperf: {self._doing()}, {seconds:.0f} s"
+        over = text.ljust(self._columns)
+        self._columns = len(over)
+        # What the program itself prints begins at the left, over this line.
+        self._write(f"{over}\r" if self._is_terminal else f"{text}\n")
+
+    def erase(self) -> None:
+        """Leave an empty line of a terminal for others to write on."""
+        if self._is_terminal and self._columns:
+            self._write(f"{' ' * self._columns}\r")
+
+
+@contextmanager
+def elapsed_shown(
+    line: ElapsedLine,
+    is_over: threading.Event,
+    now: Callable[[], float] = time.monotonic,
+) -> Iterator[None]:
+    """Show *line* whenever it is due, while what is inside runs; *is_over* ends that."""
+    start = now()
+
+    def follow() -> None:
+        due = line.due_seconds()
+        while not is_over.wait(next(due)):
+            line.show(now() - start)
+
+    thread = threading.Thread(target=follow, name="gpuperf-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+        line.erase()
+
+
+def standard_error(doing: Callable[[], str]) -> ElapsedLine:
+    """Return the line of a command on its standard error."""
+
+    def write(text: str) -> None:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+
+    return ElapsedLine(doing, write, is_terminal=sys.stderr.isatty())
+
+
+# The processes that a program starts: the simulated GPU is in none but its own.
+
+
+Child = BaseProcess | Popen[Any]
+
+OF_LIBRARIES: Final = (
+    "torch.utils.data.",
+    "torch._inductor.",
+    "multiprocessing.managers.",
+)
+"""Modules whose processes load batches, compile, or keep the objects of a manager."""
+
+ENDED_WELL: Final = (None, 0, -SIGTERM, -SIGKILL)
+"""Exit codes of a process that ran on, has done its work, or was ended by the program."""
+
+TO_CHECK: Final = "to check it, call it in the script's own process"
+
+
+class ChildProcesses:
+    """Remembers which processes the program starts, and whether they need a GPU.
+
+    A new Python has none. A fork has a copy of the simulated one, and counts its operations
+    in *forked*.
+    """
+
+    def __init__(self, root: str, forked: memoryview[int]) -> None:
+        self._root = root
+        self._forked = forked
+        self._started: defaultdict[Location | None, list[Child]] = defaultdict(list)
+
+    def watch(self) -> None:
+        """Remember each process that is started from now on."""
+        for kind, name in ((BaseProcess, "start"), (Popen, "__init__")):
+            setattr(kind, name, self._remembering(getattr(kind, name)))
+
+    def notes(self) -> Iterator[str]:
+        """Say which lines started a Python that may have chosen the CPU."""
+        for place, children in self._started.items():
+            if not any(map(_has_failed, children)):
+                count = counted(len(children), "process")
+                yield f"{_at(place)} started {count} without a GPU: what they do is not counted"
+
+    def unchecked(self) -> Iterator[str]:
+        """Say what was not checked although it needs a GPU."""
+        for place, children in self._started.items():
+            failed = sum(map(_has_failed, children))
+            if failed:
+                count = counted(failed, "process")
+                what = f"{_at(place)} started {count} that failed without a GPU"
+                yield f"{what}: what they do was not checked; {TO_CHECK}"
+        if self._forked[1]:
+            count = counted(self._forked[1], "operation")
+            yield f"{count} of forked processes went unchecked; {TO_CHECK}"
+
+    def _remembering(self, start: Callable[..., None]) -> Callable[..., None]:
+        @wraps(start)
+        def remembered(child: Child, *arguments: Any, **options: Any) -> None:
+            caller = sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
+            start(child, *arguments, **options)
+            if _may_train(child, caller):
+                site = site_of_caller(self._root, phase=Phase.FORWARD, caller=caller)
+                self._started[site.location].append(child)
+
+        return remembered
+
+
+def join_children() -> None:
+    """Wait for children, as multiprocessing does when a program ends."""
+    for child in active_children():
+        if not child.daemon:
+            child.join()
+
+
+def _has_failed(child: Child) -> bool:
+    code = child.poll() if isinstance(child, Popen) else child.exitcode
+    return code not in ENDED_WELL
+
+
+def _may_train(child: Child, caller: FrameType) -> bool:
+    """Whether it is a new Python, and *caller* no library that needs no GPU there."""
+    if f"{caller.f_globals.get('__name__')}.".startswith(OF_LIBRARIES):
+        return False
+    if isinstance(child, Popen):
+        return _is_python(child.args)
+    return bool(getattr(child, "_popen").method != "fork")  # noqa: B009, private
+
+
+def _is_python(command: Any) -> bool:
+    """Whether *command*, as ``Popen`` takes it, starts a Python or ranks."""
+    words = command if isinstance(command, (list, tuple)) else [command]
+    text = " ".join(os.fsdecode(word) for word in words)
+    names = [Path(word).name for word in text.split()]
+    return any(
+        name in RANK_LAUNCHERS or re.fullmatch(r"python[\d.]*", name) for name in names
+    )
+
+
+def _at(place: Location | None) -> str:
+    if place is None:
+        return "the script"
+    return f"{place.file.removeprefix(f'{Path.cwd()}{os.sep}')}:{place.line}"

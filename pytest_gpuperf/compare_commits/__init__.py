@@ -3,7 +3,7 @@
 Begin with:
 
 - ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
-- ``search.smallest_bad``: which of many packages did it
+- ``culprits.smallest_bad``: which of many packages did it
 - ``sides.Side``: the code and the packages of one side
 - ``sides.Checkout``: the files of a commit
 - ``side_server.SideServer``: what runs it

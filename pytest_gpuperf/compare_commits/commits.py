@@ -15,13 +15,11 @@ from ..model.ab import AbRun, Comparison
 from ..model.environment import Capability, DeviceKind
 from ..model.finding import Finding, Location
 from ..model.metrics import STEP_MS
-from ..runner.evidence import MOST_TRACES
-from ..runner.recorded_code import with_changes
+from ..runner.evidence import MOST_TRACES, with_changes
 from ..runner.request import groups_of
-from .pairs import run_pairs
+from .pairs import Trainings, run_pairs
 from .side_server import Collected, Selection, SideServer
 from .sides import Side, checked_out
-from .trainings import Trainings
 
 
 # The lines of what a comparison of two versions blames.

@@ -14,8 +14,8 @@ import pytest
 from ..devices import default_kind, open_device
 from ..devices.slots import slots_of
 from ..errors import ErrorId, GpuperfError, UsageError
+from ..model.ab import Recorded
 from ..model.codec import decode, encode
-from ..model.training import Recorded
 from ..plugin.options import environment
 from ..plugin.parse_settings import settings_from
 from ..plugin.session import project_of

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ErrorId, QuotedError, RunError
+from ..model.ab import Recorded
 from ..model.codec import decode, encode
 from ..model.environment import DeviceKind, DeviceSlot, Environment
 from ..model.run import Ending, RunMode, TestResult
-from ..model.training import Recorded
 from ..runner.fork_server import ForkServer, Job, preloaded_for, variables_for
 from ..runner.request import Planned, Project, RunRequest
 from ..runner.screening import Group

@@ -20,11 +20,10 @@ from ..measure.plan import (
 )
 from ..measure.profile import PROFILED_STEPS
 from ..measure.step import Subject
-from ..model.ab import AbResult, Comparison
+from ..model.ab import AbResult, Comparison, Training
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS, PEAK_ALLOCATED, PEAK_RESERVED, SPEEDUP
 from ..model.run import ComparedCall
-from ..model.training import Training
 from .interleave import compare_steps
 from .isolation import Pair, addresses_of
 from .same_training import begin, refuse_other_training, starts_of

@@ -20,8 +20,8 @@ from typing import Any, Final, NoReturn
 from ..errors import ErrorId, StepError
 from ..judge.training import judge_training
 from ..measure.step import Subject
-from ..model.metric import counted
-from ..model.training import TrainedTensor, Training, TrainingAnswer, TrainingRecord
+from ..model.ab import TrainedTensor, Training, TrainingAnswer, TrainingRecord
+from ..model.metrics import counted
 from .isolation import Pair, SharedState, tensors_of
 from .training_record import TRAINED_STEPS, Recorder, flat, numbers_in
 

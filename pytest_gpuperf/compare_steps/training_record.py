@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..judge.training import EQUAL_WITHIN
 from ..measure.step import Subject
-from ..model.training import Sketch, TrainedStep, TrainedTensor, TrainingRecord
+from ..model.ab import Sketch, TrainedStep, TrainedTensor, TrainingRecord
 from .isolation import tensors_of
 
 

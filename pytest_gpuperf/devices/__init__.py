@@ -4,7 +4,7 @@ Begin with:
 
 - ``base.Device``: what all kinds share; what has a clock is a ``MeasuringDevice``
 - ``cuda.device.CudaDevice``: a GPU
-- ``cpu.device.CpuDevice``: the host
+- ``cpu.CpuDevice``: the host
 - ``simulated.device.SimulatedDevice``: the simulated GPU
 - ``slots.slots_of``: the GPUs that tests can be measured on
 """
@@ -46,7 +46,7 @@ def open_device(
     if kind is DeviceKind.SIMULATED:
         return SimulatedDevice(root, simulated_gib)
     if kind is DeviceKind.CPU:
-        from .cpu.device import CpuDevice
+        from .cpu import CpuDevice
 
         return CpuDevice(root=root)
     if script is None:

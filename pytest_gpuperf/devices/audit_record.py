@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from ..model.finding import Finding, FindingKind, Location
+from ..model.finding import Finding, FindingKind, LineWork, Location
 from ..model.metrics import D2H_BYTES, H2D_BYTES, LAUNCHES, PAGEABLE_COPIES
-from ..model.operations import LineWork
 from .memory_picture import NOTHING_LEFT, Garbage
 
 

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..errors import ErrorId, UsageError
 from ..model.environment import DeviceKind, Environment
+from ..model.finding import LineWork
 from ..model.measurement import Measurement
-from ..model.operations import LineWork
 from .compile import CompiledCode
-from .host_clock import HostClock
 from .memory_picture import Collecting, Garbage, Picture
+from .process_time import HostClock
 
 
 if TYPE_CHECKING:

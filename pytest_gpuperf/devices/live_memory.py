@@ -20,7 +20,6 @@ import torch
 
 from ..model.finding import Finding, FindingKind, MemoryCourse, Phase
 from .base import Step
-from .dispatch import Watching, eager, redispatch
 from .garbage import described_cycle, held_collector
 from .memory_owners import current_node, key_of, owned_tensors, roles_of, storages_of
 from .memory_picture import (
@@ -34,6 +33,7 @@ from .memory_picture import (
     picture_of,
     role_by_birth,
 )
+from .operations import Watching, eager, redispatch
 from .source_lines import Site, site_of_caller
 from .step_thread import STEPS
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import GpuperfError, PreflightError
-from ..model.checkup import Circumstance, Examination
 from ..model.codec import encode
-from ..model.environment import DeviceKind
+from ..model.environment import Circumstance, DeviceKind, Examination
 from . import default_kind, open_device
 from .base import Device
-from .cores import ROOT, granted_cores, text_of, usable_cores
 from .cuda.nvml import Nvml, open_nvml
+from .process_time import ROOT, granted_cores, text_of, usable_cores
 
 
 # Settings of a GPU and its driver that measuring depends on, with advice.

@@ -1,10 +1,10 @@
-"""Counts the operations of a step by module, line and name."""
+"""Watches the operations of a step, and counts them by module, line and name."""
 
 from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from types import FrameType
@@ -15,11 +15,10 @@ from torch.nn.modules.module import (
     register_module_forward_hook,
     register_module_forward_pre_hook,
 )
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from ..model.finding import CALLED, Location
-from ..model.operations import LineWork
+from ..model.finding import CALLED, LineWork, Location
 from .base import Step
-from .dispatch import Watching, eager
 from .memory_owners import current_node, number_of, tensors_in
 from .own_code import OWN
 from .source_lines import (
@@ -31,6 +30,77 @@ from .source_lines import (
     room_of,
 )
 from .step_thread import STEPS
+
+
+@contextmanager
+def eager() -> Iterator[None]:
+    """Run compiled functions as eager ones for the time a dispatch mode is active.
+
+    One call of a compiled function under a dispatch mode makes it eager for ever
+    after (pytorch#190286); under this stance it is left alone. If dynamo was never
+    loaded, nothing is compiled and dynamo stays unloaded.
+    """
+    # The import of dynamo takes seconds, so ``sys.modules`` is asked instead.
+    if "torch._dynamo" not in sys.modules:
+        yield
+        return
+    import torch
+
+    with torch.compiler.set_stance("force_eager"):
+        yield
+
+
+def redispatch(
+    mode: Any, op: Any, args: Sequence[object], kwargs: Mapping[str, object]
+) -> Any:
+    """Run *op* below *mode*.
+
+    Inference tensors have no autograd keys, so composite operations reach a mode in one
+    piece. They are decomposed under it, or their parts would go unseen.
+    """
+    if not _is_composite(op):
+        return op(*args, **kwargs)
+    # torch takes the mode off while its ``__torch_dispatch__`` runs: it is entered
+    # again for the parts.
+    with mode:
+        return op.decompose(*args, **kwargs)
+
+
+@cache
+def _is_composite(op: Any) -> bool:
+    import torch
+
+    return bool(
+        torch._C._dispatch_has_kernel_for_dispatch_key(  # noqa: SLF001, decompose() asks the same
+            op.name(), "CompositeImplicitAutograd"
+        )
+    )
+
+
+# A dispatch mode that sees each operation of a program and changes none.
+
+
+class Watching(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
+    """Calls ``saw`` after each operation."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Keep torch from loading dynamo, for seconds, to keep this mode out of it."""
+        return False
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        result = redispatch(self, func, args, kwargs or {})
+        self.saw(func, args, result)
+        return result
+
+    def saw(self, op: Any, args: Sequence[Any], result: Any) -> None:
+        """Take notice of *op*, which got *args* and returned *result*."""
 
 
 Place = tuple[str, tuple[Location, ...], Location | None]

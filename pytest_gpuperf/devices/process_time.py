@@ -2,22 +2,20 @@
 
 On a busy machine the wall clock says nothing about a process: it may have waited for a
 core. Linux counts both for each thread, in /proc. Elsewhere, and where a kernel has no
-schedstat, the wall clock is all there is.
+schedstat, the wall clock is all there is. PYTEST_DONT_REWRITE
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
-from typing import Final
-
-from .cores import granted_cores, usable_cores
-from .host_clock import HostClock
+from typing import ClassVar, Final
 
 
 # What /proc says of a process and of those that come from it.
@@ -291,3 +289,65 @@ def patience_for(seconds: float, *pids: int) -> Patience:
     found = {pid: time_of_family(pid) for pid in pids}
     before = {pid: used for pid, used in found.items() if used is not None}
     return Patience(seconds=seconds, began=now_s(), before=before)
+
+
+# The clocks of this process, as they were before any test could replace them.
+#
+# A test that freezes time must not freeze what it is measured by. Attributes of `time`
+# and of modules are what monkeypatch and freezegun replace; those of a class they leave
+# alone, so the functions are kept in one.
+
+
+class HostClock:
+    """Reads the clocks of the host in nanoseconds."""
+
+    wall_ns: ClassVar[Callable[[], int]] = staticmethod(time.perf_counter_ns)
+    """The monotonic clock with the finest ticks."""
+
+    process_ns: ClassVar[Callable[[], int]] = staticmethod(time.process_time_ns)
+    """CPU time of this process, all threads."""
+
+    thread_ns: ClassVar[Callable[[], int]] = staticmethod(time.thread_time_ns)
+    """CPU time of this thread."""
+
+
+# How many cores this process may use: those it may run on, and those it is granted.
+
+
+ROOT: Final = Path("/")
+
+
+def usable_cores() -> int:
+    """Cores this process may run on."""
+    # The affinity mask knows of taskset and cpusets, which ``os.cpu_count`` ignores.
+    # macOS has no such call.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def granted_cores(root: Path = ROOT) -> float | None:
+    """Return the cores that a control group grants, version 2 and then 1.
+
+    ``None`` if there is no such limit.
+    """
+    # Version 2 writes both numbers in one file, and ``max`` for no limit. Version 1 has
+    # a file each, and -1 for none; neither is decimal.
+    quota, _, period = text_of(root / "sys/fs/cgroup/cpu.max").partition(" ")
+    if not quota:
+        group = root / "sys/fs/cgroup/cpu"
+        quota = text_of(group / "cpu.cfs_quota_us")
+        period = text_of(group / "cpu.cfs_period_us")
+    if quota.isdecimal() and period.isdecimal() and int(period):
+        return int(quota) / int(period)
+    return None
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a file, without space around it; nothing if there is none."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    # None of these files exists everywhere: in a container or off Linux the fact is
+    # unknown, which is reported, and not an error.
+    except (OSError, UnicodeDecodeError):
+        return ""

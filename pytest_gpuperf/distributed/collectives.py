@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from ..devices.dispatch import Watching, eager
 from ..devices.memory_owners import tensors_in
+from ..devices.operations import Watching, eager
 from ..devices.source_lines import outwards, own_and_inner
 from ..model.finding import Finding, FindingKind, Location
+from ..model.measurement import Collective
 from ..model.metrics import COLLECTIVE_BYTES, COLLECTIVES
-from ..model.ranks import Collective
 
 
 NAMESPACES: Final = frozenset({"c10d", "_c10d_functional"})

@@ -31,8 +31,7 @@ from ..measure.profile import PEAKS
 from ..measure.timing import ROUNDS
 from ..model.environment import DeviceKind, Environment
 from ..model.finding import Finding
-from ..model.measurement import Distribution, Measurement
-from ..model.metric import OfRanks
+from ..model.measurement import ByRank, Collective, Distribution, Measurement
 from ..model.metrics import (
     COLLECTIVE_BYTES,
     COLLECTIVES,
@@ -42,8 +41,8 @@ from ..model.metrics import (
     RANK_SKEW,
     STEP_MS,
     SYNCS,
+    OfRanks,
 )
-from ..model.ranks import ByRank, Collective
 from ..report.numbers import format_value
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from ..devices.slots import entries_of, obeyed, seeing
 from ..errors import ErrorId, RunError
-from ..model.ranks import Launch
+from ..model.environment import Launch
 from .torchrun import group_store
 
 

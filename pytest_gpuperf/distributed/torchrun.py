@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from ..errors import ErrorId, RunError, UsageError
 from ..model.codec import decode, encode
-from ..model.ranks import Launch
+from ..model.environment import Launch
 from ..sharing.device_lock import TURN_SECONDS
 from .processes import Elsewhere, RankEnd
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from ..errors import ErrorId, UsageError
 from ..model.ab import AbResult, Answer
-from .wording import percent, signed
+from .readings import percent, signed
 
 
 CONFIDENCE: Final = 0.95

@@ -9,14 +9,20 @@ from typing import Final
 
 from ..model.budget import Budget
 from ..model.environment import Capability, Hardware
-from ..model.forecast import Fit, Forecast
-from ..model.measurement import Measurement
-from ..model.metric import MIB, Metric, MetricKind, Unit
-from ..model.metrics import BUSY, RANK_SKEW, SPEEDUP, limited_by
+from ..model.measurement import Fit, Forecast, Measurement
+from ..model.metrics import (
+    BUSY,
+    MIB,
+    RANK_SKEW,
+    SPEEDUP,
+    Metric,
+    MetricKind,
+    Unit,
+    limited_by,
+)
 from ..model.verdict import Outcome, Verdict
 from .exact import PROVING_RUNS, in_runs, is_random
-from .readings import readings
-from .wording import against, figure, percent, plain
+from .readings import against, figure, percent, plain, readings
 
 
 PERCENTAGES: Final = frozenset({RANK_SKEW.name})

@@ -12,8 +12,14 @@ from ..model.baseline import Entry
 from ..model.budget import Budget, Tolerance
 from ..model.environment import DeviceKind, Hardware
 from ..model.measurement import Measurement, shared_steps
-from ..model.metric import MetricKind
-from ..model.metrics import METRICS, OCCASIONAL, SPEEDUP, STEP_MS, limited_by
+from ..model.metrics import (
+    METRICS,
+    OCCASIONAL,
+    SPEEDUP,
+    STEP_MS,
+    MetricKind,
+    limited_by,
+)
 from ..model.run import StepCall
 from ..model.verdict import (
     DecidedBy,
@@ -26,11 +32,10 @@ from ..model.verdict import (
 )
 from .budget import resolve
 from .context import SENTINEL_NOISE, Sentinels, SuiteContext, burst, sentinel_shifts
-from .readings import StoredTimes, readings
+from .readings import StoredTimes, readings, signed
 from .statistics import ALPHA, FEWEST_TESTS, Spread, fit_prior, pooled_shift, ratio
 from .stored_times import log_shift, log_shift_variance, log_variance, reference_of
 from .verdict import ALONE, judge
-from .wording import signed
 
 
 WHOLE_PROJECT: Final = Tolerance()

@@ -13,8 +13,7 @@ from ..model.environment import Capability, DeviceKind
 from ..model.measurement import Distribution, Measurement
 from ..model.metrics import SENTINELS, STEP_MS
 from .readings import readings
-from .statistics import ALPHA, Spread, scatter
-from .tails import f_sf
+from .statistics import ALPHA, Spread, f_sf, scatter
 
 
 SENTINEL_NOISE: Final = 0.003

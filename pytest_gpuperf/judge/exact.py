@@ -24,10 +24,9 @@ from ..model.finding import (
     key_of_line,
 )
 from ..model.measurement import FurtherSteps, Measurement, raised_early, shared_steps
-from ..model.metric import Metric, Unit
+from ..model.metrics import Metric, Unit
 from ..model.verdict import Outcome, Verdict
-from .readings import least_values, readings
-from .wording import against, figure
+from .readings import against, figure, least_values, readings
 
 
 def compared(

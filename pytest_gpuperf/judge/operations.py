@@ -10,8 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..model.codec import encode_briefly
-from ..model.finding import CALLED, Location
-from ..model.operations import LineChange, LineWork
+from ..model.finding import CALLED, LineChange, LineWork, Location
 
 
 Digest = Sequence[LineWork]

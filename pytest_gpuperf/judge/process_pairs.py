@@ -20,7 +20,6 @@ from ..model.ab import AbResult, Answer, Comparison, ExactChange, Turn
 from ..model.budget import Tolerance
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement, raised_early, shared_steps
-from ..model.metric import Metric, MetricKind
 from ..model.metrics import (
     AUDITED,
     COMPILED,
@@ -29,6 +28,8 @@ from ..model.metrics import (
     OCCASIONAL,
     SPEEDUP,
     STEP_MS,
+    Metric,
+    MetricKind,
 )
 from .ab import AB_POWER, CONFIDENCE, Decided, Interval, Schedule
 from .exact import (

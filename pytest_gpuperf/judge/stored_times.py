@@ -25,7 +25,7 @@ from ..model.baseline import (
 )
 from ..model.environment import DeviceKind
 from ..model.measurement import Measurement
-from ..model.metric import Metric
+from ..model.metrics import Metric
 from ..model.verdict import DecidedBy, Evidence, Outcome, Verdict
 from .comparison import FAR, RunChange, TimeComparison
 from .context import FAR_SLOWER, Discount, Sentinels, SuiteContext, discounts
@@ -33,13 +33,18 @@ from .readings import (
     Limits,
     Reading,
     StoredTimes,
+    change,
     despite,
     dirt,
+    figure,
     impossible,
     occasions_of,
+    percent,
     readings,
     shift_of,
+    signed,
     stored_values,
+    times,
 )
 from .statistics import (
     ALPHA,
@@ -52,7 +57,6 @@ from .statistics import (
     shift_variance,
     without_odd,
 )
-from .wording import change, figure, percent, signed, times
 
 
 # Why a time was judged as it was, in a sentence with its numbers.

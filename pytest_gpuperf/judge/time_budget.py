@@ -15,12 +15,13 @@ from typing import Final
 
 from ..model.baseline import ENOUGH_RUNS, RunSummary
 from ..model.measurement import Measurement
-from ..model.metric import Direction, Metric, Unit
+from ..model.metrics import Direction, Metric, Unit
 from ..model.verdict import DecidedBy, Evidence, Outcome, Verdict
 from .readings import (
     MAX_RUNS,
     WHOLE_PERCENT,
     Reading,
+    against,
     despite,
     dirt,
     readings,
@@ -36,7 +37,6 @@ from .statistics import (
     Spread,
     ratio,
 )
-from .wording import against
 
 
 # The excess of a noisy value over its limit, as a log ratio of times.

@@ -11,8 +11,7 @@ from itertools import pairwise, product
 from math import hypot, inf, sqrt
 from typing import Final, NamedTuple, Protocol, TypeVar
 
-from ..model.metric import counted
-from ..model.training import (
+from ..model.ab import (
     Sketch,
     TrainedStep,
     TrainedTensor,
@@ -20,6 +19,7 @@ from ..model.training import (
     TrainingAnswer,
     TrainingRecord,
 )
+from ..model.metrics import counted
 
 
 NEGLIGIBLE: Final = 0.01

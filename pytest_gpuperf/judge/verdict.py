@@ -12,7 +12,6 @@ from ..model.baseline import Entry, RunSummary
 from ..model.budget import Tolerance
 from ..model.environment import DeviceKind
 from ..model.measurement import Board, Measurement
-from ..model.metric import Direction, MeasuringPhase, Metric, MetricKind
 from ..model.metrics import (
     METRICS,
     OCCASIONAL,
@@ -21,16 +20,27 @@ from ..model.metrics import (
     STEP_MS,
     SYNCS_AND_COPIES,
     TOKENS_PER_S,
+    Direction,
+    MeasuringPhase,
+    Metric,
+    MetricKind,
 )
 from ..model.verdict import Outcome, TestVerdict, Verdict
 from .budget import ResolvedBudget, ceiling, judge_exact_budget
 from .context import FAR_SLOWER, Sentinels, SuiteContext, discounts
 from .exact import compared, judge_exact, judge_further
-from .readings import Limits, impossible, metric_of, readings, stored_values
+from .readings import (
+    Limits,
+    against,
+    impossible,
+    metric_of,
+    plain,
+    readings,
+    stored_values,
+)
 from .statistics import ratio
 from .stored_times import judge_stored
 from .time_budget import judge_floor, judge_time_budget
-from .wording import against, plain
 
 
 # The change that an author allows one metric, and its default.

@@ -10,11 +10,16 @@ from typing import Final
 
 from ..errors import ErrorId, UsageError
 from ..model.baseline import Entry, RunSummary
-from ..model.finding import A_MOVE, Finding, FindingKind, Location, stored_lines
-from ..model.metric import counted
-from ..model.metrics import PAGEABLE_COPIES, SYNCS
+from ..model.finding import (
+    A_MOVE,
+    Finding,
+    FindingKind,
+    Location,
+    WatchedTest,
+    stored_lines,
+)
+from ..model.metrics import PAGEABLE_COPIES, SYNCS, counted
 from ..model.verdict import Outcome
-from ..model.watched import WatchedTest
 
 
 # The suite: each line over all tests.

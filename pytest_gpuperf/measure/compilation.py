@@ -11,8 +11,7 @@ from ..devices.base import MeasuringDevice
 from ..devices.compile import CompiledCode
 from ..model.finding import FindingKind
 from ..model.measurement import Measurement
-from ..model.metric import MeasuringPhase
-from ..model.metrics import COMPILED, read_in
+from ..model.metrics import COMPILED, MeasuringPhase, read_in
 from .plan import Deadline, Found, PhaseContext
 from .step import Subject
 

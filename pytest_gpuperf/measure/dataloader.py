@@ -12,8 +12,7 @@ from typing import Final
 from ..devices.base import Step, TraceEvent
 from ..errors import ErrorId, StepError
 from ..model.measurement import Distribution, Measurement, thinned
-from ..model.metric import counted
-from ..model.metrics import LOADER_WAIT, STEP_MS
+from ..model.metrics import LOADER_WAIT, STEP_MS, counted
 from .plan import Found
 from .step import Batches, Fetched, FetchTimes, Subject
 from .trace import ANNOTATIONS, Span, number

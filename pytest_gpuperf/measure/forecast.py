@@ -26,21 +26,21 @@ from torch.utils.checkpoint import checkpoint
 
 from ..devices.simulated import BACKING, ProgramMemory
 from ..model.finding import Location
-from ..model.forecast import Forecast, Saving
+from ..model.measurement import Forecast, Saving
 from ..model.metrics import GARBAGE, RETAINED_GRAPHS
+from .emulated import (
+    COLD_CACHE,
+    COMPILED_PEAK,
+    COMPILED_RESERVED,
+    PREDICTED_PEAKS,
+    SEVERAL_STREAMS,
+)
 from .memory import (
     COLLECTOR_OFF,
     findings_of_garbage,
     findings_of_picture,
     graphs_left,
     remarks_on,
-)
-from .prediction import (
-    COLD_CACHE,
-    COMPILED_PEAK,
-    COMPILED_RESERVED,
-    PREDICTED_PEAKS,
-    SEVERAL_STREAMS,
 )
 
 

@@ -19,13 +19,14 @@ from ..errors import ErrorId, UsageError
 from ..files import file_name, open_regular
 from ..model.finding import Finding, FindingKind, Location, Phase
 from ..model.measurement import Measurement
-from ..model.metric import MIB, MeasuringPhase
 from ..model.metrics import (
     GARBAGE,
     GROWTH,
+    MIB,
     PEAK_ALLOCATED,
     PEAK_RESERVED,
     RETAINED_GRAPHS,
+    MeasuringPhase,
     read_in,
 )
 from .compilation import COMPILED_NAMES

@@ -10,8 +10,8 @@ from statistics import fmean, median
 from typing import Final
 
 from ..devices.base import MeasuringDevice
-from ..devices.cores import granted_cores
 from ..devices.preflight import no_garbage_collection
+from ..devices.process_time import granted_cores
 from ..model.environment import Capability
 from ..model.measurement import Board, Distribution, Measurement, location, thinned
 from ..model.metrics import LOADER_WAIT, STEP_MS

@@ -10,7 +10,6 @@ from typing import Final
 from ..devices.base import Device, MeasuringDevice
 from ..model.finding import Finding
 from ..model.measurement import Distribution, Measurement, Samples
-from ..model.metric import MeasuringPhase, Metric
 from ..model.metrics import (
     COLLECTIVE_BYTES,
     COLLECTIVES,
@@ -20,6 +19,8 @@ from ..model.metrics import (
     RANK_PEAK,
     RANKED,
     SYNCS,
+    MeasuringPhase,
+    Metric,
     read_in,
 )
 from ..model.run import RunMode

@@ -16,8 +16,7 @@ from ..devices.base import Kernel, MeasuringDevice
 from ..devices.preflight import no_garbage_collection
 from ..model.environment import Capability, DeviceKind
 from ..model.measurement import Distribution, Measurement, thinned
-from ..model.metric import MeasuringPhase
-from ..model.metrics import LATENCY_MS, read_in
+from ..model.metrics import LATENCY_MS, MeasuringPhase, read_in
 from .dataloader import LoaderWait, loader_wait
 from .plan import (
     LEAST_ROUNDS,

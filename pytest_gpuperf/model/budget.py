@@ -9,13 +9,12 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Final
 
 from ..errors import ErrorId, UsageError
-from .metric import Metric, Unit
-from .metrics import BUDGET_KEYWORDS, FLOPS, STEP_MS, limited_by
+from .metrics import BUDGET_KEYWORDS, FLOPS, STEP_MS, Metric, Unit, limited_by
 from .retired import refuse_retired
 
 
 if TYPE_CHECKING:
-    from .ranks import Ranks
+    pass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +102,6 @@ def parse_tolerance(keywords: Mapping[str, object]) -> Tolerance:
 
 def parse_ranks(keywords: Mapping[str, object]) -> Ranks:
     """Return the ranks that a mark's *keywords* say; raise ``UsageError`` if none."""
-    from .ranks import Ranks
 
     refuse_unknown("ranks", keywords, ("n", "timeout_s"))
     count, timeout_s = keywords.get("n"), keywords.get("timeout_s")
@@ -310,3 +308,14 @@ def refuse_blind(layers: Sequence[Tolerance], source: str) -> None:
         "detect as large, or ms smaller"
     )
     raise UsageError(msg, ErrorId.GP206)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranks:
+    """So many processes execute a whole test together, in at most ``timeout_s``.
+
+    Without a timeout the cap on what measuring may cost decides.
+    """
+
+    count: int
+    timeout_s: float | None = None

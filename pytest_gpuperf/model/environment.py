@@ -1,4 +1,7 @@
-"""The hardware and software of a measurement; the hardware is the key of a baseline."""
+"""The hardware and software of a measurement, and what a check of the machine finds.
+
+The hardware is the key of a baseline.
+"""
 
 from __future__ import annotations
 
@@ -167,3 +170,53 @@ class Overlay:
 
 
 AS_INSTALLED: Final = Overlay()
+
+
+# Findings about a machine before any test is measured on it.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstance:
+    """Something that measuring depends on: what it ``means``, and what could be done.
+
+    Both are empty if all is well.
+    """
+
+    subject: str
+    found: str
+    means: str = ""
+    advice: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examination:
+    """A device at rest.
+
+    ``unmeasured`` says per metric why the device has no number, ``refusal`` why no
+    honest number can be read at all.
+    """
+
+    environment: Environment
+    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    refusal: str | None = None
+    disturbance: str | None = None
+    circumstances: tuple[Circumstance, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One of ``count`` processes that torchrun started on ``machines`` machines.
+
+    ``local_rank`` counts those of its machine. Their store is at ``host`` and ``port``;
+    ``attempt`` tells restarts apart that have one store. They wait ``patience_s`` for
+    each other before a test.
+    """
+
+    rank: int
+    count: int
+    local_rank: int
+    machines: int
+    host: str
+    port: int
+    attempt: str
+    patience_s: float

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from pathlib import PurePath
 from typing import Final
 
 from .codec import ALWAYS, RARELY
@@ -276,3 +277,110 @@ def key_of(finding: Finding) -> Key:
 def key_of_line(line: StoredLine) -> Key:
     """Return what a stored *line* is known by."""
     return (line.kind, line.op, line.function, line.text, line.metrics)
+
+
+# What the lines of a step run, by module, line and operation.
+
+
+Tally = tuple[int, int]
+"""How often something runs in a step, and the bytes of its results."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineWork:
+    """What a line runs in one step for one ``module``: ``ops`` by name.
+
+    ``location`` is the innermost line of the user's own code, ``innermost`` the innermost
+    one outside of torch where that is another, and ``source`` the text of the innermost.
+    Operations of a backward belong to the line of their forward. What a line runs in the
+    code that it calls is apart, with ``CALLED`` for module and operation.
+    """
+
+    module: str = ""
+    location: Location | None = None
+    innermost: Location | None = None
+    source: str = ""
+    ops: Mapping[str, Tally] = field(default_factory=dict)
+
+    @property
+    def count(self) -> int:
+        """How many operations it runs."""
+        return sum(count for count, _ in self.ops.values())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineChange:
+    """What a line runs in another number than before: operations before and after.
+
+    ``added_bytes`` are those of their results. It ``is_new`` if it ran nothing before.
+    """
+
+    module: str
+    location: Location | None
+    innermost: Location | None
+    source: str
+    is_new: bool
+    ops: Mapping[str, tuple[int, int]]
+    added_bytes: int
+
+    @property
+    def added(self) -> int:
+        """How many operations it runs more than before."""
+        return sum(after - before for before, after in self.ops.values())
+
+
+# What an ordinary test did on the simulated GPU.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WatchedTest:
+    """What a test did on the simulated GPU: certain syncs and copies, line by line.
+
+    Files are named from the rootdir or from site-packages on. Memory that is ``left``
+    outlived the test, ``garbage`` was freed by Python's garbage collector alone: their
+    reasons say what kept it. ``unchecked`` says why it could not be checked there.
+    """
+
+    test: str = ""
+    lines: tuple[Finding, ...] = ()
+    left: tuple[Finding, ...] = ()
+    garbage: tuple[Finding, ...] = ()
+    peak_bytes: int = 0
+    used: bool = False
+    unchecked_ops: int = 0
+    unchecked: str = ""
+
+    @property
+    def syncs(self) -> int:
+        """Syncs on lines that are no test's."""
+        return syncs_in(self.judged)
+
+    @property
+    def judged(self) -> tuple[Finding, ...]:
+        """What lines outside of the tests did: a test must read what it asserts."""
+        return tuple(done for done in self.lines if not is_test_code(file_of(done)))
+
+    @property
+    def left_tensors(self) -> int:
+        """Tensors that it left to the next test."""
+        return sum(left.per_step for left in self.left)
+
+
+def syncs_in(lines: Iterable[Finding]) -> int:
+    """Count the syncs in what *lines* did."""
+    return sum(done.per_step for done in lines if done.kind is not FindingKind.TRANSFER)
+
+
+TEST_FOLDERS: Final = frozenset({"test", "tests", "testing", "_pytest", "hypothesis"})
+"""Folders whose code only tests run."""
+
+
+def is_test_code(file: str) -> bool:
+    """Whether only tests run the code of *file*, by its name and folders."""
+    path = PurePath(file)
+    is_named_so = path.stem.startswith("test_") or path.stem.endswith("_test")
+    return (
+        is_named_so
+        or path.name == "conftest.py"
+        or not TEST_FOLDERS.isdisjoint(path.parts[:-1])
+    )

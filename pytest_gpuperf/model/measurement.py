@@ -1,19 +1,18 @@
-"""The result of one run for one call of a test."""
+"""The result of one run for one call of a test, of each of its ranks, or as predicted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from operator import attrgetter
 from statistics import fmean
 from typing import Final
 
 from .codec import RARELY
 from .environment import DeviceKind, Environment
-from .finding import Finding
-from .metric import Metric, Unit
-from .operations import LineWork
-from .ranks import ByRank
+from .finding import Finding, LineWork
+from .metrics import Metric, Unit
 
 
 MOST_SAMPLES: Final = 50
@@ -217,3 +216,98 @@ class Measurement:
     def why_none(self, metric: str) -> str:
         """Return why there is no number of *metric*; nothing if nobody said."""
         return self.unmeasured.get(metric) or self.missed.get(metric, "")
+
+
+# The predicted memory of a program on a GPU.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """Peaks over the ``steps`` that were run, and what is in use at the larger one.
+
+    ``not_checked`` says what of the program only a GPU can tell; then every number is
+    a guess. ``notes`` say what else must be known to read the numbers. ``as_eager`` says
+    that the program compiles code, and the numbers are those of eager code. Only Python's
+    garbage collector frees ``garbage_bytes`` of each step, and where it does not run all
+    steps need ``uncollected_bytes``. Each step leaves ``growth_bytes``, if steps do alike;
+    the program would have gone on where it ``was_ended``.
+    """
+
+    allocated_bytes: int
+    reserved_bytes: int
+    steps: int
+    findings: tuple[Finding, ...] = ()
+    not_checked: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    as_eager: bool = False
+    garbage_bytes: int = 0
+    uncollected_bytes: int = 0
+    growth_bytes: int = 0
+    was_ended: bool = False
+
+
+class Fit(Enum):
+    """Whether a program fits a GPU."""
+
+    FITS = "fits"
+    TOO_LARGE = "does not fit"
+    TOO_CLOSE = "is too close to tell"
+    UNKNOWN = "cannot be judged"
+    """Only a GPU can judge what the program does."""
+
+
+class Saving(Enum):
+    """A known way to need less memory, in the words of who would write it."""
+
+    EARLY_ZERO_GRAD = "zero_grad(set_to_none=True) before the forward"
+    FOR_LOOP = "foreach=False in the optimizer"
+    FUSED = "fused=True in the optimizer"
+    CHECKPOINT = "checkpointing of the repeated blocks"
+    HALF_BATCH = "half the batch, accumulated over two"
+
+
+# Ranks: how many a test asks for, and what each of them showed.
+
+
+# A launcher's ranks: which of them a process is, and where their store is.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collective:
+    """One kind of collective operation in a step: ``calls`` and the bytes of them all.
+
+    The bytes of one are those of its larger side, as NCCL's own tests count them: what
+    an all-gather gives, what a reduce-scatter takes.
+    """
+
+    kind: str
+    calls: int
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByRank:
+    """What the ranks of one step showed, by rank: median times, and memory at the peak.
+
+    ``collectives`` are those of the rank that starts most of them. In a profiled step
+    collectives ran for ``communication_ms``, of which computation hid all but
+    ``exposed_ms``; both are empty if no trace shows them.
+    """
+
+    step_ms: tuple[float, ...] = ()
+    peak_bytes: tuple[int, ...] = ()
+    collectives: tuple[Collective, ...] = ()
+    communication_ms: tuple[float, ...] = ()
+    exposed_ms: tuple[float, ...] = ()
+
+    @property
+    def slowest(self) -> int:
+        """Rank with the longest median step; the first of them."""
+        return self.step_ms.index(max(self.step_ms))
+
+    @property
+    def skew(self) -> float | None:
+        """Slowest median over the fastest; ``None`` if a time is missing."""
+        if not self.step_ms or min(self.step_ms) <= 0:
+            return None
+        return max(self.step_ms) / min(self.step_ms)

@@ -9,10 +9,8 @@ from typing import Final
 
 from .ab import Comparison
 from .codec import RARELY
-from .finding import Finding
-from .metric import Metric
-from .metrics import STEP_MS
-from .operations import LineChange
+from .finding import Finding, LineChange
+from .metrics import STEP_MS, Metric
 
 
 # The smallest change of a time that can be detected.

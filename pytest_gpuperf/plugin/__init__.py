@@ -131,7 +131,7 @@ def _enable(config: pytest.Config) -> None:
 def _forget_older_run(config: pytest.Config) -> None:
     """Remove the results of an older run, so that a failed start leaves none."""
     from ..files import refuse_link
-    from ..model.results import RESULTS_NAME
+    from ..model.run import RESULTS_NAME
     from ..settings import ARTEFACTS
 
     if not hasattr(config, "workerinput"):
@@ -242,8 +242,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
 @pytest.fixture
 def gpuperf(request: pytest.FixtureRequest) -> Gpuperf:
     """Measure and judge a training step: ``gpuperf(step)``."""
-    from ..worker.fixture import Gpuperf
-    from ..worker.unmeasured import measurer_of
+    from ..worker.fixture import Gpuperf, measurer_of
 
     enabled = options.is_enabled(request.config)
     measurer = measurer_of(request.config, is_enabled=enabled)
@@ -253,7 +252,7 @@ def gpuperf(request: pytest.FixtureRequest) -> Gpuperf:
 @pytest.fixture(scope="session")
 def gpuperf_device(request: pytest.FixtureRequest) -> str:
     """Name the device for models and data of wider scopes: ``"cuda"`` or ``"cpu"``."""
-    from ..worker.unmeasured import measurer_of
+    from ..worker.fixture import measurer_of
 
     enabled = options.is_enabled(request.config)
     return measurer_of(request.config, is_enabled=enabled).torch_device()

@@ -23,14 +23,21 @@ from ..devices.preflight import own_version
 from ..errors import GpuperfError, UsageError
 from ..model.codec import encode_briefly
 from ..model.measurement import Samples
-from ..model.results import RESULTS_NAME as RESULTS_FILE, Head, Record, Results, Unseen
-from ..model.run import Ending, Report
+from ..model.run import (
+    RESULTS_NAME as RESULTS_FILE,
+    Ending,
+    Head,
+    Record,
+    Report,
+    Results,
+    Unseen,
+)
 from ..model.verdict import worst_of
 from ..report.ci.github import commands, line_address, outputs
 from ..report.ci.job_summary import run_markdown
 from ..report.ci.worst_findings import Sources, remarks
 from ..report.command import at_root
-from ..report.json.results import dumps, from_json
+from ..report.json import dumps, from_json
 from ..report.screen.counts import moved_line, named, skipped_line, suite_line
 from ..report.secrets import secrets_of, shown_headline, shown_verdict
 from ..runner.evaluation import RunResult

@@ -13,7 +13,7 @@ from unittest import SkipTest
 
 import pytest
 
-from ..judge.wording import WOULD_HAVE_FAILED
+from ..judge.readings import WOULD_HAVE_FAILED
 from ..marks import RANKS_MARK
 from ..model.run import Ending, Report
 from ..report.headline import fitting_headline

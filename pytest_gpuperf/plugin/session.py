@@ -21,16 +21,15 @@ from ..baselines.store import stored_keys
 from ..errors import GpuperfError
 from ..files import read_regular
 from ..model.environment import DeviceKind
-from ..model.results import Unseen
-from ..model.run import Report
+from ..model.run import Report, Unseen
 from ..runner.evaluation import RunEvaluator, RunResult
 from ..runner.fork_server import EarlyServer
 from ..runner.request import Planned, Project
 from ..runner.rounds import Rounds
 from ..settings import Settings, is_ci
 from ..visible import visible_text
+from ..worker.fixture import refused_in
 from ..worker.items import is_measured, node_id, plan_of
-from ..worker.unmeasured import refused_in
 from .child_options import arguments_for_child, options_for_child
 from .collection import SELECTION
 from .parse_settings import deselects

@@ -10,10 +10,13 @@ from typing import Any, Final
 
 from ..files import found_above
 from ..model.environment import DeviceKind
-from ..model.results import Unseen
-from ..model.run import Ending
+from ..model.run import Ending, Unseen
 from ..model.verdict import Outcome, TestVerdict
 from ..report.screen.acceptance import (
+    drift_lines,
+    drifted_line,
+    kept_lines,
+    kept_title,
     leftover_lines,
     misplaced_lines,
     other_device_lines,
@@ -21,18 +24,18 @@ from ..report.screen.acceptance import (
 )
 from ..report.screen.comparison import compared_lines
 from ..report.screen.counts import (
+    acuity_lines,
     counts_line,
     evidence_line,
     inconclusive_lines,
+    is_poor,
     moved_line,
     nothing_line,
     skipped_line,
     suite_line,
 )
-from ..report.screen.drift import drift_lines, drifted_line, kept_lines, kept_title
-from ..report.screen.explanation import explanation_lines
+from ..report.screen.failure import explanation_lines
 from ..report.screen.findings import allowed_lines
-from ..report.screen.precision import acuity_lines, is_poor
 from ..report.screen.summary import (
     Line,
     LineRole,

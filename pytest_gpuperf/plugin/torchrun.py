@@ -26,7 +26,7 @@ from ..distributed.torchrun import (
 )
 from ..errors import GpuperfError, RunError
 from ..model.codec import decode
-from ..model.ranks import Launch
+from ..model.environment import Launch
 from ..report.secrets import masked, secrets_of
 from ..runner.pool import WorkerPool
 from ..runner.progress import Progress

@@ -18,6 +18,7 @@ from ..baselines.refresh import takes
 from ..baselines.store import path_of, read, update
 from ..devices.own_code import checkout_of, name_of
 from ..errors import ErrorId, UsageError
+from ..judge.readings import WOULD_HAVE_FAILED
 from ..judge.watch import (
     Objection,
     entry_of,
@@ -26,15 +27,13 @@ from ..judge.watch import (
     parse_gates,
     worse_than,
 )
-from ..judge.wording import WOULD_HAVE_FAILED
 from ..model.baseline import Entry, Refresh
 from ..model.codec import decode, encode
 from ..model.environment import SIMULATED_GIB, SIMULATED_GPU, Capability, DeviceKind
-from ..model.finding import A_MOVE, FindingKind
-from ..model.metric import counted
-from ..model.watched import WatchedTest, is_test_code
+from ..model.finding import A_MOVE, FindingKind, WatchedTest, is_test_code
+from ..model.metrics import counted
 from ..report.ci.github import watch_commands
-from ..report.line_context import with_context
+from ..report.line_syntax import with_context
 from ..report.remedies import moves_module
 from ..report.screen.watch import watch_lines
 from ..settings import ARTEFACTS, MissingBaseline, Settings, refuse_in_ci

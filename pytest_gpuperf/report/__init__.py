@@ -4,7 +4,7 @@ Begin with:
 
 - ``screen.failure.failure_text``: why a test failed, and what to type
 - ``screen.summary.summary_lines``: the table of a run
-- ``json.results.dumps``: ``results.json``
+- ``json.dumps``: ``results.json``
 - ``html.page.page_text``: the page of ``gpuperf report``
 - ``ci.job_summary.run_markdown``: the summary of a job
 - ``command.refresh_command``: commands to type

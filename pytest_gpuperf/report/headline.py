@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from ..model.metric import Direction
 from ..model.metrics import (
     COLLECTIVE_BYTES,
     COLLECTIVES,
@@ -26,6 +25,7 @@ from ..model.metrics import (
     RETAINED_GRAPHS,
     STEP_MS,
     SYNCS,
+    Direction,
 )
 from ..model.verdict import Outcome, TestVerdict, Verdict
 from .numbers import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ..model.metric import MIB, Metric, MetricKind, Unit
-from ..model.metrics import COMPILED, METRICS, OCCASIONAL
+from ..model.metrics import COMPILED, METRICS, MIB, OCCASIONAL, Metric, MetricKind, Unit
 from ..visible import visible
 
 

@@ -12,7 +12,7 @@ from statistics import fmean, median, stdev
 from typing import Any, Final
 
 from ..model.environment import DeviceKind, Hardware
-from ..model.results import Head
+from ..model.run import Head
 from .measured_calls import MeasuredCall
 from .numbers import rounded
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..model.finding import A_MOVE, Finding, FindingKind
-from ..model.forecast import Saving
+from ..model.measurement import Saving
 from ..model.metrics import LOADER_WAIT, PAGEABLE_COPIES, RETAINED_GRAPHS
 from .line_syntax import LineDoes, deeds_in_use, deeds_of
 

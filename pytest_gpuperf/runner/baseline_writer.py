@@ -14,9 +14,8 @@ from typing import Final
 from ..baselines.acceptance import Measured, planned, stored_changes, with_evidence_of
 from ..baselines.drift import Leeway, anchored
 from ..baselines.format import why_unstorable
-from ..baselines.operations import keep_operations
 from ..baselines.refresh import keeps_disturbed, new_entry, outcomes_of, selects
-from ..baselines.store import write_pending
+from ..baselines.store import keep_operations, write_pending
 from ..errors import BaselineError, ErrorId, UsageError
 from ..judge.calls import merged, prior_of, settle_together
 from ..judge.operations import Digest
@@ -36,7 +35,7 @@ from ..model.environment import DeviceKind, Hardware
 from ..model.run import TestResult
 from ..model.verdict import TestVerdict
 from ..report.command import Invocation, refresh_command
-from ..report.screen.progress import Interrupted
+from ..report.screen.summary import Interrupted
 from ..settings import Settings
 from .screening import MOST_MADE_UP, Case, JudgeCall
 

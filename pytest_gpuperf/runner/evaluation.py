@@ -10,8 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from ..baselines.operations import read_operations
 from ..baselines.refresh import Seen, leftovers
+from ..baselines.store import read_operations
 from ..judge.calls import suite_of
 from ..judge.operations import blamed
 from ..model.baseline import BaselineChange, Drift, Kept, Leftovers
@@ -20,7 +20,7 @@ from ..model.measurement import Samples
 from ..model.run import Ending, Report
 from ..model.verdict import SuiteAcuity, SuiteVerdict, TestVerdict
 from ..report.command import DEFAULT_INVOCATION, Invocation
-from ..report.screen.progress import Interrupted, interruption_lines
+from ..report.screen.summary import Interrupted, interruption_lines
 from .acuity import acuity_of_refresh
 from .baseline_writer import (
     BaselineWriter,
@@ -28,10 +28,9 @@ from .baseline_writer import (
     command_for_the_rest,
     interrupted,
 )
-from .evidence import forget_traces, with_traces
+from .evidence import RecordedCode, forget_traces, with_traces
 from .git import short
 from .outcome import Reporter, refused
-from .recorded_code import RecordedCode
 from .request import Planned
 from .rounds import Rounds
 from .screening import Case, first_runs, samples_of

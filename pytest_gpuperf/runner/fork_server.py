@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..devices import kind_without_torch
-from ..devices.host_clock import HostClock
-from ..devices.process_time import Patience, UsedTime, now_s, patience_for
+from ..devices.process_time import HostClock, Patience, UsedTime, now_s, patience_for
 from ..errors import ErrorId, GpuperfError, RunError
 from ..files import scratch_folder
 from ..model.codec import encode
@@ -96,7 +95,7 @@ HEAVY_MODULES: Final = (
     "torch",
     OF_COMPILER,
     "torch.profiler",
-    "pytest_gpuperf.devices.cpu.device",
+    "pytest_gpuperf.devices.cpu",
     "pytest_gpuperf.devices.cuda.device",
     "pytest_gpuperf.devices.simulated.device",
     "pytest_gpuperf.compare_steps.measure",

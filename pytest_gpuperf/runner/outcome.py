@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 
 from ..baselines.store import path_of
-from ..judge.speedup import demands_speedup
-from ..judge.wording import WOULD_HAVE_FAILED
+from ..judge.interleaved import demands_speedup
+from ..judge.readings import WOULD_HAVE_FAILED
 from ..model.environment import Hardware
 from ..model.metrics import SPEEDUP
 from ..model.run import Ending, Report
 from ..model.verdict import Outcome, TestVerdict, Verdict
 from ..report.command import Invocation
 from ..report.headline import open_headline
-from ..report.json.results import to_json
-from ..report.screen.drift import drift_text
+from ..report.json import to_json
+from ..report.screen.acceptance import drift_text
 from ..report.screen.failure import failure_text
 from ..report.secrets import shown_verdict
 from ..settings import MissingBaseline, Settings, UncheckedBudget

@@ -11,10 +11,10 @@ from typing import Any, Final
 from ..baselines.format import LARGEST
 from ..errors import ErrorId, QuotedError, RunError
 from ..measure.plan import MOST_CAPS, longest_run
+from ..model.budget import Ranks
 from ..model.codec import decode, encode
-from ..model.environment import DeviceKind, DeviceSlot, Environment
+from ..model.environment import DeviceKind, DeviceSlot, Environment, Launch
 from ..model.measurement import Measurement
-from ..model.ranks import Launch, Ranks
 from ..model.run import Ending, KnownCalls, RunMode, TestResult
 from ..settings import Settings
 from ..sharing.device_lock import Queue, identity_of, lock_folder, queue_at

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ..report.screen.progress import duration, progress_text
+from ..report.screen.summary import duration, progress_text
 from .screening import Group
 
 

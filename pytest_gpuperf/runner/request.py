@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 
+from ..model.budget import Ranks
 from ..model.environment import DeviceKind
-from ..model.ranks import Ranks
 from ..model.run import RunMode
 from ..settings import Isolation, Settings
 from .screening import Group

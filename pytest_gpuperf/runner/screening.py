@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from ..judge.speedup import judge_comparison
+from ..judge.interleaved import judge_comparison
 from ..model.baseline import FULL_RUNS
 from ..model.measurement import Measurement, Samples
-from ..model.metric import MetricKind
-from ..model.metrics import METRICS
+from ..model.metrics import METRICS, MetricKind
 from ..model.run import ComparedCall, Ending, StepCall, Stop, TestResult
 from ..model.verdict import Outcome, TestVerdict, Verdict
 

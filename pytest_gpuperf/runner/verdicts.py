@@ -8,7 +8,7 @@ from functools import partial
 
 from ..judge.calls import accepted, judge_calls, settle_together, suite_context_of
 from ..judge.context import SuiteContext
-from ..judge.speedup import judge_comparison
+from ..judge.interleaved import judge_comparison
 from ..judge.verdict import ALONE
 from ..model.baseline import Entry
 from ..model.run import Ending, StepCall, TestResult

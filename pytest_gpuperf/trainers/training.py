@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from ..devices.base import Fetch, TimedFetch
-from ..devices.host_clock import HostClock
+from ..devices.process_time import HostClock
 from ..measure.step import MOST_TOGETHER, Fetched
 from .handover import Handover, LoopMeasured, Measure, ended_early, is_measured
 

@@ -6,5 +6,5 @@ Begin with:
 - ``measurer.Measuring``: what a call measures
 - ``child.measure``: pytest in a measuring process
 - ``items.plan_of``: what a collected test asks for
-- ``unmeasured.PlainRun``: the fixture without ``--gpuperf``
+- ``fixture.PlainRun``: the fixture without ``--gpuperf``
 """

@@ -18,7 +18,7 @@ import pytest
 from ..devices import default_kind, open_device
 from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
-from ..devices.host_clock import HostClock
+from ..devices.process_time import HostClock
 from ..devices.simulated import NeedsGpuError
 from ..devices.slots import seeing, slots_of
 from ..errors import ErrorId, GpuperfError, RunError

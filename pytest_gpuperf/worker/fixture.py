@@ -1,12 +1,10 @@
-"""The object that a test gets as ``gpuperf``, and the protocol of what measures for
-it.
-"""
+"""The object that a test gets as ``gpuperf``, measured or in a plain run."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -17,11 +15,14 @@ from unittest import SkipTest
 import pytest
 
 from ..compare_steps.isolation import TRAINING_TOLERANCE, Pair
+from ..devices import torch_device_for_plain_runs
 from ..devices.allow_sync import allow_sync
-from ..errors import ErrorId, GpuperfError, UsageError
+from ..errors import ErrorId, GpuperfError, StepError, UsageError
 from ..measure.step import WORK, Subject, subject_of
+from ..model.ab import Comparison
 from ..model.budget import finite, parse_budget, shown
 from ..model.measurement import Measurement
+from ..model.metrics import METRICS
 from ..model.retired import Numbers, refuse_retired
 from ..trainers.handover import Steps
 from .call_result import Compared
@@ -192,7 +193,7 @@ class Gpuperf:
         __tracebackhide__ = True
 
         def trained() -> None:
-            from ..trainers.known import loop_of
+            from ..trainers.frameworks import loop_of
             from ..trainers.training import measure_training
 
             call = ".trainer(trainer"
@@ -375,3 +376,100 @@ def _count(call: str, keyword: str, value: object) -> float:
         "trains on, a number above 0"
     )
     raise UsageError(msg, ErrorId.GP211)
+
+
+# The fixture when a test is not measured, and when that is an error.
+
+
+UNSEEN: Final = (
+    "{} was called, and nothing measured this test: it was collected without the "
+    "gpuperf fixture; take gpuperf as an argument of the test, or mark the test "
+    "@pytest.mark.gpuperf"
+)
+
+
+refused_key: Final[pytest.StashKey[set[str]]] = pytest.StashKey()
+"""Tests that called the fixture and were not measured."""
+
+sentence_key: Final[pytest.StashKey[str]] = pytest.StashKey()
+"""Why the call of a test was refused."""
+
+
+def measurer_of(config: pytest.Config, *, is_enabled: bool) -> Measurer:
+    """Return what measures for the fixture in this process.
+
+    Tests are measured in a process of their own. A test that gets the fixture elsewhere
+    was collected without it, for example through ``request.getfixturevalue``.
+    """
+    measurer = config.stash.get(measurer_key, None)
+    if measurer is None:
+        return NotMeasured(config) if is_enabled else PlainRun()
+    return measurer
+
+
+def refused_in(config: pytest.Config) -> set[str]:
+    """Return the tests that called the fixture here and were not measured."""
+    return config.stash.get(refused_key, set())
+
+
+class PlainRun:
+    """A plain run: the step runs once, so that the test still checks the code."""
+
+    def torch_device(self) -> str:
+        return torch_device_for_plain_runs()
+
+    def measure(self, call: FixtureCall, subject: Subject) -> object:  # noqa: ARG002
+        return subject.run_once()
+
+    def compare(self, call: FixtureCall, pair: Pair) -> Compared:  # noqa: ARG002
+        # Not at the top: most plain runs compare nothing.
+        from ..compare_steps.same_training import begin
+
+        training = begin(pair)
+        reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
+        return Compared(Comparison(unmeasured=reasons, training=training))
+
+    def last(self, item: pytest.Item) -> Measurement | None:  # noqa: ARG002
+        return None
+
+
+class NotMeasured(PlainRun):
+    """A call in an enabled run that is not measured: it must not look like a pass."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._refused = config.stash.setdefault(refused_key, set())
+        if not config.pluginmanager.has_plugin(RefusalGuard.NAME):
+            heard = RefusalGuard(self._refused)
+            config.pluginmanager.register(heard, RefusalGuard.NAME)
+
+    def measure(self, call: FixtureCall, subject: Subject) -> object:  # noqa: ARG002
+        self._refuse(call.item, "gpuperf(step)")
+
+    def compare(self, call: FixtureCall, pair: Pair) -> Compared:  # noqa: ARG002
+        self._refuse(call.item, "gpuperf.compare(before, after)")
+
+    def _refuse(self, item: pytest.Item, call: str) -> NoReturn:
+        self._refused.add(item.nodeid)
+        refused = StepError(UNSEEN.format(call), ErrorId.GP222)
+        item.stash[sentence_key] = str(refused)
+        raise refused
+
+
+class RefusalGuard:
+    """Fails a test that was refused a measurement and caught the exception."""
+
+    NAME: Final = "gpuperf-refusals"
+
+    def __init__(self, refused: Collection[str]) -> None:
+        self._refused = refused
+
+    # The outermost wrapper: no other plugin turns the report into a pass after it.
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        is_hidden = not report.failed and not hasattr(report, "wasxfail")
+        if call.when == "call" and item.nodeid in self._refused and is_hidden:
+            report.outcome, report.longrepr = "failed", item.stash[sentence_key]
+        return report

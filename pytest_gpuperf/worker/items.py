@@ -19,10 +19,9 @@ from ..devices.own_code import name_of
 from ..judge.operations import fitted
 from ..marks import AUTO_MARK, BUDGET_MARK, budgets_of, ranks_of
 from ..model.budget import Budget
-from ..model.finding import Location
+from ..model.finding import LineWork, Location
 from ..model.measurement import Measurement
-from ..model.operations import LineWork
-from ..report.line_context import with_context
+from ..report.line_syntax import with_context
 from ..report.measured_calls import METRIC_PREFIX
 from ..report.screen.findings import PACKAGES_FOLDER
 from ..runner.request import Planned

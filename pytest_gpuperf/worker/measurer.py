@@ -13,7 +13,7 @@ import pytest
 
 from ..compare_steps.isolation import Pair
 from ..devices.base import Device, with_clock
-from ..devices.replaced import Held
+from ..devices.preflight import Held
 from ..errors import ErrorId, StepError
 from ..judge.calls import asked_of, merged
 from ..judge.readings import unreal_time
@@ -21,17 +21,16 @@ from ..judge.verdict import noticed, tolerated
 from ..marks import ranks_of, tolerances_of
 from ..measure.plan import MeasuredStep, MeasurePlan
 from ..measure.step import Subject
+from ..model.ab import TrainingRecord
 from ..model.budget import Budget, Tolerance, parse_budget
 from ..model.measurement import Measurement
 from ..model.metrics import STEP_MS, limited_by
 from ..model.run import ComparedCall, RunMode, StepCall, TestResult, nodeid_of
-from ..model.training import TrainingRecord
 from ..runner.request import RunRequest
 from . import draws
 from .call_result import Compared
-from .fixture import FixtureCall
+from .fixture import FixtureCall, PlainRun
 from .items import below, kept_budgets_of
-from .unmeasured import PlainRun
 
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def measured_call(device: Device, subject: Subject, plan: MeasurePlan) -> Measur
         return audit(device.emulating, subject, plan)
     alone = with_clock(device)
     if plan.mode is RunMode.TRACE:
-        from ..measure.failed_step import traced
+        from ..measure.profile import traced
 
         return traced(alone, subject, plan)
     from ..measure.phases import measure

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..devices import open_device
 from ..devices.base import Device
-from ..devices.cores import usable_cores
+from ..devices.process_time import usable_cores
 from ..distributed.device import AgreedDevice, TorchPeers
 from ..distributed.group import (
     launched_membership,
@@ -23,11 +23,11 @@ from ..distributed.processes import Say, run_ranks
 from ..distributed.torchrun import RankWatchers
 from ..errors import ErrorId, RunError
 from ..files import scratch_folder
+from ..model.budget import Ranks
 from ..model.codec import decode, encode
-from ..model.environment import Capability, DeviceKind
+from ..model.environment import Capability, DeviceKind, Launch
 from ..model.measurement import Measurement
 from ..model.metrics import METRICS
-from ..model.ranks import Launch, Ranks
 from ..model.run import Ending, StepCall, TestResult
 from ..runner.request import RunRequest
 from .child import enter, measuring_for, run_tests

@@ -21,12 +21,12 @@ from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.baselines.store import stored_keys
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli.script import _script_code
-from pytest_gpuperf.environments.lock_files import pins_of
+from pytest_gpuperf.environments import pins_of
 from pytest_gpuperf.errors import BaselineError, UsageError
 from pytest_gpuperf.measure.memory import read_snapshot
-from pytest_gpuperf.model.results import Results
+from pytest_gpuperf.model.run import Results
 from pytest_gpuperf.plugin.parse_settings import _all_in
-from pytest_gpuperf.report.json import results as results_json
+from pytest_gpuperf.report import json as results_json
 
 
 BASELINE = "baselines/scripted.json"

@@ -34,7 +34,7 @@ from pytest_gpuperf.model.finding import (
     stored_lines,
 )
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.metrics import MIB
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.screen.findings import finding_lines
 

@@ -30,13 +30,12 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
-from pytest_gpuperf.model.results import Record, Results
-from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.ci.github import commands
 from pytest_gpuperf.report.ci.worst_findings import Sources, remarks
 from pytest_gpuperf.report.command import accept_command
-from pytest_gpuperf.report.json.results import dumps as dumps_results
+from pytest_gpuperf.report.json import dumps as dumps_results
 from pytest_gpuperf.visible import VisibleStream, visible, visible_line, visible_text
 
 

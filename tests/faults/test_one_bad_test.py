@@ -17,14 +17,14 @@ from whole_run import Folder, WholeRun
 
 from pytest_gpuperf.baselines.format import why_unstorable
 from pytest_gpuperf.devices.base import timed_by_the_host
-from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.errors import ErrorId, RunError, UsageError
 from pytest_gpuperf.judge.readings import unreal_time
 from pytest_gpuperf.model.baseline import RunSummary
+from pytest_gpuperf.model.budget import Ranks
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import Ending, Report, StepCall
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 from pytest_gpuperf.runner.pool import results_of

@@ -179,7 +179,7 @@ def test_a_red_run_says_how_its_page_is_made(red: tuple[Desk, Typed]) -> None:
 
 SLOW: Final = """
 import pytest
-from pytest_gpuperf.devices.host_clock import HostClock
+from pytest_gpuperf.devices.process_time import HostClock
 
 WALL, PASSED_NS = HostClock.wall_ns, [0]
 # As if a library had done it: a clock that the project's code replaces is refused.
@@ -955,7 +955,7 @@ devices/__init__.py | set GPUPERF_SCRIPT | DESCRIBED
 devices/__init__.py | --gpuperf-device | DESCRIBED
 devices/cuda/device.py | --gpuperf-device | MACHINE
 devices/machine.py | pip install nvidia-ml-py | MACHINE
-report/html/markup.py | pip install jinja2 | MACHINE
+report/html/contents.py | pip install jinja2 | MACHINE
 plugin/benchmark_plugin.py | gpuperf export | MACHINE
 plugin/benchmark_plugin.py | pip install pytest-gpuperf[benchmark] | MACHINE
 runner/screening.py | --gpuperf-seconds | test_a_cap_that_was_too_low_decides_where_it_is_raised
@@ -974,12 +974,12 @@ report/command.py | --gpuperf-update | test_what_is_stored_and_was_not_measured_
 report/command.py | --gpuperf-device | test_a_time_that_failed_is_compared_again
 report/command.py | --device={} | test_what_was_measured_too_seldom_says_how_it_is_measured
 report/screen/acceptance.py | --gpuperf-update | test_entries_without_a_test_are_removed_by_the_option_named
-report/json/results.py | pytest --gpuperf | DESCRIBED
+report/json.py | pytest --gpuperf | DESCRIBED
 plugin/parse_settings.py | --gpuperf-update | test_ci_is_told_how_a_job_may_refresh
 runner/fork_server.py | --gpuperf-seconds | MACHINE
 judge/process_pairs.py | --gpuperf-seconds | MINUTES
 report/command.py | --gpuperf-seconds | test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more
-report/screen/precision.py | --gpuperf-tolerance | test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass
+report/screen/counts.py | --gpuperf-tolerance | test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass
 runner/baseline_writer.py | --gpuperf-device | test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused
 """
 """Module, what it may print, and the case that types it, or why none does."""

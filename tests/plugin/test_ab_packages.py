@@ -15,9 +15,9 @@ from typing import ClassVar
 import pytest
 from git_project import SCRIPTED, GitProject
 
+from pytest_gpuperf import environments as overlay
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.environments import overlay
-from pytest_gpuperf.environments.lock_files import installed
+from pytest_gpuperf.environments import installed
 from pytest_gpuperf.errors import ErrorId, UsageError
 
 

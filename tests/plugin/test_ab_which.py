@@ -9,11 +9,17 @@ from pathlib import Path
 import pytest
 from test_ab_packages import here
 
+from pytest_gpuperf import environments as overlay
 from pytest_gpuperf.cli import ab, main
 from pytest_gpuperf.compare_commits.sides import Side
-from pytest_gpuperf.environments import overlay
-from pytest_gpuperf.model.ab import AbRun, Comparison, ExactChange, Turn
-from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.model.ab import (
+    AbRun,
+    Comparison,
+    ExactChange,
+    Training,
+    TrainingAnswer,
+    Turn,
+)
 
 
 __all__ = ["here"]  # a fixture

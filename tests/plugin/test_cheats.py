@@ -28,7 +28,7 @@ from pytest_gpuperf.compare_steps.isolation import Pair
 from pytest_gpuperf.compare_steps.measure import Question, compare_sides
 from pytest_gpuperf.compare_steps.same_training import refuse_other_training, starts_of
 from pytest_gpuperf.devices.base import MeasuringDevice
-from pytest_gpuperf.devices.replaced import Held
+from pytest_gpuperf.devices.preflight import Held
 from pytest_gpuperf.devices.simulated import op_plan
 from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.errors import StepError
@@ -420,8 +420,8 @@ def made_of_text() -> Any:
         ("torch.Tensor", "item"),
         ("pytest_gpuperf.measure.timing", "time_round"),
         ("pytest_gpuperf.measure.emulated", "counted_syncs"),
-        ("pytest_gpuperf.devices.host_clock.HostClock", "wall_ns"),
-        ("pytest_gpuperf.devices.cpu.device.CpuDevice", "now_ns"),
+        ("pytest_gpuperf.devices.process_time.HostClock", "wall_ns"),
+        ("pytest_gpuperf.devices.cpu.CpuDevice", "now_ns"),
         ("pytest_gpuperf.timers", "cuda_sync"),
     ],
 )

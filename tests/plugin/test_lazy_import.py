@@ -20,7 +20,6 @@ TO_COLLECT_BUDGETS = {
     "pytest_gpuperf.marks",
     "pytest_gpuperf.model",
     "pytest_gpuperf.model.budget",
-    "pytest_gpuperf.model.metric",
     "pytest_gpuperf.model.metrics",
     "pytest_gpuperf.model.retired",
     "pytest_gpuperf.plugin",
@@ -123,7 +122,6 @@ def test_collecting_in_a_project_without_budgets_imports_even_less(
 
     assert ours(imported(bare)) == TO_COLLECT_BUDGETS - {
         "pytest_gpuperf.model.budget",
-        "pytest_gpuperf.model.metric",
         "pytest_gpuperf.model.metrics",
     }
 

@@ -6,8 +6,7 @@ import pytest
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.marks import budgets_of, ranks_of, tolerances_of
-from pytest_gpuperf.model.budget import Budget, Tolerance, parse_tolerance
-from pytest_gpuperf.model.ranks import Ranks
+from pytest_gpuperf.model.budget import Budget, Ranks, Tolerance, parse_tolerance
 
 
 PRECEDENCE = """

@@ -12,8 +12,8 @@ from git_project import GitProject
 
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.finding import Finding, FindingKind
+from pytest_gpuperf.runner.evidence import RecordedCode
 from pytest_gpuperf.runner.git import Repository, short
-from pytest_gpuperf.runner.recorded_code import RecordedCode
 
 
 HARDWARE = Hardware(kind=DeviceKind.SCRIPTED, name="gpu")

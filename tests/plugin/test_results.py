@@ -17,9 +17,7 @@ import pytest_gpuperf
 
 
 PACKAGE = Path(pytest_gpuperf.__file__).parent
-SCHEMA = json.loads(
-    (PACKAGE / "report" / "json" / "results_schema.json").read_text("utf-8")
-)
+SCHEMA = json.loads((PACKAGE / "report" / "results_schema.json").read_text("utf-8"))
 
 STEPS = """
 def test_a(gpuperf): gpuperf(int)

@@ -8,8 +8,7 @@ from builders import a_finding, a_head, a_location, a_test, a_verdict
 
 from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.finding import Finding
-from pytest_gpuperf.model.results import Record, Results
-from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.ci.worst_findings import Sources
 

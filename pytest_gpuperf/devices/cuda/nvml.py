@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-from ..own_warnings import ignored
+from ..torch_state import ignored
 
 
 CLOCK_SM: Final = 1

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...model.environment import SIMULATED_GIB, SIMULATED_GPU, DeviceKind, Environment
 from ...model.finding import Finding
-from ...model.metric import MetricKind
-from ...model.metrics import METRICS, RANKED
+from ...model.metrics import METRICS, RANKED, MetricKind
 from ..allow_sync import Allowance, heard_by
 from ..audit_record import StepAudit, Totals
 from ..base import EmulatingDevice, Step

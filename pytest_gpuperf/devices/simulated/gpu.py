@@ -22,7 +22,7 @@ from torch.utils import _device
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..audit_record import StepAudit
-from ..dispatch import eager
+from ..operations import eager
 from ..source_lines import torch_path
 from .attention import attention, fused_kernels
 from .autocast import autocast_kernels, autocast_patches, clear_cache

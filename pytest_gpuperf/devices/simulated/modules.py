@@ -17,7 +17,7 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 from torch.optim import optimizer
 
 from ...errors import ErrorId
-from ..dispatch import eager
+from ..operations import eager
 from .device_names import CUDA, is_cuda
 from .errors import NeedsGpuError
 from .guesses import followed

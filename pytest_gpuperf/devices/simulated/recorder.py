@@ -12,8 +12,7 @@ from typing import Any, Final
 import torch
 
 from ...model.finding import Finding, FindingKind, Location, Phase
-from ...model.metric import Metric, Unit
-from ...model.metrics import AUDITED, LAUNCHES, METRICS, SYNCS
+from ...model.metrics import AUDITED, LAUNCHES, METRICS, SYNCS, Metric, Unit
 from ..audit_record import CopyDirection, StepAudit, Totals, copy_fields
 from ..memory_owners import current_node, number_of
 from ..operations import WRITES_TO_VIEW, OperationLog

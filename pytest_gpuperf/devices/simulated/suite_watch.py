@@ -11,8 +11,7 @@ from functools import partial
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
-from ...model.finding import FindingKind, Phase
-from ...model.watched import WatchedTest
+from ...model.finding import FindingKind, Phase, WatchedTest
 from ..garbage import HeldCollector, described_cycle, held_collector
 from ..memory_picture import in_a_cycle
 from ..source_lines import site_of_caller

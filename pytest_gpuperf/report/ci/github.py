@@ -7,10 +7,10 @@ from itertools import islice
 from typing import Final
 from urllib.parse import quote
 
+from ...judge.readings import WOULD_HAVE_FAILED
 from ...judge.watch import Objection
-from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.finding import Finding
-from ...model.results import Results
+from ...model.run import Results
 from ...model.verdict import Outcome
 from ...visible import visible_line
 from ..command import DEFAULT_INVOCATION, Invocation

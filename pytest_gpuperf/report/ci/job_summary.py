@@ -9,12 +9,11 @@ from html import escape
 from itertools import islice
 from typing import Final
 
-from ...judge.wording import WOULD_HAVE_FAILED
+from ...judge.readings import WOULD_HAVE_FAILED
 from ...model.codec import decode
 from ...model.environment import Hardware
-from ...model.metric import counted
-from ...model.results import Record, Results
-from ...model.run import Ending
+from ...model.metrics import counted
+from ...model.run import Ending, Record, Results
 from ...model.verdict import Outcome, TestVerdict
 from ...visible import visible
 from ..command import ACCEPTABLE, Invocation, accept_command, at_root

@@ -10,10 +10,8 @@ from typing import Any, Final, NamedTuple
 from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
-from ...model.metric import Direction
-from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS
-from ...model.results import Record, Results
-from ...model.run import Ending
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction
+from ...model.run import Ending, Record, Results
 from ...model.verdict import Outcome, TestVerdict, Verdict, worst_of
 from ..command import Invocation, refresh_command
 from ..headline import (

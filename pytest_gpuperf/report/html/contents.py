@@ -1,23 +1,28 @@
-"""The contents of the page: one section for each call of a test, the worst first."""
+"""The contents of the page: one section for each call of a test, the worst first.
+
+Templates are filled in here, so that no text can become markup.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
+from html import escape
+from importlib.resources import files
 from math import inf, isfinite
-from typing import Final
+from typing import Any, Final
 
+from ...errors import ErrorId, UsageError
 from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.finding import Location
-from ...model.metric import Direction
-from ...model.metrics import STEP_MS
-from ...model.results import Record, Results
-from ...model.run import Ending
+from ...model.metrics import STEP_MS, Direction
+from ...model.run import Ending, Record, Results
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..headline import PEOPLE, TITLES
-from ..json.checked_object import refuse
-from ..json.results import EXPECTED_RESULTS, verdict_of
+from ..json import EXPECTED_RESULTS, refuse, verdict_of
 from ..numbers import metric_named
 
 
@@ -208,3 +213,87 @@ def _beyond(verdict: Verdict) -> float:
     small, large = sorted((verdict.now, reference))
     ratio = large / small if small > 0 else inf if large > 0 else 1.0
     return ratio if (verdict.now > reference) is not higher_is_better else 1 / ratio
+
+
+# Templates that are filled in so that no text can become markup.
+#
+# They lie in `templates`. Their lines are layout: a line end, with the blanks around
+# it, is written as a blank between two words, and not at all next to a tag.
+
+
+_BIDI: Final = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_INVISIBLE: Final = (*range(0x7F, 0xA0), *_BIDI, 0x2028, 0x2029, 0xFFFE, 0xFFFF)
+
+VISIBLE_CHARS: Final = {
+    **{code: chr(0x2400 + code) for code in range(0x20) if chr(code) not in "\t\n"},
+    **{code: f"\\u{code:04x}" for code in (*_INVISIBLE, *range(0xD800, 0xE000))},
+}
+"""Replaces characters that are no text: those that control a terminal, turn the
+direction of writing, end a line of a script, or cannot be written as UTF-8."""
+
+
+class Markup(str):
+    """HTML that goes into the page unchanged."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        """Return it as it is: by this name templates know what needs no escaping."""
+        return self
+
+
+def escaped(value: object) -> Markup:
+    """Escape a text or number so that it reads as it is; return markup unchanged."""
+    # The type says what is escaped already, so that nothing is escaped twice or never.
+    if isinstance(value, Markup):
+        return value
+    if hasattr(value, "__html__"):  # what a macro or a block of a template gave
+        return Markup(value)
+    if not isinstance(value, str | int | float):
+        msg = f"{value}: no text for a page"
+        raise TypeError(msg)
+    text = str(value)
+    shown = text if text.isprintable() else text.translate(VISIBLE_CHARS)
+    return Markup(escape(shown))
+
+
+def rendered(template: str, /, **values: object) -> Markup:
+    """Return the *template* of this name with its *values* filled in, each escaped.
+
+    Raises ``UsageError`` if jinja2 is not installed.
+    """
+    return Markup(_environment().get_template(f"{template}.html.j2").render(values))
+
+
+@cache
+def asset(name: str) -> Markup:
+    """Return the text of a file next to this module."""
+    return Markup(files(__package__).joinpath(name).read_text(encoding="utf-8"))
+
+
+_NEXT_TO_TAG: Final = re.compile(r"(?<=[>}])\s*\n\s*|\s*\n\s*(?=[<{])")
+_LINE_END: Final = re.compile(r"\s*\n\s*")
+
+
+def without_layout(source: str) -> str:
+    """Return the *source* of a template as one line."""
+    return _LINE_END.sub(" ", _NEXT_TO_TAG.sub("", source.strip()))
+
+
+@cache
+def _environment() -> Any:
+    try:
+        # Imported here: torch requires it, and this room alone needs it.
+        import jinja2
+    except ModuleNotFoundError:
+        msg = "a page needs jinja2, which is not installed; run `pip install jinja2`"
+        raise UsageError(msg, ErrorId.GP528) from None
+    return jinja2.Environment(
+        loader=jinja2.FunctionLoader(
+            lambda name: without_layout(asset(f"templates/{name}"))
+        ),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        # Before its own escaping, to which an escaped text is markup.
+        finalize=escaped,
+    )

@@ -11,10 +11,16 @@ from ...model.finding import Finding, FindingKind
 from ...model.verdict import Verdict
 from ..headline import merged_headlines, title
 from ..remedies import METRIC_REMEDIES, NONE_KNOWN, remedy_of, spot_of
-from ..screen.findings import badness, cause, causes_of, explained, place_of, short
-from ..screen.operations import blame_texts
-from .contents import AROUND, Section, SourceLines
-from .markup import Markup, rendered
+from ..screen.findings import (
+    badness,
+    blame_texts,
+    cause,
+    causes_of,
+    explained,
+    place_of,
+    short,
+)
+from .contents import AROUND, Markup, Section, SourceLines, rendered
 
 
 # The places that make a test fail, each with what happens there.

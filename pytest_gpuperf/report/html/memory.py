@@ -10,7 +10,7 @@ from ...model.baseline import StepSummary
 from ...model.finding import Finding, FindingKind, MemoryCourse
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
-from .markup import Markup, rendered
+from .contents import Markup, rendered
 from .pictures import Scale, bars, level, ticks_of, upright
 
 

@@ -1,24 +1,47 @@
-"""The whole page: what the run came to, and a section for each test."""
+"""The whole page: what the run came to, and for each test a line that opens."""
 
 from __future__ import annotations
 
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from hashlib import sha256
 from itertools import accumulate, zip_longest
 from typing import Final
 from zlib import compress
 
-from ...model.metric import Metric
-from ...model.results import Results
-from ..numbers import metric_named
-from .contents import COMMIT_CHARS, WORST_FIRST_ENDINGS, Contents, Section
-from .findings import words_of
-from .markup import Markup, asset, rendered
-from .row import section_of
-from .section import body_of
+from ...model.ab import Comparison
+from ...model.environment import Hardware
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction, Metric
+from ...model.run import Ending, Results
+from ...model.verdict import Outcome, TestVerdict, Verdict
+from ..command import ACCEPTABLE, ab_command, accept_command, at_root
+from ..headline import PEOPLE, merged_headlines, title, what_happened
+from ..numbers import (
+    format_change,
+    format_value,
+    metric_named,
+    rates_in_words,
+    texts_apart,
+)
+from ..screen.comparison import comparison_texts, speedup, step_in_words
+from ..screen.failure import decided_by
+from ..screen.findings import place_of
+from .contents import (
+    COMMIT_CHARS,
+    WORST_FIRST_ENDINGS,
+    Contents,
+    Markup,
+    Section,
+    SourceLines,
+    asset,
+    rendered,
+)
+from .findings import MOST_PLACES_SHOWN, answer, findings_list, places_of, words_of
+from .memory import UNKNOWN_STEP, memory_figures
+from .pictures import Ink, lines_of
+from .samples import Runs, interval_of, samples_figure, strips_of
 
 
 # The style and script of the page, and the content policy that forbids anything else.
@@ -122,3 +145,274 @@ def _list(contents: Contents, bodies: Sequence[Markup]) -> list[Markup]:
         section_of(section, contents, body, is_open=section.failed and n < OPEN_TESTS)
         for n, (section, body) in enumerate(zip_longest(contents.sections, bodies))
     ]
+
+
+# What the line of a test opens to: an answer, pictures and all numbers.
+
+
+# Commands to copy.
+
+
+def _again(verdict: TestVerdict, test: str, hardware: Hardware | None) -> str:
+    """Return how to compare with the baseline's code, if that is known."""
+    commit = verdict.recorded
+    return ab_command(commit, at_root(hardware), [test]) if commit else ""
+
+
+def _accept(verdict: TestVerdict, contents: Contents) -> str:
+    """Return how to accept what is pending, if that would help."""
+    hardware = contents.results.head.hardware
+    outcomes = {v.outcome for v in verdict.verdicts}
+    # Storing what has no baseline does not end a failure.
+    failing = {outcome for outcome in outcomes if outcome.fails} or outcomes
+    if hardware is None or not failing & ACCEPTABLE:
+        return ""
+    file = f"{contents.pending_folder}/pending-{hardware.key}.json"
+    return accept_command(file, contents.baselines_folder, [verdict.test])
+
+
+def body_of(section: Section, contents: Contents) -> Markup:
+    """Return what a line opens to."""
+    verdict = section.verdict
+    explained = verdict is not None and (verdict.outcome.fails or not section.failed)
+    details = _details(section, verdict, contents) if verdict else {}
+    headline = "" if explained else section.record.headline
+    return rendered("body", section=section, headline=headline, **details)
+
+
+def _details(
+    section: Section,
+    verdict: TestVerdict,
+    contents: Contents,
+) -> dict[str, object]:
+    """Return the answer, the pictures that belong to it, and all numbers."""
+    leading, others = _parted(section, verdict)
+    if contents.is_large and not section.failing:
+        # The table has their numbers: what passed needs no picture of each of them.
+        others = []
+    entry = contents.stored.get(section.key)
+    return {
+        "answer": answer(section, contents.lines),
+        "again": _again(verdict, section.test, contents.results.head.hardware),
+        "is_over_budget": any(
+            v.outcome is Outcome.OVER_BUDGET for v in verdict.verdicts
+        ),
+        "accept": _accept(verdict, contents) if section.key in contents.pending else "",
+        "pictures": (
+            *memory_figures(verdict.findings, (entry and entry.step) or UNKNOWN_STEP),
+            *_pictures(leading, verdict, contents),
+        ),
+        "numbers": _all_numbers(
+            section, verdict, contents, _pictures(others, verdict, contents)
+        ),
+    }
+
+
+def _parted(section: Section, verdict: TestVerdict) -> tuple[list[str], list[str]]:
+    """Divide the metrics with numbers into those it is about, and the others."""
+    names = list(_by_metric(verdict.verdicts))
+    about = {v.metric for v in section.failing} or {section.metric}
+    leading = [name for name in names if name in about]
+    leading.sort(key=lambda name: name != section.metric)
+    return leading, [name for name in names if name not in about]
+
+
+def _all_numbers(
+    section: Section,
+    verdict: TestVerdict,
+    contents: Contents,
+    pictures: Iterator[Markup],
+) -> Markup:
+    places = places_of(section, contents.lines) if section.failing else ()
+    shown = [place_of(worst) for worst, *_ in places[:MOST_PLACES_SHOWN]]
+    return rendered(
+        "numbers",
+        verdict=verdict,
+        judged=verdict_rows(verdict.verdicts),
+        unchecked=unchecked(verdict.verdicts),
+        said=(rates_in_words(verdict.rates), *verdict.remarks),
+        sides=comparison_texts(verdict.sides) if verdict.sides else (),
+        pictures=pictures,
+        findings=findings_list(verdict.findings, contents.lines, shown),
+        has_baseline=any(v.baseline is not None for v in verdict.verdicts),
+    )
+
+
+def _pictures(
+    names: Sequence[str],
+    verdict: TestVerdict,
+    contents: Contents,
+) -> Iterator[Markup]:
+    by_metric = _by_metric(verdict.verdicts)
+    for name in names:
+        yield samples_figure(_runs(name, by_metric[name], contents, verdict.test))
+
+
+def _by_metric(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
+    """Return what was judged with a number, by metric."""
+    found: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        if verdict.now is not None:
+            found.setdefault(verdict.metric, []).append(verdict)
+    return found
+
+
+def _runs(name: str, judged: Sequence[Verdict], contents: Contents, key: str) -> Runs:
+    return Runs(
+        metric=metric_named(name),
+        stored=strips_of(name, contents.stored.get(key), contents.kind),
+        fresh=strips_of(name, contents.pending.get(key), contents.kind),
+        lines=lines_of(judged),
+        interval=interval_of(judged),
+    )
+
+
+# The line of a test that is always visible, and the table of its verdicts.
+
+
+# The verdicts of one call as a table, a row a metric, the reasons below it.
+
+VerdictRow = tuple[str, str, Sequence[str], str, str, Collection[str]]
+"""A metric and its title, its numbers, the outcome, its colour, and the reasons."""
+
+
+def verdict_rows(verdicts: Sequence[Verdict]) -> list[VerdictRow]:
+    """Return a row for each metric that was judged, the worst first."""
+    order = list(Outcome)
+    judged: dict[str, list[Verdict]] = {}
+    for verdict in sorted(verdicts, key=lambda verdict: order.index(verdict.outcome)):
+        if verdict.outcome is not Outcome.NOT_CHECKED:
+            judged.setdefault(verdict.metric, []).append(verdict)
+    return [_row(name, found) for name, found in judged.items()]
+
+
+def word_of(verdict: Verdict) -> str:
+    """Return what people call the outcome of *verdict*, and what happened if it failed."""
+    if not verdict.outcome.fails:
+        return PEOPLE[verdict.outcome]
+    return what_happened(verdict).lower()
+
+
+def _row(name: str, found: Sequence[Verdict]) -> VerdictRow:
+    """Return one row for all verdicts on a metric: by its baseline and by its budget."""
+    texts = _texts(metric_named(name), found)
+    reasons = dict.fromkeys(reason for v in found for reason in _reasons(v) if reason)
+    word, colour = word_of(found[0]), _colour(found[0].outcome)
+    return name, title(name), texts, word, colour, reasons
+
+
+def _colour(outcome: Outcome) -> str:
+    return (Ending.FAILED.value if outcome.fails else PEOPLE[outcome]).replace(" ", "-")
+
+
+def _reasons(verdict: Verdict) -> tuple[str, ...]:
+    """Say why, and which rule decided; for a pass the rule is enough."""
+    rule = decided_by(verdict)
+    said = bool(rule) and verdict.outcome is Outcome.PASS
+    return (rule,) if said else (verdict.because, rule)
+
+
+def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
+    """Write the known numbers with as many digits as tell them apart."""
+    lines = lines_of(found)
+    now = next((v.now for v in found if v.now is not None), None)
+    values = (now, *map(lines.get, (Ink.BASELINE, Ink.LIMIT, Ink.BUDGET)))
+    text = texts_apart(metric, *values)
+    texts = ["" if v is None else text[v] for v in values]
+    if metric.direction is Direction.HIGHER:
+        texts[2:] = [t and f"at least {t}" for t in texts[2:]]
+    change = ""
+    if values[0] is not None and values[1] is not None:
+        change = format_change(metric, values[1], values[0])
+    return [*texts[:2], change, *texts[2:]]
+
+
+def unchecked(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
+    """Return the titles of what was not checked, by the reason why."""
+    alike: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.NOT_CHECKED:
+            alike.setdefault(verdict.because, []).append(title(verdict.metric))
+    return alike
+
+
+# The line.
+
+SILENT: Final = frozenset({Outcome.PASS, Outcome.NOT_CHECKED, Outcome.NO_BASELINE})
+"""Outcomes with a reason that is not worth a line."""
+
+
+def section_of(
+    section: Section, contents: Contents, body: Markup | None, *, is_open: bool
+) -> Markup:
+    """Return the element of *section*, found by its word; without a *body* it is empty."""
+    return rendered(
+        "section",
+        section=section,
+        badges=_badges(section),
+        said=_said(section, contents.lines),
+        numbers=_numbers(section),
+        body=body,
+        is_open=is_open,
+    )
+
+
+def _badges(section: Section) -> Iterator[str]:
+    """Say that a test failed, and what its outcome is if that did not fail it."""
+    yield section.word
+    if section.failed and section.verdict and not section.verdict.outcome.fails:
+        yield PEOPLE[section.verdict.outcome]
+
+
+def _said(section: Section, lines: SourceLines) -> Iterator[tuple[str, str, str]]:
+    """Say what happened to a test that did not simply pass, and name the line.
+
+    Yields the class of a text, the line that it is about, and the text.
+    """
+    verdict = section.verdict
+    if verdict is None or (section.failed and not section.failing):
+        if section.record.headline:
+            yield "", "", section.record.headline
+        return
+    if not section.failing or verdict.outcome in SILENT:
+        return
+    heads = [text for _, text in merged_headlines(section.failing)]
+    yield "head", "", "; ".join(heads[:MOST_HEADS])
+    if not verdict.outcome.fails:
+        yield "", "", section.failing[0].because
+    for worst, *_ in places_of(section, lines)[:1]:
+        at = worst.location
+        where = f"{at.file}:{at.line}" if at else place_of(worst)
+        yield "line", where, f" {worst.source}"
+
+
+MOST_HEADS: Final = 2
+"""Metrics that are named in the line of a test."""
+
+
+def _numbers(section: Section) -> tuple[str, str, str, str]:
+    if section.verdict is None:
+        return "", "", "", ""
+    memory, syncs = _now(section.verdict, PEAK_ALLOCATED), _now(section.verdict, SYNCS)
+    sides = section.verdict.sides
+    return *(_compared(sides) if sides else _step(section.verdict)), memory, syncs
+
+
+def _step(verdict: TestVerdict) -> tuple[str, str]:
+    found = verdict.measured(STEP_MS)
+    if found is None or found.now is None or found.baseline is None:
+        return _now(verdict, STEP_MS), ""
+    change = format_change(STEP_MS, found.baseline, found.now)
+    return _now(verdict, STEP_MS), change
+
+
+def _compared(sides: Comparison) -> tuple[str, str]:
+    """Write both times of a comparison, and the speedup for the change."""
+    step = step_in_words(sides)
+    return step, speedup(sides.time) if step else ""
+
+
+def _now(verdict: TestVerdict, metric: Metric) -> str:
+    """Write *metric*, if it was measured."""
+    found = verdict.measured(metric)
+    return "" if found is None or found.now is None else format_value(metric, found.now)

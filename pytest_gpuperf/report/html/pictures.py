@@ -9,10 +9,10 @@ from itertools import accumulate
 from math import ceil, floor, log10
 from typing import Final
 
-from ...model.metric import Direction, Metric, Unit
+from ...model.metrics import Direction, Metric, Unit
 from ...model.verdict import Outcome, Verdict
 from ..numbers import format_value, unit_of
-from .markup import Markup, rendered
+from .contents import Markup, rendered
 
 
 # The lines of pictures, and what explains them.

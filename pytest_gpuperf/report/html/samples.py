@@ -10,11 +10,11 @@ from typing import Final
 from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.measurement import location
-from ...model.metric import Metric, MetricKind
+from ...model.metrics import Metric, MetricKind
 from ...model.verdict import Verdict
 from ..headline import title
 from ..numbers import format_apart, metric_named
-from .markup import Markup, rendered
+from .contents import Markup, rendered
 from .pictures import PICTURE_WIDTH, Ink, Scale, level, line_in_words, ticks_of
 
 

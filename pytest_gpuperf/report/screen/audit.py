@@ -13,10 +13,9 @@ from typing import Any, Final
 from ...devices.audit_record import StepAudit, most_of
 from ...devices.memory_picture import Garbage
 from ...model.finding import Finding, Location, Phase
-from ...model.metric import counted
-from ...model.metrics import D2H_BYTES, GARBAGE, H2D_BYTES, PEAK_ALLOCATED
+from ...model.metrics import D2H_BYTES, GARBAGE, H2D_BYTES, PEAK_ALLOCATED, counted
 from ...visible import visible
-from ..line_context import with_context
+from ..line_syntax import with_context
 from ..numbers import format_value
 from ..remedies import Remedy, garbage_remedy, moves_module, remedy_of
 from ..wrapping import REASON_INDENT, labelled, text_width, wrapped

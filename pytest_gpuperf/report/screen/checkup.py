@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ...model.baseline import ENOUGH_RUNS
-from ...model.checkup import Circumstance, Examination
-from ...model.environment import Capability
-from ...model.metric import counted
-from ...model.metrics import PAGEABLE_COPIES, PEAK_ALLOCATED, STEP_MS, SYNCS
+from ...model.environment import Capability, Circumstance, Examination
+from ...model.metrics import PAGEABLE_COPIES, PEAK_ALLOCATED, STEP_MS, SYNCS, counted
 from ...model.verdict import SuiteAcuity
 from ..numbers import join_fitting
 from ..wrapping import text_width, wrapped
-from .precision import acuity_sentence
+from .counts import acuity_sentence
 
 
 CHECKUP_INDENT: Final = 11

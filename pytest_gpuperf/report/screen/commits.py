@@ -14,16 +14,14 @@ from ...model.ab import (
     Answer,
     Comparison,
     ExactChange,
+    TrainingAnswer,
     Turn,
 )
 from ...model.metrics import SPEEDUP, STEP_MS
-from ...model.training import TrainingAnswer
 from ..headline import title
 from ..numbers import format_apart, format_change, metric_named
-from ..table import align
-from ..wrapping import wrapped
-from .findings import finding_lines
-from .operations import blame_lines
+from ..wrapping import align, wrapped
+from .findings import blame_lines, finding_lines
 
 
 COMMITS_HEADER: Final = (

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...model.ab import AbResult, Answer, Comparison
-from ...model.metric import Metric
 from ...model.metrics import (
     LAUNCHES,
     PAGEABLE_COPIES,
@@ -14,11 +13,11 @@ from ...model.metrics import (
     SPEEDUP,
     STEP_MS,
     SYNCS,
+    Metric,
 )
 from ...model.verdict import TestVerdict
 from ..numbers import format_apart, format_change, format_value
-from ..table import align
-from ..wrapping import wrapped
+from ..wrapping import align, wrapped
 from .summary import (
     ROLES,
     SUMMARY_INDENT,

@@ -11,10 +11,9 @@ from typing import Final
 
 from ...judge.budget import CONTEXT_BYTES, fit_of, grown_at
 from ...model.finding import Finding, FindingKind, Location
-from ...model.forecast import Fit, Forecast, Saving
-from ...model.metric import counted
-from ...model.metrics import PEAK_ALLOCATED
-from ..line_context import with_context
+from ...model.measurement import Fit, Forecast, Saving
+from ...model.metrics import PEAK_ALLOCATED, counted
+from ..line_syntax import with_context
 from ..numbers import format_value
 from ..remedies import SAVING_REMEDIES, remedy_of
 from ..wrapping import REASON_INDENT, labelled, wrapped

@@ -1,4 +1,4 @@
-"""The table at the end of a run, its last line, and the table of a refresh."""
+"""The progress of a run, the table at its end, its last line, the table of a refresh."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from enum import Enum
 from typing import Final
 
 from ...model.baseline import BaselineChange
-from ...model.metric import Direction, Metric
-from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction, Metric
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..headline import PEOPLE, title, what_happened
 from ..numbers import (
@@ -20,8 +19,7 @@ from ..numbers import (
     metric_named,
     rates_in_words,
 )
-from ..table import align
-from ..wrapping import wrapped
+from ..wrapping import align, text_width, wrapped
 from .findings import inconclusive_remark
 
 
@@ -275,3 +273,63 @@ def _refresh_role(row: BaselineChange) -> LineRole:
     higher_is_better = metric_named(row.metric).direction is Direction.HIGHER
     better = (row.new > row.old) is higher_is_better
     return LineRole.GOOD if better else LineRole.WARN
+
+
+# The progress of a run in one line, and how to go on after an interrupted refresh.
+
+
+# The progress of a run in one line of a terminal.
+
+
+def progress_text(counts: str, part: str, test: str) -> str:
+    """Write the *counts*, and what is done to which *test* if there is room."""
+    whole = ", ".join(filter(None, (counts, part)))
+    return _with_name(whole if len(whole) < text_width() else counts, test)
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as ``40 s`` or ``3 min 20 s``."""
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _with_name(start: str, test: str) -> str:
+    """Add the node id, else the test's name, else nothing: no name is ever cut."""
+    names = (test, test.rpartition("::")[2])
+    lines = (f"{start}: {name}" for name in names)
+    return next((line for line in lines if len(line) < text_width()), start)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interrupted:
+    """Tests of a refresh that was interrupted, by what became of them.
+
+    ``complete`` have all their runs, ``thin`` enough to be stored; ``lost`` have fewer
+    than *enough* undisturbed ones. ``failure`` says why nothing could be written.
+    """
+
+    complete: Sequence[str]
+    thin: Sequence[str]
+    lost: Sequence[str]
+    enough: int
+    failure: str = ""
+
+
+def interruption_lines(kept: Interrupted, file: str, command: str) -> Sequence[str]:
+    """Say what is stored in *file*, and the *command* that measures the rest."""
+    if kept.failure:
+        return wrapped(f"gpuperf: interrupted: {kept.failure}")
+    stored, thin = len(kept.complete) + len(kept.thin), len(kept.thin)
+    parts = [f"{_tests(stored)} stored in {file}" if stored else "nothing was stored"]
+    if thin:
+        parts.append(f"{thin} of them with {kept.enough} or more of their runs")
+    if kept.lost:
+        parts.append(
+            f"{_tests(len(kept.lost))} not, with fewer than {kept.enough} undisturbed runs"
+        )
+    said = wrapped(f"gpuperf: interrupted: {', '.join(parts)}")
+    return [*said, *([f"  go on    {command}"] if kept.lost else [])]
+
+
+def _tests(count: int) -> str:
+    return "1 test is" if count == 1 else f"{count} tests are"

@@ -6,17 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
+from ...judge.readings import WOULD_HAVE_FAILED
 from ...judge.watch import UNKNOWN, Objection, SuiteLine, suite_lines, tally
-from ...judge.wording import WOULD_HAVE_FAILED
 from ...model.baseline import Entry
-from ...model.finding import Finding, FindingKind
-from ...model.metric import counted
-from ...model.metrics import PEAK_ALLOCATED
-from ...model.watched import WatchedTest, syncs_in
+from ...model.finding import Finding, FindingKind, WatchedTest, syncs_in
+from ...model.metrics import PEAK_ALLOCATED, counted
 from ..numbers import format_value
 from ..remedies import remedy_of
-from ..table import align
-from ..wrapping import REASON_INDENT, labelled, text_width, uncut, wrapped
+from ..wrapping import REASON_INDENT, align, labelled, text_width, uncut, wrapped
 
 
 MOST_PEAKS: Final = 5

@@ -24,8 +24,7 @@ from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.finding import CALLED, StoredLine
 from pytest_gpuperf.model.measurement import Board, Distribution, FurtherSteps
-from pytest_gpuperf.model.metric import Unit
-from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import METRICS, Unit
 from pytest_gpuperf.model.verdict import Outcome
 
 

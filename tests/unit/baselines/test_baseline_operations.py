@@ -10,15 +10,14 @@ from typing import Any
 import pytest
 from builders import SIMULATED
 
-from pytest_gpuperf.baselines.operations import (
+from pytest_gpuperf.baselines.store import (
     keep_operations,
     operations_path,
     read_operations,
 )
 from pytest_gpuperf.errors import BaselineError
 from pytest_gpuperf.model.baseline import Entry, RunSummary
-from pytest_gpuperf.model.finding import CALLED, Location
-from pytest_gpuperf.model.operations import LineWork
+from pytest_gpuperf.model.finding import CALLED, LineWork, Location
 
 
 TEST = "t.py::test_step"

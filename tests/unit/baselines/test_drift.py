@@ -18,7 +18,7 @@ from pytest_gpuperf.model.baseline import Drift, Entry, Kept
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Distribution
-from pytest_gpuperf.model.metric import MIB
+from pytest_gpuperf.model.metrics import MIB
 
 
 USUAL = Leeway(kind=DeviceKind.CUDA, tolerance=Tolerance())

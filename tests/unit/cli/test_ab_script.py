@@ -9,15 +9,15 @@ from typing import Final
 
 import pytest
 
-from pytest_gpuperf.cli import ab_script
-from pytest_gpuperf.cli.ab_script import compare_program
+from pytest_gpuperf.cli import ab as ab_script
+from pytest_gpuperf.cli.ab import compare_program
 from pytest_gpuperf.cli.script import Program
 from pytest_gpuperf.cli.script_process import Asked, ScriptAnswer, ScriptRequest
 from pytest_gpuperf.compare_commits.sides import Side
 from pytest_gpuperf.devices.audit_record import StepAudit, Totals
 from pytest_gpuperf.errors import ErrorId, UsageError
 from pytest_gpuperf.model.ab import AbRun
-from pytest_gpuperf.model.forecast import Forecast
+from pytest_gpuperf.model.measurement import Forecast
 from pytest_gpuperf.model.metrics import AUDITED, PEAK_ALLOCATED
 from pytest_gpuperf.runner.relocation import Relocation
 

@@ -14,9 +14,13 @@ from pytest_gpuperf.baselines.store import path_of
 from pytest_gpuperf.cli import doctor, main
 from pytest_gpuperf.devices.machine import examine
 from pytest_gpuperf.errors import ErrorId, RunError
-from pytest_gpuperf.model.checkup import Examination
 from pytest_gpuperf.model.codec import encode
-from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
+from pytest_gpuperf.model.environment import (
+    DeviceKind,
+    Environment,
+    Examination,
+    Hardware,
+)
 from pytest_gpuperf.runner.fork_server import Job
 from pytest_gpuperf.settings import Settings
 

@@ -11,7 +11,7 @@ import pytest
 
 from pytest_gpuperf.cli import main, memory
 from pytest_gpuperf.cli.script_process import ScriptRequest
-from pytest_gpuperf.model.forecast import Saving
+from pytest_gpuperf.model.measurement import Saving
 
 
 TRAINING = """

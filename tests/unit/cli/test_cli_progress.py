@@ -8,17 +8,18 @@ from threading import Event
 
 import pytest
 
-from pytest_gpuperf.cli import main, progress, script_process
-from pytest_gpuperf.cli.progress import (
+from pytest_gpuperf.cli import main, script_process, script_process as progress
+from pytest_gpuperf.cli.script import Program
+from pytest_gpuperf.cli.script_process import (
     FIRST_LOG_SECONDS,
     LOG_SECONDS,
     TERMINAL_SECONDS,
+    Asked,
     ElapsedLine,
+    ScriptRequest,
     elapsed_shown,
     standard_error,
 )
-from pytest_gpuperf.cli.script import Program
-from pytest_gpuperf.cli.script_process import Asked, ScriptRequest
 
 
 class _Due(Event):

@@ -15,10 +15,10 @@ from pytest_gpuperf.baselines.format import dumps as baselines_text
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli.files import source_lines
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.results import Head
+from pytest_gpuperf.model.run import Head
 from pytest_gpuperf.model.verdict import TestVerdict
-from pytest_gpuperf.report.html import markup
-from pytest_gpuperf.report.json.results import dumps
+from pytest_gpuperf.report.html import contents as markup
+from pytest_gpuperf.report.json import dumps
 
 
 EXPECTED = "expected the results.json of a run of pytest --gpuperf"

@@ -9,8 +9,14 @@ import pytest
 
 from pytest_gpuperf.compare_commits.culprits import Culprits
 from pytest_gpuperf.errors import ErrorId, UsageError
-from pytest_gpuperf.model.ab import AbRun, Comparison, ExactChange, Turn
-from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.model.ab import (
+    AbRun,
+    Comparison,
+    ExactChange,
+    Training,
+    TrainingAnswer,
+    Turn,
+)
 
 
 OLD = dict.fromkeys("abcdefgh", "1")

@@ -8,15 +8,22 @@ from dataclasses import replace
 
 import pytest
 
-from pytest_gpuperf.compare_commits.search import (
+from pytest_gpuperf.compare_commits.culprits import (
     Changes,
     Mark,
     marked,
     smallest_bad,
     worse_of,
 )
-from pytest_gpuperf.model.ab import AbResult, AbRun, Comparison, ExactChange, Turn
-from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.model.ab import (
+    AbResult,
+    AbRun,
+    Comparison,
+    ExactChange,
+    Training,
+    TrainingAnswer,
+    Turn,
+)
 
 
 NAMES = [f"{number}" for number in range(40)]

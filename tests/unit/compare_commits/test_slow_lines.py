@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from scripted_device import ScriptedDevice
 
-from pytest_gpuperf.measure.failed_step import (
+from pytest_gpuperf.measure.plan import Deadline
+from pytest_gpuperf.measure.profile import (
     IDLE_NS,
     LEAST_SAMPLES,
     LineSampler,
@@ -20,7 +21,6 @@ from pytest_gpuperf.measure.failed_step import (
     findings_of,
     slowest_lines,
 )
-from pytest_gpuperf.measure.plan import Deadline
 from pytest_gpuperf.measure.step import subject_of
 from pytest_gpuperf.model.finding import Location
 

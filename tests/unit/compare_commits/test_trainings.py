@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pytest_gpuperf.compare_commits.trainings import Train, Trainings
-from pytest_gpuperf.model.ab import Comparison
-from pytest_gpuperf.model.training import (
+from pytest_gpuperf.compare_commits.pairs import Train, Trainings
+from pytest_gpuperf.model.ab import (
+    Comparison,
     Recorded,
     Sketch,
     TrainedStep,

@@ -13,7 +13,7 @@ from pytest_gpuperf.compare_steps.isolation import Pair
 from pytest_gpuperf.compare_steps.same_training import begin
 from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.model.training import TrainingAnswer
+from pytest_gpuperf.model.ab import TrainingAnswer
 
 
 torch = pytest.importorskip("torch")

@@ -18,7 +18,7 @@ from pytest_gpuperf.compare_steps.training_record import (
     sketch_of,
 )
 from pytest_gpuperf.judge.training import apart
-from pytest_gpuperf.model.training import Sketch
+from pytest_gpuperf.model.ab import Sketch
 
 
 SIZES = (1, SUMS, SUMS + 1, COLUMNS, COLUMNS + 1, ROWS * COLUMNS, ROWS * COLUMNS + 9)

@@ -15,8 +15,8 @@ from pytest_gpuperf.compare_steps.training_record import record_steps, recording
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.judge.training import judge_training
 from pytest_gpuperf.measure.step import Subject, subject_of
+from pytest_gpuperf.model.ab import TrainingAnswer, TrainingRecord
 from pytest_gpuperf.model.codec import decode, encode
-from pytest_gpuperf.model.training import TrainingAnswer, TrainingRecord
 from pytest_gpuperf.worker.measurer import TrainingPass
 
 

@@ -13,7 +13,7 @@ import pytest
 from pytest_gpuperf.devices import machine as host
 from pytest_gpuperf.devices.cuda.nvml import Nvml
 from pytest_gpuperf.devices.machine import gpu_circumstances, no_gpu
-from pytest_gpuperf.model.checkup import Circumstance
+from pytest_gpuperf.model.environment import Circumstance
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.devices.cpu import contention
-from pytest_gpuperf.devices.cpu.contention import CorePace
-from pytest_gpuperf.devices.host_clock import HostClock
+from pytest_gpuperf.devices import sentinels as contention
+from pytest_gpuperf.devices.process_time import HostClock
+from pytest_gpuperf.devices.sentinels import CorePace
 from pytest_gpuperf.measure.phases import core_slowdown, measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Batches, Subject

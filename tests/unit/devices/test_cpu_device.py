@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.devices import cores
-from pytest_gpuperf.devices.cpu import device as cpu
-from pytest_gpuperf.devices.cpu.device import A_CLOCK, CpuDevice
-from pytest_gpuperf.devices.host_clock import HostClock
+from pytest_gpuperf.devices import cpu, process_time as cores
+from pytest_gpuperf.devices.cpu import A_CLOCK, CpuDevice
+from pytest_gpuperf.devices.process_time import HostClock
 from pytest_gpuperf.errors import PreflightError
 from pytest_gpuperf.model.environment import DeviceKind
 

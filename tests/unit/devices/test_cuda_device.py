@@ -24,8 +24,8 @@ from pytest_gpuperf.devices.base import MemoryReading
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.cuda.memory import IN_USE, out_of_memory_summary
 from pytest_gpuperf.devices.cuda.nvml import COUNTERS, Nvml, Utilisation
-from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.devices.memory_picture import Collecting, StorageRole
+from pytest_gpuperf.devices.process_time import HostClock
 from pytest_gpuperf.errors import PreflightError, UsageError
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
 
@@ -468,10 +468,8 @@ def test_the_clocks_are_the_monotonic_one_and_the_process_s(
 ) -> None:
     monkeypatch.setattr(HostClock, "wall_ns", lambda: 5)
     monkeypatch.setattr(HostClock, "process_ns", lambda: 3)
-    monkeypatch.setattr(
-        "pytest_gpuperf.devices.cpu.device.run_queue_wait_ns", lambda: 1
-    )
-    monkeypatch.setattr("pytest_gpuperf.devices.cpu.device.others_ns", lambda: 2)
+    monkeypatch.setattr("pytest_gpuperf.devices.cpu.run_queue_wait_ns", lambda: 1)
+    monkeypatch.setattr("pytest_gpuperf.devices.cpu.others_ns", lambda: 2)
     timed = device()
 
     assert (timed.now_ns(), timed.process_ns()) == (5, 3)

@@ -16,7 +16,7 @@ from pytest_gpuperf.devices.base import (
     MeasuringDevice,
     with_clock,
 )
-from pytest_gpuperf.devices.cpu.device import CpuDevice
+from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.distributed.device import AgreedDevice

@@ -19,8 +19,8 @@ from torch import nn
 from pytest_gpuperf.devices.garbage import held_collector
 from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
+from pytest_gpuperf.measure.emulated import predict_memory
 from pytest_gpuperf.measure.plan import Found
-from pytest_gpuperf.measure.prediction import predict_memory
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import Finding, FindingKind
 from pytest_gpuperf.report.remedies import GARBAGE_REMEDIES, remedy_of

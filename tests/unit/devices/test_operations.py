@@ -17,8 +17,7 @@ from torch.utils.checkpoint import checkpoint
 from pytest_gpuperf.devices.operations import operations_of_step
 from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.judge.operations import fitted
-from pytest_gpuperf.model.finding import CALLED
-from pytest_gpuperf.model.operations import LineWork
+from pytest_gpuperf.model.finding import CALLED, LineWork
 
 
 ROOT = str(Path(__file__).parent)

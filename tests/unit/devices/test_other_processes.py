@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.devices.cpu.contention import others_ns, relatives
+from pytest_gpuperf.devices.sentinels import others_ns, relatives
 
 
 TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.devices import process_time
-from pytest_gpuperf.devices.host_clock import HostClock
 from pytest_gpuperf.devices.process_time import (
     FRESH_SECONDS,
     LEAST_LOOK_SECONDS,
     FamilyTime,
+    HostClock,
     OwnClock,
     Patience,
     UsedTime,

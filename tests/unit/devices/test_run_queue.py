@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.devices.cpu.contention import family_wait_ns
+from pytest_gpuperf.devices.sentinels import family_wait_ns
 from pytest_gpuperf.measure.timing import unwaited_ns_of
 
 

@@ -20,8 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pytest_gpuperf.devices.allow_sync import location_in
 from pytest_gpuperf.devices.base import TraceEvent
-from pytest_gpuperf.devices.cuda import sync_markers, sync_markers as sync_warnings
-from pytest_gpuperf.devices.cuda.sync_markers import lines_marked
+from pytest_gpuperf.devices.cuda import device as sync_markers, device as sync_warnings
+from pytest_gpuperf.devices.cuda.device import lines_marked
 from pytest_gpuperf.devices.profiler import record_trace
 from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.model.finding import Location

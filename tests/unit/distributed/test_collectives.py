@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.model.ranks import Collective
+from pytest_gpuperf.model.measurement import Collective
 
 
 torch = pytest.importorskip("torch")

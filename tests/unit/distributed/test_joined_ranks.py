@@ -9,8 +9,7 @@ from builders import a_finding, a_measurement
 
 from pytest_gpuperf.distributed.device import RankShare, joined
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.ranks import ByRank, Collective
+from pytest_gpuperf.model.measurement import ByRank, Collective, Measurement
 
 
 MEASURED = a_measurement(

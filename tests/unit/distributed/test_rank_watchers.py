@@ -15,7 +15,7 @@ from pytest_gpuperf.distributed.group import LOCAL_HOST, serve_rendezvous
 from pytest_gpuperf.distributed.processes import RankEnd
 from pytest_gpuperf.distributed.torchrun import LaunchStore, RankWatchers, order_name
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.model.ranks import Launch
+from pytest_gpuperf.model.environment import Launch
 
 
 pytest.importorskip("torch")

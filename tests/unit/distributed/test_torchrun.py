@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpuperf.distributed.torchrun import launch_of
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.ranks import Launch
+from pytest_gpuperf.model.environment import Launch
 
 
 RANK_1 = {

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.environments import overlay
-from pytest_gpuperf.environments.overlay import Pip, Uv, installer, last_words
+from pytest_gpuperf import environments as overlay
+from pytest_gpuperf.environments import Pip, Uv, installer, last_words
 from pytest_gpuperf.errors import UsageError
 
 

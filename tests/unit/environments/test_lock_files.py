@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.environments.lock_files import differing, installed, pins_of
+from pytest_gpuperf.environments import differing, installed, pins_of
 from pytest_gpuperf.errors import UsageError
 
 

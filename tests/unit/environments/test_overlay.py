@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.environments import overlay as module
-from pytest_gpuperf.environments.overlay import PackageChange, Packages
+from pytest_gpuperf import environments as module
+from pytest_gpuperf.environments import PackageChange, Packages
 from pytest_gpuperf.errors import ErrorId, UsageError
 from pytest_gpuperf.model.environment import AS_INSTALLED, Overlay
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpuperf.judge.budget import CONTEXT_BYTES, fit_of, grown_at
-from pytest_gpuperf.model.forecast import Fit, Forecast
+from pytest_gpuperf.model.measurement import Fit, Forecast
 
 
 GIB = 2**30

@@ -13,12 +13,12 @@ from pytest_gpuperf.judge.budget import (
     judge_exact_budget,
     resolve,
 )
-from pytest_gpuperf.judge.wording import against, figure
+from pytest_gpuperf.judge.readings import against, figure
 from pytest_gpuperf.model.budget import Budget, parse_budget
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
-from pytest_gpuperf.model.metric import MIB
 from pytest_gpuperf.model.metrics import (
     GROWTH,
+    MIB,
     PEAK_ALLOCATED,
     PREDICTED,
     RANK_SKEW,

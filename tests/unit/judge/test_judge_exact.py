@@ -10,8 +10,7 @@ from hypothesis import given, strategies as st
 
 from pytest_gpuperf.judge.exact import BY_CHANCE, judge_exact
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import MIB, Metric
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED, SYNCS
+from pytest_gpuperf.model.metrics import MIB, PEAK_ALLOCATED, SYNCS, Metric
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from pytest_gpuperf.judge.operations import LEFT_OUT, blamed, fitted
 from pytest_gpuperf.model.codec import encode_briefly
-from pytest_gpuperf.model.finding import CALLED, Location
-from pytest_gpuperf.model.operations import LineChange, LineWork
+from pytest_gpuperf.model.finding import CALLED, LineChange, LineWork, Location
 
 
 def line(

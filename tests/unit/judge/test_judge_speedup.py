@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.speedup import judge_speedup
+from pytest_gpuperf.judge.interleaved import judge_speedup
 from pytest_gpuperf.model.ab import AbResult, Answer, Comparison
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 

@@ -6,7 +6,7 @@ import pytest
 from builders import a_comparison, a_measurement
 
 from pytest_gpuperf.judge.calls import judge_calls
-from pytest_gpuperf.judge.speedup import demands_speedup, judge_comparison
+from pytest_gpuperf.judge.interleaved import demands_speedup, judge_comparison
 from pytest_gpuperf.model.ab import Answer, Comparison
 from pytest_gpuperf.model.budget import Budget
 from pytest_gpuperf.model.environment import DeviceKind

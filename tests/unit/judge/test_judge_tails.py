@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
-from pytest_gpuperf.judge.tails import f_sf, t_isf, t_sf
+from pytest_gpuperf.judge.statistics import f_sf, t_isf, t_sf
 
 
 NUS = [0.3, 1, 1.5, 2, 3.5, 4, 7, 10, 31.7, 57, 99.9, 100.1, 1e3, 3333.3, 1e4]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pytest_gpuperf.judge.training import judge_training
-from pytest_gpuperf.model.training import (
+from pytest_gpuperf.model.ab import (
     Sketch,
     TrainedStep,
     TrainedTensor,

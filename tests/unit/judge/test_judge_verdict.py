@@ -17,8 +17,14 @@ from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
-from pytest_gpuperf.model.metric import MIB, MetricKind
-from pytest_gpuperf.model.metrics import BUDGET_KEYWORDS, METRICS, RANKED, limited_by
+from pytest_gpuperf.model.metrics import (
+    BUDGET_KEYWORDS,
+    METRICS,
+    MIB,
+    RANKED,
+    MetricKind,
+    limited_by,
+)
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
 
 

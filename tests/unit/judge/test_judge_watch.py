@@ -8,10 +8,9 @@ import pytest
 
 from pytest_gpuperf.judge.watch import entry_of, outcomes_of, worse_than
 from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.finding import Finding, FindingKind, Location
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location, WatchedTest
 from pytest_gpuperf.model.metrics import PAGEABLE_COPIES, SYNCS
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.model.watched import WatchedTest
 
 
 def use(source: str, syncs: int = 1) -> Finding:

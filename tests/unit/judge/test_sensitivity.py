@@ -19,9 +19,8 @@ from pytest_gpuperf.judge.comparison import (
 )
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.readings import Limits, StoredTimes
-from pytest_gpuperf.judge.statistics import Spread
+from pytest_gpuperf.judge.statistics import Spread, t_isf
 from pytest_gpuperf.judge.stored_times import judge_stored, reference_of
-from pytest_gpuperf.judge.tails import t_isf
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import DetectableChange, Outcome, SuiteAcuity, Verdict

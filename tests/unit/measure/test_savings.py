@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.model.forecast import Saving
+from pytest_gpuperf.model.measurement import Saving
 
 
 torch = pytest.importorskip("torch")

@@ -22,14 +22,17 @@ from pytest_gpuperf.model.environment import (
 )
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import MOST_SAMPLES, Distribution, thinned
-from pytest_gpuperf.model.metric import MIB, Metric, MetricKind, Unit
 from pytest_gpuperf.model.metrics import (
     LATENCY_MS,
     METRICS,
+    MIB,
     OCCASIONAL_SYNCS,
     PEAK_ALLOCATED,
     STEP_MS,
     SYNCS,
+    Metric,
+    MetricKind,
+    Unit,
     limited_by,
 )
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict

@@ -23,10 +23,9 @@ from pytest_gpuperf.model.baseline import Baselines, Entry
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import Environment
 from pytest_gpuperf.model.finding import CALLED, ranked
-from pytest_gpuperf.model.metric import MetricKind
-from pytest_gpuperf.model.metrics import METRICS
+from pytest_gpuperf.model.metrics import METRICS, MetricKind
 from pytest_gpuperf.model.retired import with_names_of_today
-from pytest_gpuperf.report.json import results as results_json
+from pytest_gpuperf.report import json as results_json
 
 
 WRITTEN = Path(__file__).parents[2] / "data" / "written_before"

@@ -21,9 +21,9 @@ from pytest_gpuperf.devices.audit_record import (
 from pytest_gpuperf.devices.memory_picture import Garbage
 from pytest_gpuperf.devices.source_lines import Site, where_of
 from pytest_gpuperf.model.finding import Finding, FindingKind, Phase
-from pytest_gpuperf.model.forecast import Fit, Forecast, Saving
+from pytest_gpuperf.model.measurement import Fit, Forecast, Saving
 from pytest_gpuperf.report.command import audit_command, memory_command
-from pytest_gpuperf.report.json.audit import audit_document, memory_document
+from pytest_gpuperf.report.json import audit_document, memory_document
 from pytest_gpuperf.report.screen.audit import audit_lines
 from pytest_gpuperf.report.screen.memory import MemoryView, memory_lines
 

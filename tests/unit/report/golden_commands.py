@@ -31,7 +31,7 @@ from pytest_gpuperf.model.baseline import Baselines, Entry, Judged
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import CALLED
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.json.ab import ab_document
+from pytest_gpuperf.report.json import ab_document
 from pytest_gpuperf.report.screen.commits import comparison_lines, markdown_lines
 from pytest_gpuperf.report.screen.comparison import comparison_lines as sides_lines
 

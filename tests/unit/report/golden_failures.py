@@ -28,7 +28,7 @@ from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.headline import fitting_headline, open_headline
-from pytest_gpuperf.report.screen.drift import drift_text
+from pytest_gpuperf.report.screen.acceptance import drift_text
 from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.wrapping import coloured
 

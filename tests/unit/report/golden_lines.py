@@ -35,12 +35,10 @@ from golden_commands import COMPARED
 from golden_failures import SLOWER, failed
 from golden_suite import SIDES, SPEEDUP, a_detectable_change
 
-from pytest_gpuperf.model.ab import AbRun, Answer, Comparison
+from pytest_gpuperf.model.ab import AbRun, Answer, Comparison, Training, TrainingAnswer
 from pytest_gpuperf.model.baseline import BaselineChange
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location, Phase
-from pytest_gpuperf.model.metric import Metric
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS
-from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Metric
 from pytest_gpuperf.model.verdict import (
     DecidedBy,
     DetectableChange,
@@ -57,19 +55,27 @@ from pytest_gpuperf.report.numbers import (
     join_fitting,
     rounded,
 )
+from pytest_gpuperf.report.screen.acceptance import (
+    drift_lines,
+    drifted_line,
+    kept_lines,
+)
 from pytest_gpuperf.report.screen.audit import audit_lines
 from pytest_gpuperf.report.screen.commits import comparison_lines, markdown_lines
 from pytest_gpuperf.report.screen.comparison import compared_lines
-from pytest_gpuperf.report.screen.counts import counts_line, inconclusive_lines
-from pytest_gpuperf.report.screen.drift import drift_lines, drifted_line, kept_lines
-from pytest_gpuperf.report.screen.explanation import explanation_lines
+from pytest_gpuperf.report.screen.counts import (
+    acuity_lines,
+    counts_line,
+    inconclusive_lines,
+    percent,
+)
+from pytest_gpuperf.report.screen.failure import explanation_lines
 from pytest_gpuperf.report.screen.findings import (
     finding_lines,
     inconclusive_remark,
+    loop_lines,
     peak_lines,
 )
-from pytest_gpuperf.report.screen.operations import loop_lines
-from pytest_gpuperf.report.screen.precision import acuity_lines, percent
 from pytest_gpuperf.report.screen.summary import Line, refresh_lines, summary_lines
 from pytest_gpuperf.worker.call_result import Compared
 

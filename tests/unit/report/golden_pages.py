@@ -55,16 +55,14 @@ from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.baseline import StepSummary
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.measurement import Samples
-from pytest_gpuperf.model.results import Record, Results
-from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
-from pytest_gpuperf.report import pytest_benchmark
+from pytest_gpuperf.report import json as results_json, pytest_benchmark
 from pytest_gpuperf.report.ci.github import commands, line_address, outputs
 from pytest_gpuperf.report.ci.job_summary import run_markdown
 from pytest_gpuperf.report.ci.worst_findings import Sources, remarks
 from pytest_gpuperf.report.command import at_root
 from pytest_gpuperf.report.html.page import page_text
-from pytest_gpuperf.report.json import results as results_json
 from pytest_gpuperf.report.measured_calls import (
     MeasuredCall,
     measured_calls,

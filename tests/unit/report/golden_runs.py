@@ -14,12 +14,11 @@ from builders import H200, MIB, a_test, a_verdict, some_evidence, text_of
 from golden_suite import NOISY, SHIFT, VERDICTS
 
 from pytest_gpuperf.model.baseline import BaselineChange, Drift, Kept, Leftovers
-from pytest_gpuperf.model.results import Unseen
-from pytest_gpuperf.model.run import Ending, Report
+from pytest_gpuperf.model.run import Ending, Report, Unseen
 from pytest_gpuperf.model.verdict import DecidedBy, Outcome, TestVerdict
 from pytest_gpuperf.plugin.terminal import write_nothing, write_summary
 from pytest_gpuperf.report.screen.acceptance import misplaced_lines, other_device_lines
-from pytest_gpuperf.report.screen.progress import Interrupted, interruption_lines
+from pytest_gpuperf.report.screen.summary import Interrupted, interruption_lines
 from pytest_gpuperf.runner.evaluation import RunResult
 from pytest_gpuperf.runner.progress import Progress
 

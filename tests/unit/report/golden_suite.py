@@ -16,9 +16,8 @@ from builders import (
 )
 from pages import PEAK
 
-from pytest_gpuperf.model.ab import Answer, Comparison
+from pytest_gpuperf.model.ab import Answer, Comparison, Training, TrainingAnswer
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.training import Training, TrainingAnswer
 from pytest_gpuperf.model.verdict import (
     DecidedBy,
     DetectableChange,

@@ -13,9 +13,8 @@ from golden_suite import NOISY
 from pytest_gpuperf.devices.audit_record import CopyDirection, copy_fields
 from pytest_gpuperf.judge.watch import objections
 from pytest_gpuperf.model.baseline import Entry
-from pytest_gpuperf.model.checkup import Circumstance, Examination
-from pytest_gpuperf.model.finding import Finding, FindingKind, Location
-from pytest_gpuperf.model.watched import WatchedTest
+from pytest_gpuperf.model.environment import Circumstance, Examination
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location, WatchedTest
 from pytest_gpuperf.report.screen.checkup import (
     examined_lines,
     last_lines,

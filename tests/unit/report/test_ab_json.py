@@ -11,8 +11,8 @@ import jsonschema
 import pytest
 from golden_commands import COMPARED
 
-from pytest_gpuperf.report.json import ab
-from pytest_gpuperf.report.json.ab import ab_document
+from pytest_gpuperf.report import json as ab
+from pytest_gpuperf.report.json import ab_document
 
 
 SCHEMA = json.loads(Path(ab.__file__).with_name("ab_schema.json").read_text("utf-8"))

@@ -9,8 +9,7 @@ from builders import a_verdict
 from remarkable_runs import SOURCES, SYNC, SYNCS, record, regressed, results
 
 from pytest_gpuperf.model.finding import FindingKind, Location
-from pytest_gpuperf.model.results import Results
-from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Ending, Results
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.ci.github import commands, line_address
 from pytest_gpuperf.report.ci.worst_findings import remarks

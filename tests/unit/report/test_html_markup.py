@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 from hypothesis import given, strategies as st
 
-from pytest_gpuperf.report.html import markup
-from pytest_gpuperf.report.html.markup import (
+from pytest_gpuperf.report.html import contents as markup
+from pytest_gpuperf.report.html.contents import (
     VISIBLE_CHARS,
     Markup,
     escaped,

@@ -30,8 +30,7 @@ from pages import (
 )
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.model.results import Record, Results
-from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 from pytest_gpuperf.report.html.contents import (
     WORST_FIRST_ENDINGS,

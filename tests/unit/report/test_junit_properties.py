@@ -7,7 +7,7 @@ from builders import a_test, a_verdict
 
 from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.report.json.results import to_json
+from pytest_gpuperf.report.json import to_json
 from pytest_gpuperf.report.measured_calls import properties_of
 
 

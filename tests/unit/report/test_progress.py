@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.report.screen.progress import duration, progress_text
+from pytest_gpuperf.report.screen.summary import duration, progress_text
 from pytest_gpuperf.runner.progress import Progress
 
 

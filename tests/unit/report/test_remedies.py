@@ -21,7 +21,7 @@ from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.devices.simulated.sync_rules import release_of
 from pytest_gpuperf.model.finding import FindingKind, Location
-from pytest_gpuperf.report.line_context import with_context
+from pytest_gpuperf.report.line_syntax import with_context
 from pytest_gpuperf.report.remedies import (
     ALL_SYNC_REMEDIES,
     KIND_REMEDIES,

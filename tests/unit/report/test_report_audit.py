@@ -8,7 +8,7 @@ import pytest
 from builders import a_finding
 from golden_audits import COUNTS, an_audit
 
-from pytest_gpuperf.report.json.audit import audit_document
+from pytest_gpuperf.report.json import audit_document
 from pytest_gpuperf.report.screen.findings import source_lines
 
 

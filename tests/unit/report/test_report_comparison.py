@@ -8,8 +8,7 @@ import pytest
 from builders import a_comparison
 from golden_lines import trained
 
-from pytest_gpuperf.model.ab import AbRun, Answer, Comparison
-from pytest_gpuperf.model.training import Training, TrainingAnswer
+from pytest_gpuperf.model.ab import AbRun, Answer, Comparison, Training, TrainingAnswer
 from pytest_gpuperf.report.screen.comparison import comparison_lines
 from pytest_gpuperf.worker.call_result import Compared
 

@@ -13,11 +13,10 @@ from builders import a_finding, a_head, a_location, a_test, a_verdict
 from pytest_gpuperf.errors import ErrorId, UsageError
 from pytest_gpuperf.model.codec import decode, encode_briefly
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.results import Record, Results
-from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
-from pytest_gpuperf.report.json import results as results_json
-from pytest_gpuperf.report.json.results import dumps, loads
+from pytest_gpuperf.report import json as results_json
+from pytest_gpuperf.report.json import dumps, loads
 from pytest_gpuperf.report.secrets import secrets_of, shown_headline, shown_verdict
 
 

@@ -12,8 +12,7 @@ from hypothesis import given, strategies as st
 from remarkable_runs import SOURCES, SYNC, record, regressed, results, time
 
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
-from pytest_gpuperf.model.results import Record, Results
-from pytest_gpuperf.model.run import Ending
+from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.ci.job_summary import code, preformatted, run_markdown, title
 from pytest_gpuperf.report.ci.worst_findings import Sources, remarks, sentence

@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from pytest_gpuperf.report.json import audit
+from pytest_gpuperf.report import json as audit
 
 
 GOLDEN = Path(__file__).parent / "golden"

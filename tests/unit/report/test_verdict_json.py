@@ -6,11 +6,10 @@ import pytest
 from builders import a_comparison, a_finding, a_test, a_verdict
 
 from pytest_gpuperf.errors import RunError
-from pytest_gpuperf.model.ab import Answer, Comparison
+from pytest_gpuperf.model.ab import Answer, Comparison, Training, TrainingAnswer
 from pytest_gpuperf.model.finding import Location
-from pytest_gpuperf.model.training import Training, TrainingAnswer
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
-from pytest_gpuperf.report.json.results import from_json, to_json
+from pytest_gpuperf.report.json import from_json, to_json
 
 
 VERDICT = a_test(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from process_fifo import ProcessFifo
 
-from pytest_gpuperf.devices.host_clock import HostClock
+from pytest_gpuperf.devices.process_time import HostClock
 from pytest_gpuperf.errors import RunError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.runner import fork_server

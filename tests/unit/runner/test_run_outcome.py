@@ -11,7 +11,7 @@ from builders import a_finding, a_location, a_result, a_test, a_verdict
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import Ending
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.report.json.results import from_json
+from pytest_gpuperf.report.json import from_json
 from pytest_gpuperf.runner.outcome import report_of
 from pytest_gpuperf.runner.screening import Case
 from pytest_gpuperf.settings import Isolation, MissingBaseline, Settings

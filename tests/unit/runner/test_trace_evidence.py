@@ -8,8 +8,8 @@ from pathlib import Path
 from builders import a_measurement, a_result, a_test, a_verdict
 
 from pytest_gpuperf.errors import ErrorId, UsageError
+from pytest_gpuperf.model.budget import Ranks
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.ranks import Ranks
 from pytest_gpuperf.model.run import RunMode, TestResult
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 from pytest_gpuperf.runner.evidence import Verdicts, with_traces

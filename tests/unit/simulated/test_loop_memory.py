@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.model.finding import FindingKind
-from pytest_gpuperf.model.forecast import Forecast
+from pytest_gpuperf.model.measurement import Forecast
 
 
 torch = pytest.importorskip("torch")

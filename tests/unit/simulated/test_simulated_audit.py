@@ -13,9 +13,8 @@ torch = pytest.importorskip("torch")
 
 from pytest_gpuperf.devices.allow_sync import allow_sync
 from pytest_gpuperf.devices.simulated.device import SimulatedDevice
-from pytest_gpuperf.measure.emulated import audit
+from pytest_gpuperf.measure.emulated import PREDICTED_NAMES, audit
 from pytest_gpuperf.measure.plan import MeasurePlan
-from pytest_gpuperf.measure.prediction import PREDICTED_NAMES
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.finding import Finding, FindingKind, Phase
 from pytest_gpuperf.model.measurement import Measurement

@@ -32,7 +32,7 @@ from pytest_gpuperf.devices.simulated.errors import NeedsGpuError
 from pytest_gpuperf.devices.simulated.memory_watch import MemoryAudit, watching_memory
 from pytest_gpuperf.devices.simulated.tensor_values import BACKING
 from pytest_gpuperf.errors import ErrorId
-from pytest_gpuperf.measure.prediction import SEVERAL_STREAMS, predict_memory
+from pytest_gpuperf.measure.emulated import SEVERAL_STREAMS, predict_memory
 from pytest_gpuperf.measure.step import Subject
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.devices.base import STEP_RANGE
-from pytest_gpuperf.devices.cpu.contention import run_queue_wait_ns
+from pytest_gpuperf.devices.sentinels import run_queue_wait_ns
 from pytest_gpuperf.devices.step_thread import PROC_SELF, STEPS, THREAD_SELF
 from pytest_gpuperf.errors import ErrorId, StepError
 from pytest_gpuperf.measure.step import Subject

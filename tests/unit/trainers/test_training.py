@@ -12,8 +12,7 @@ import pytest
 
 from pytest_gpuperf.errors import ErrorId, StepError, UsageError
 from pytest_gpuperf.measure.step import Fetched, Subject
-from pytest_gpuperf.trainers.frameworks import TimedFetches, writes
-from pytest_gpuperf.trainers.known import loop_of
+from pytest_gpuperf.trainers.frameworks import TimedFetches, loop_of, writes
 from pytest_gpuperf.trainers.training import (
     EndStep,
     StepBatches,

@@ -16,10 +16,10 @@ from pytest_gpuperf.distributed.group import (
 )
 from pytest_gpuperf.errors import ErrorId, RunError
 from pytest_gpuperf.judge.calls import judge_calls
+from pytest_gpuperf.model.budget import Ranks
 from pytest_gpuperf.model.codec import decode, encode
-from pytest_gpuperf.model.environment import DeviceKind
+from pytest_gpuperf.model.environment import DeviceKind, Launch
 from pytest_gpuperf.model.metrics import METRICS
-from pytest_gpuperf.model.ranks import Launch, Ranks
 from pytest_gpuperf.model.run import Ending, TestResult
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.runner.pool import with_timeout

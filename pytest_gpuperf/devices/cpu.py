@@ -11,9 +11,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from ...model.environment import DeviceKind, Environment, Hardware
-from ...model.finding import Finding
-from ...model.metrics import (
+from ..model.environment import DeviceKind, Environment, Hardware
+from ..model.finding import Finding, LineWork
+from ..model.metrics import (
     AUDITED,
     BUSY,
     GARBAGE,
@@ -23,13 +23,10 @@ from ...model.metrics import (
     PEAK_RESERVED,
     SYNCS,
 )
-from ...model.operations import LineWork
-from ..base import Kernel, MeasuringDevice, MemoryReading, Step, ThreadWork, TraceEvent
-from ..compile import CompiledCode, compiled_code, remember_compilations
-from ..cores import usable_cores
-from ..host_clock import HostClock
-from ..process_time import OwnClock
-from .contention import (
+from .base import Kernel, MeasuringDevice, MemoryReading, Step, ThreadWork, TraceEvent
+from .compile import CompiledCode, compiled_code, remember_compilations
+from .process_time import HostClock, OwnClock, usable_cores
+from .sentinels import (
     CorePace,
     family_wait_ns,
     others_ns,
@@ -106,7 +103,7 @@ class HostDevice(MeasuringDevice):
     ) -> tuple[LineWork, ...]:
         """Count them as they are dispatched."""
         # Imported late, as it imports torch at its top.
-        from ..operations import operations_of_step
+        from .operations import operations_of_step
 
         return operations_of_step(step, arguments, self.root)
 
@@ -137,7 +134,7 @@ class CpuDevice(HostDevice):
 
     def environment(self) -> Environment:
         """CPU model with the cores this process may use; versions and threads."""
-        from ..preflight import software
+        from .preflight import software
 
         name = f"{cpu_model()} {usable_cores()} cores"
         return Environment(
@@ -147,7 +144,7 @@ class CpuDevice(HostDevice):
 
     def preflight(self) -> None:
         """Raise ``PreflightError`` if no honest number can be read."""
-        from ..preflight import check_process
+        from .preflight import check_process
 
         check_process()
 
@@ -168,7 +165,7 @@ class CpuDevice(HostDevice):
 
     def settling(self) -> tuple[int, ...]:
         """Return the compile counters."""
-        from ..compile import compile_counters
+        from .compile import compile_counters
 
         return compile_counters()
 
@@ -176,14 +173,14 @@ class CpuDevice(HostDevice):
         """Lend fixed kernels on the host."""
         import torch
 
-        from ..sentinels import ON_CPU, torch_sentinels
+        from .sentinels import ON_CPU, torch_sentinels
 
         return torch_sentinels(torch, "cpu", ON_CPU, self._threads)
 
     def measure_memory(self, step: Step, arguments: Sequence[object]) -> MemoryReading:
         """Run one step, and count the graphs of autograd that were alive before it."""
-        from ..garbage import held_collector
-        from ..memory_owners import graphs_alive
+        from .garbage import held_collector
+        from .memory_owners import graphs_alive
 
         with held_collector() as collector:
             if not collector.is_off:
@@ -198,8 +195,8 @@ class CpuDevice(HostDevice):
         """Follow the storages that the first of two steps makes."""
         # Imported late, as it imports torch at its top; this module must be importable
         # without it.
-        from ..live_memory import Scope, left_by_step
-        from ..memory_owners import HOST_DEVICE
+        from .live_memory import Scope, left_by_step
+        from .memory_owners import HOST_DEVICE
 
         return left_by_step(step, batches, Scope(root=self.root, device=HOST_DEVICE))
 
@@ -207,7 +204,7 @@ class CpuDevice(HostDevice):
         self, step: Step, batches: Sequence[Sequence[object]]
     ) -> Sequence[TraceEvent]:
         """Record a step per batch."""
-        from ..profiler import record_trace
+        from .profiler import record_trace
 
         return record_trace(step, batches, cuda=False)
 

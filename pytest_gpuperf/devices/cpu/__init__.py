@@ -1,1 +1,0 @@
-"""The CPU as a device: clock, live bytes, syncs that a GPU would have, neighbours."""

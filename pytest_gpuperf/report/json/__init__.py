@@ -1,1 +1,0 @@
-"""The JSON files that this package writes and reads."""
