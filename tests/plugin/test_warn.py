@@ -12,7 +12,6 @@ import pytest
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.report import json as json_room
 
 
 STEP: Final = "def test_step(gpuperf): gpuperf(int)\n"
@@ -241,7 +240,9 @@ def test_files_say_warned(
     folder = project.path / ".gpuperf"
     found: dict[str, Any] = json.loads((folder / "results.json").read_text("utf-8"))
     schema = (
-        resources.files(json_room).joinpath("results_schema.json").read_text("utf-8")
+        resources.files("pytest_gpuperf.report")
+        .joinpath("results_schema.json")
+        .read_text("utf-8")
     )
     jsonschema.validate(found, json.loads(schema))
     assert found["counts"] == {"warned": 1}
