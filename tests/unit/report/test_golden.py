@@ -12,6 +12,7 @@ from typing import Final
 
 import pytest
 from golden_audits import AUDITS
+from golden_ci import CI
 from golden_commands import COMMANDS
 from golden_failures import FAILURES
 from golden_judge import JUDGE
@@ -21,7 +22,7 @@ from golden_runs import RUNS
 from golden_watches import WATCHES
 
 
-AREAS: Final = (FAILURES, RUNS, AUDITS, WATCHES, COMMANDS, JUDGE, LINES, PAGES)
+AREAS: Final = (FAILURES, RUNS, AUDITS, WATCHES, COMMANDS, JUDGE, LINES, PAGES, CI)
 CASES: Final = {name: make for area in AREAS for name, make in area.items()}
 FOLDER: Final = Path(__file__).with_name("golden")
 WRITES: Final = os.environ.get("GPUPERF_GOLDEN") == "write"
