@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from math import exp, log, nan
 from typing import Any, Final
@@ -13,7 +14,14 @@ from golden_lines import Cases, listed
 from pytest_gpuperf.judge.context import Sentinels, SuiteContext
 from pytest_gpuperf.judge.process_pairs import judge_pairs, pair_schedule
 from pytest_gpuperf.judge.stored_times import judge_stored
-from pytest_gpuperf.model.ab import AbResult
+from pytest_gpuperf.judge.training import judge_training
+from pytest_gpuperf.model.ab import (
+    AbResult,
+    Sketch,
+    TrainedStep,
+    TrainedTensor,
+    TrainingRecord,
+)
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
@@ -133,8 +141,153 @@ def pairs_of_processes() -> Cases:
     }
 
 
+# Whether two sides train the same, by records that were made up.
+
+NAN = Sketch(shape=(), finite=False)
+
+
+def number(value: float) -> Sketch:
+    return Sketch(shape=(), norm=abs(value), sums=(value,))
+
+
+def many(*sums: float, shape: tuple[int, ...] = (8, 8), norm: float = 8.0) -> Sketch:
+    return Sketch(shape=shape, norm=norm, sums=sums or (8.0,) * 16)
+
+
+WEIGHT = TrainedTensor(
+    name="weight",
+    value=many(),
+    gradient=many(),
+    movement=many(),
+    options={"lr": "0.001", "weight_decay": "0"},
+)
+STEP = TrainedStep(
+    returned=number(2.0), losses=(number(2.0),), updates=1, tensors=(WEIGHT,)
+)
+RUN = TrainingRecord(steps=(STEP, STEP, STEP))
+
+
+def with_step(step: TrainedStep, run: TrainingRecord = RUN) -> TrainingRecord:
+    return replace(run, steps=(step, *run.steps[1:]))
+
+
+def with_loss(value: float, run: TrainingRecord = RUN) -> TrainingRecord:
+    return with_step(replace(STEP, returned=number(value)), run)
+
+
+def with_tensor(*tensors: TrainedTensor) -> TrainingRecord:
+    return with_step(replace(STEP, tensors=tensors))
+
+
+def trainings() -> Cases:
+    """Each of two runs a side; the second ones are as the first, if not said."""
+    said: Cases = {}
+
+    def answer(
+        before: TrainingRecord, after: TrainingRecord, *second: TrainingRecord
+    ) -> str:
+        again, after_again = second or (before, after)
+        found = judge_training((before, again), (after, after_again))
+        return f"{found.answer.value}: {found.text}"
+
+    said["equal runs"] = [answer(RUN, RUN)]
+    said["what the type of numbers explains, and a fifth more"] = [
+        f"{precision}: {answer(run, with_loss(2.0 * (1 + share * tolerated), run))}"
+        for precision, tolerated in (
+            *(("float64", 1e-9), ("float32", 1e-4)),
+            *(("float16", 2e-2), ("bfloat16", 5e-2)),
+        )
+        for run in [replace(RUN, precision=precision)]
+        for share in (0.9, 1.2)
+    ]
+    said["the first that differs has its numbers"] = [answer(RUN, with_loss(2.01))]
+    coarse = replace(RUN, precision="bfloat16")
+    said["coarser numbers are not tolerated for that"] = [
+        answer(RUN, with_loss(2.02, coarse))
+    ]
+    bias = TrainedTensor(name="bias", value=many(), gradient=many())
+    tensors = {
+        "an option of the optimizer": [
+            replace(WEIGHT, options={"lr": "0.01", "weight_decay": "0"})
+        ],
+        "another shape": [replace(WEIGHT, gradient=many(shape=(8, 9)))],
+        "parameters with other names": [replace(WEIGHT, name="layer.weight")],
+        "another movement": [replace(WEIGHT, movement=many(*[-8.0] * 16))],
+        "one of less than the last place of its numbers": [
+            replace(WEIGHT, movement=many(*[-8.0] * 16), rounding=16.1)
+        ],
+    }
+    for name, found in tensors.items():
+        said[name] = [answer(RUN, with_tensor(*found))]
+    tiny = [
+        with_tensor(WEIGHT, replace(bias, gradient=many(*[n * 1e-6] * 16, norm=1e-6)))
+        for n in (1, -1)
+    ]
+    said["a gradient that is only rounding may be any"] = [answer(*tiny)]
+    small = [
+        with_tensor(WEIGHT, replace(bias, gradient=many(*[norm] * 16, norm=norm)))
+        for norm in (0.24, 0.2544)
+    ]
+    said["a small gradient of a coarse type is compared with all"] = [
+        answer(*(replace(run, precision=precision) for run in small))
+        for precision in ("bfloat16", "float32")
+    ]
+    broken = with_step(replace(STEP, returned=NAN))
+    said["NaN differs unless both have it"] = [
+        answer(broken, broken),
+        answer(RUN, broken),
+    ]
+    said["a tensor that is trained no more"] = [
+        answer(with_tensor(WEIGHT, replace(WEIGHT, name="bias")), RUN)
+    ]
+    halves = [
+        replace(bias, name=name, gradient=many(shape=(4, 8), norm=32**0.5))
+        for name in ("one", "two")
+    ]
+    said["a layer that is fused"] = [
+        answer(
+            replace(RUN, steps=(replace(STEP, tensors=tuple(halves)),)),
+            replace(RUN, steps=(STEP,)),
+        )
+    ]
+    alone = with_step(replace(STEP, returned=None))
+    scaled = with_step(replace(STEP, returned=None, losses=(number(2048.0),)))
+    said["a scaled loss with the same gradients"] = [answer(alone, scaled)]
+    said["another number of updates"] = [
+        answer(RUN, with_step(replace(STEP, updates=2)))
+    ]
+    said["what varies within a side is not compared"] = [
+        answer(RUN, with_loss(2.1), with_loss(2.05), with_loss(2.1)),
+        answer(RUN, with_loss(2.1), RUN, with_loss(2.3)),
+        answer(RUN, with_loss(2.0003), RUN, with_loss(2.0001)),
+    ]
+    said["a difference beside a small scatter is one"] = [
+        answer(RUN, with_loss(2.1), with_loss(2.00001), with_loss(2.1))
+    ]
+    drawn = replace(with_loss(2.1), unseeded=True)
+    said["draws without a seed, of one side and of both"] = [
+        answer(RUN, drawn, RUN, with_loss(2.3)),
+        answer(replace(RUN, unseeded=True), drawn),
+    ]
+    empty = TrainingRecord(steps=(TrainedStep(),))
+    said["what trains nothing"] = [
+        answer(empty, empty),
+        answer(RUN, replace(empty, steps=(TrainedStep(),) * 3)),
+    ]
+    said["a side without values"] = [
+        answer(RUN, replace(RUN, missing="values do not fit"))
+    ]
+    apart = replace(STEP, returned=number(2.0 * (1 + 2.5e-4)))
+    said["rounding adds up from step to step"] = [
+        answer(RUN, replace(RUN, steps=steps))
+        for steps in ((STEP, apart, STEP), (STEP, STEP, apart))
+    ]
+    return said
+
+
 JUDGE: Final[Mapping[str, Callable[[], str]]] = {
     "judge-stored.txt": lambda: listed(against_stored_runs),
     "judge-days.txt": lambda: listed(against_other_days),
     "judge-pairs.txt": lambda: listed(pairs_of_processes),
+    "judge-training.txt": lambda: listed(trainings),
 }
