@@ -179,17 +179,17 @@ def with_tensor(*tensors: TrainedTensor) -> TrainingRecord:
     return with_step(replace(STEP, tensors=tensors))
 
 
+def answer(
+    before: TrainingRecord, after: TrainingRecord, *second: TrainingRecord
+) -> str:
+    """Of two runs a side; the second ones are as the first, if not said."""
+    again, after_again = second or (before, after)
+    found = judge_training((before, again), (after, after_again))
+    return f"{found.answer.value}: {found.text}"
+
+
 def trainings() -> Cases:
-    """Each of two runs a side; the second ones are as the first, if not said."""
     said: Cases = {}
-
-    def answer(
-        before: TrainingRecord, after: TrainingRecord, *second: TrainingRecord
-    ) -> str:
-        again, after_again = second or (before, after)
-        found = judge_training((before, again), (after, after_again))
-        return f"{found.answer.value}: {found.text}"
-
     said["equal runs"] = [answer(RUN, RUN)]
     said["what the type of numbers explains, and a fifth more"] = [
         f"{precision}: {answer(run, with_loss(2.0 * (1 + share * tolerated), run))}"
@@ -205,6 +205,11 @@ def trainings() -> Cases:
     said["coarser numbers are not tolerated for that"] = [
         answer(RUN, with_loss(2.02, coarse))
     ]
+    return said | of_tensors() | of_runs()
+
+
+def of_tensors() -> Cases:
+    said: Cases = {}
     bias = TrainedTensor(name="bias", value=many(), gradient=many())
     tensors = {
         "an option of the optimizer": [
@@ -232,11 +237,6 @@ def trainings() -> Cases:
         answer(*(replace(run, precision=precision) for run in small))
         for precision in ("bfloat16", "float32")
     ]
-    broken = with_step(replace(STEP, returned=NAN))
-    said["NaN differs unless both have it"] = [
-        answer(broken, broken),
-        answer(RUN, broken),
-    ]
     said["a tensor that is trained no more"] = [
         answer(with_tensor(WEIGHT, replace(WEIGHT, name="bias")), RUN)
     ]
@@ -249,6 +249,16 @@ def trainings() -> Cases:
             replace(RUN, steps=(replace(STEP, tensors=tuple(halves)),)),
             replace(RUN, steps=(STEP,)),
         )
+    ]
+    return said
+
+
+def of_runs() -> Cases:
+    said: Cases = {}
+    broken = with_step(replace(STEP, returned=NAN))
+    said["NaN differs unless both have it"] = [
+        answer(broken, broken),
+        answer(RUN, broken),
     ]
     alone = with_step(replace(STEP, returned=None))
     scaled = with_step(replace(STEP, returned=None, losses=(number(2048.0),)))

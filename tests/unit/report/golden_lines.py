@@ -146,11 +146,12 @@ def slow(line: int, percent: float, changed_since: str = "") -> Finding:
     )
 
 
+def lines_of(*found: Finding, of: str = "syncs", room: int = 9) -> tuple[str, ...]:
+    return finding_lines(found, {of}, room=room)
+
+
 def findings() -> Cases:
     said: Cases = {}
-
-    def lines(*found: Finding, of: str = "syncs", room: int = 9) -> tuple[str, ...]:
-        return finding_lines(found, {of}, room=room)
 
     inner = a_location(3, "/v/lib/python3.11/site-packages/timm/loss.py", "forward")
     of_library = replace(
@@ -160,18 +161,15 @@ def findings() -> Cases:
         innermost=inner,
     )
     allowed = replace(ITEM, metrics=(), allowed="logging")
-    more = replace(HELD, held_bytes=5 * MIB, per_step=1, location=LINE)
-    begins = replace(PEAK, op=None, phase=None, location=None, reason="")
     twice = replace(ITEM, source="a.item() + b.item()", reason="", per_step=2)
-    memory, time = "peak_allocated_bytes", "step_ms"
-    said["a sync has its reason, and what may wait is apart"] = lines(
+    said["a sync has its reason, and what may wait is apart"] = lines_of(
         MAY_WAIT, FEED, ITEM
     )
-    said["syncs explain a time that nothing else does"] = lines(
-        allowed, FEED, ITEM, of=time
+    said["syncs explain a time that nothing else does"] = lines_of(
+        allowed, FEED, ITEM, of="step_ms"
     )
-    said["allowed ones do not"] = lines(allowed, FEED, of=time)
-    said["a backward has its forward, an installed file its package"] = lines(
+    said["allowed ones do not"] = lines_of(allowed, FEED, of="step_ms")
+    said["a backward has its forward, an installed file its package"] = lines_of(
         of_library
     )
     said["what may wait is one remark, or none"] = [
@@ -185,11 +183,23 @@ def findings() -> Cases:
             [FEED],
         )
     ]
-    said["memory has its peak, then what holds most"] = lines(
-        HELD, ITEM, PEAK, of=memory
+    said["a line with two causes is marked whole"] = lines_of(twice)
+    return said | memory() | slow_lines()
+
+
+def memory() -> Cases:
+    said: Cases = {}
+    more = replace(HELD, held_bytes=5 * MIB, per_step=1, location=LINE)
+    begins = replace(PEAK, op=None, phase=None, location=None, reason="")
+    said["memory has its peak, then what holds most"] = lines_of(
+        HELD, ITEM, PEAK, of="peak_allocated_bytes"
     )
-    said["what holds more is first"] = lines(HELD, more, PEAK, of=memory, room=6)
-    said["what does not fit is counted"] = lines(HELD, more, PEAK, of=memory, room=3)
+    said["what holds more is first"] = lines_of(
+        HELD, more, PEAK, of="peak_allocated_bytes", room=6
+    )
+    said["what does not fit is counted"] = lines_of(
+        HELD, more, PEAK, of="peak_allocated_bytes", room=3
+    )
     said["the peak beside any verdict"] = peak_lines([ITEM, HELD, PEAK])
     said["no peak"] = peak_lines([ITEM])
     said["a peak of an unknown phase"] = peak_lines(
@@ -202,28 +212,34 @@ def findings() -> Cases:
     said["memory of a line that changed comes before the peak"] = peak_lines(
         [PEAK, changed]
     )
-    said["a line with two causes is marked whole"] = lines(twice)
-    said["a slow line that changed comes alone"] = lines(
-        slow(3, 60.0), slow(7, 34.4, "3b1a741"), slow(9, 4.0, "3b1a741"), of=time
+    return said
+
+
+def slow_lines() -> Cases:
+    said: Cases = {}
+    said["a slow line that changed comes alone"] = lines_of(
+        slow(3, 60.0), slow(7, 34.4, "3b1a741"), slow(9, 4.0, "3b1a741"), of="step_ms"
     )
-    said["without one the two slowest"] = lines(
-        slow(3, 30.0), slow(7, 40.0), slow(9, 21.0), of=time, room=20
+    said["without one the two slowest"] = lines_of(
+        slow(3, 30.0), slow(7, 40.0), slow(9, 21.0), of="step_ms", room=20
     )
-    said["a line that changed is enough at a tenth"] = lines(
-        slow(3, 30.0), slow(7, 40.0), slow(11, 9.0, "3b1a741"), of=time, room=20
+    said["a line that changed is enough at a tenth"] = lines_of(
+        slow(3, 30.0), slow(7, 40.0), slow(11, 9.0, "3b1a741"), of="step_ms", room=20
     )
     begun = ({"add": (3, 4)}, {"amax": (1, 256), "stack": (0, 1)})
     some = ({"mul": counts} for counts in ((0, 15), (2, 31), (40, 50)))
     said["an operation that is run in a loop has a fix, some more of it have none"] = [
         line for ops in (*begun, *some) for line in loop_lines([line_change(ops)])
     ]
-    said["no line is slow"] = lines(slow(3, 19.0), of=time, room=20)
-    said["slow lines explain no memory"] = lines(slow(3, 60.0), of=memory)
-    said["a new wait stands beside a slow line"] = lines(
-        slow(3, 60.0), replace(ITEM, stored=0), of=time
+    said["no line is slow"] = lines_of(slow(3, 19.0), of="step_ms", room=20)
+    said["slow lines explain no memory"] = lines_of(
+        slow(3, 60.0), of="peak_allocated_bytes"
     )
-    said["one that was there does not"] = lines(
-        slow(3, 60.0), replace(ITEM, stored=1), of=time
+    said["a new wait stands beside a slow line"] = lines_of(
+        slow(3, 60.0), replace(ITEM, stored=0), of="step_ms"
+    )
+    said["one that was there does not"] = lines_of(
+        slow(3, 60.0), replace(ITEM, stored=1), of="step_ms"
     )
     return said
 
