@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 
@@ -311,48 +309,6 @@ def test_a_step_that_raises_leaves_no_mode_and_no_switch_behind() -> None:
 
     assert gc.isenabled()
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
-
-
-TRAINING = """
-import sys
-import torch
-from functools import partial
-from pytest_gpuperf.devices.live_memory import LiveBytes, watched_step
-from pytest_gpuperf.devices.memory_owners import HOST_DEVICE
-
-torch.set_num_threads(int(sys.argv[1]))
-model = torch.nn.Sequential(
-    torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.LazyLinear(5)
-)
-x, y = torch.randn(4, 3, 16, 16), torch.randint(5, (4,))
-model(x)
-optimizer = torch.optim.AdamW(model.parameters())
-
-def step():
-    optimizer.zero_grad()
-    torch.nn.functional.cross_entropy(model(x), y).backward()
-    optimizer.step()
-
-step()
-print([watched_step(partial(LiveBytes, HOST_DEVICE), step, ()).peak_bytes for _ in range(3)])
-"""
-
-
-@pytest.mark.slow
-def test_the_peak_is_the_same_in_every_process_and_with_any_number_of_threads() -> None:
-    printed = [
-        subprocess.run(
-            [sys.executable, "-c", TRAINING, threads],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for threads in ("1", "1", "1", "2", "2")
-    ]
-    (first, *others) = eval(printed[0])  # noqa: S307, our own list of numbers
-
-    assert printed[1:] == printed[:-1]
-    assert others == [first, first]
 
 
 def test_a_batch_that_is_taken_out_of_shared_memory_counts_from_its_first_use() -> None:
