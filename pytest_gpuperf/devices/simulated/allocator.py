@@ -41,9 +41,19 @@ def settings_against_allocated(environment: Mapping[str, str]) -> str | None:
     return _first(environment, CHANGES_ALLOCATED)
 
 
+def change_settings(settings: str) -> None:
+    """Set them from now on, as in the environment."""
+    CHANGED["torch.cuda.memory._set_allocator_settings"] = settings
+
+
+CHANGED: Final[dict[str, str]] = {}
+"""What the program has set itself, by what it called."""
+
+
 def _first(environment: Mapping[str, str], names: frozenset[str]) -> str | None:
-    for variable in ALLOCATOR_VARIABLES:
-        for setting in environment.get(variable, "").split(","):
+    given = {name: environment.get(name, "") for name in ALLOCATOR_VARIABLES} | CHANGED
+    for variable, settings in given.items():
+        for setting in settings.split(","):
             name, _, value = (part.strip() for part in setting.partition(":"))
             if name in names and value.lower() != DEFAULTS.get(name):
                 return (

@@ -11,7 +11,8 @@ from typing import Any, Final
 import torch
 
 from .kernels import HALVES, zeros
-from .operation import OpCall, Rule, Temporaries, nbytes_of
+from .operation import OpCall, Rule, Temporaries, copies_of, nbytes_of
+from .patches import Patch
 
 
 # Results of CUDA's fused attention kernels, computed on the host.
@@ -65,8 +66,8 @@ def flash_attention(*args: Any, scale: float | None = None) -> Any:
     """What ``aten::_scaled_dot_product_flash_attention`` gives, on the host."""
     dropout_p, is_causal, _ = _completed(args[3:], 0.0, False, False)  # noqa: FBT003, torch's
     made = _made(_flash, args, {"scale": scale})
-    if not dropout_p:
-        # Without dropout cuDNN's kernel runs; its state is two numbers.
+    if CUDNN.is_chosen:
+        # The state of cuDNN's kernel is two numbers.
         made = (*made[:6], *(made[7].new_zeros(()) for _ in range(2)), *made[8:])
     query, key, value = args[:3]
     if not query.is_meta:
@@ -329,39 +330,66 @@ EFFICIENT_ALIGNMENT: Final = {torch.float32: 4, torch.float16: 8, torch.bfloat16
 _composite = _aten.scaled_dot_product_attention.default
 
 
-def backend(
-    query: Any,
-    key: Any,
-    value: Any,
-    mask: Any,
-    *,
-    enable_gqa: bool,
-) -> Backend:
-    """Choose as sdp_utils.cpp of torch 2.13 does, cuDNN's kernel left aside.
+class Cudnn:
+    """Whether an attention runs by cuDNN's kernel, which saves what the flash kernel does."""
 
-    It would save the same as the flash kernel.
-    """
-    if not (query.dim() == key.dim() == value.dim() == 4):  # noqa: PLR2004, batch, head, token, feature
-        return Backend.MATH
-    width = query.size(-1)
-    same_width = width == key.size(-1) == value.size(-1)
-    if (
-        torch._C._get_flash_sdp_enabled()  # noqa: SLF001, where torch.nn.attention keeps it
-        and mask is None
-        and query.dtype in HALVES
-        and same_width
-        and width <= FLASH_HEAD
-    ):
+    is_chosen = False
+
+
+CUDNN: Final = Cudnn()
+
+
+def backend(
+    query: Any, key: Any, value: Any, mask: Any, *, enable_gqa: bool
+) -> Backend:
+    """Choose as sdp_utils.cpp of torch 2.13 does, cuDNN's kernel left aside."""
+    if _can_be_flash(query, key, value, mask):
         return Backend.FLASH
-    alignment = EFFICIENT_ALIGNMENT.get(query.dtype)
-    if (
-        torch._C._get_mem_efficient_sdp_enabled()  # noqa: SLF001
-        and alignment is not None
-        and not enable_gqa
-        and not (width % alignment or value.size(-1) % alignment)
-    ):
+    if _can_be_efficient(query, key, value, enable_gqa=enable_gqa):
         return Backend.EFFICIENT
     return Backend.MATH
+
+
+def _has_heads(*tensors: Any) -> bool:
+    return all(t.dim() == 4 for t in tensors)  # noqa: PLR2004, batch, head, token, feature
+
+
+def _can_be_flash(query: Any, key: Any, value: Any, mask: Any) -> bool:
+    width = query.size(-1)
+    return (
+        torch._C._get_flash_sdp_enabled()  # noqa: SLF001, where torch.nn.attention keeps it
+        and _has_heads(query, key, value)
+        and mask is None
+        and query.dtype in HALVES
+        and bool(width == key.size(-1) == value.size(-1) <= FLASH_HEAD)
+    )
+
+
+def _can_be_efficient(query: Any, key: Any, value: Any, *, enable_gqa: bool) -> bool:
+    alignment = EFFICIENT_ALIGNMENT.get(query.dtype)
+    return (
+        torch._C._get_mem_efficient_sdp_enabled()  # noqa: SLF001
+        and _has_heads(query, key, value)
+        and alignment is not None
+        and not enable_gqa
+        and not (query.size(-1) % alignment or value.size(-1) % alignment)
+    )
+
+
+def attention_patches() -> Iterator[Patch]:
+    """What torch asks of a kernel before it calls it without the common operation."""
+
+    def flash(asked: Any, debug: bool = False) -> bool:  # noqa: FBT001, FBT002, ARG001, torch's
+        return _can_be_flash(asked.query, asked.key, asked.value, asked.attn_mask)
+
+    def efficient(asked: Any, debug: bool = False) -> bool:  # noqa: FBT001, FBT002, ARG001
+        # Of other tensors torch then makes a mask, and takes about as much.
+        return bool(asked.query.is_nested) and _can_be_efficient(
+            asked.query, asked.key, asked.value, enable_gqa=asked.enable_gqa
+        )
+
+    yield Patch(torch.backends.cuda, "can_use_flash_attention", flash)
+    yield Patch(torch.backends.cuda, "can_use_efficient_attention", efficient)
 
 
 def attention(  # noqa: PLR0913, PLR0917, torch's
@@ -403,7 +431,11 @@ def _by_flash(
     padded = [_padded(tensor) for tensor in tensors]
     # The scale is that of the width before padding, and the padding is cut off again,
     # as in torch's attention.cpp.
-    output = _flash(*padded, *options, False, scale=scale)[0]  # noqa: FBT003, return_debug_mask
+    CUDNN.is_chosen = not options[0] and width % FLASH_ALIGNMENT == 0
+    try:
+        output = _flash(*padded, *options, False, scale=scale)[0]  # noqa: FBT003, return_debug_mask
+    finally:
+        CUDNN.is_chosen = False
     return output if output.size(-1) == width else output[..., :width]
 
 
@@ -454,19 +486,23 @@ def _accumulator(query: Any, key: Any, value: Any) -> int:
     return int(batch * heads * found)
 
 
-def _by_cudnn(query: Any) -> Sequence[int]:
-    """What cuDNN's front end plans for: gradients of the queries in float32, and sums."""
-    batch, heads, tokens, width = query.shape
-    return [batch * heads * tokens * (width + 1) * 4]
+def _by_cudnn(call: OpCall, grad: Any) -> Temporaries:
+    """What cuDNN's front end plans for: gradients of the queries in float32, and sums.
+
+    The gradient is copied unless it lies as the output does.
+    """
+    batch, heads, tokens, width = call["query"].shape
+    before = [] if grad.stride() == call["out"].stride() else [nbytes_of(call["out"])]
+    return Temporaries(before, [[batch * heads * tokens * (width + 1) * 4]])
 
 
 def _efficient_backward_memory(call: OpCall) -> Temporaries:
     query, key, value = call["query"], call["key"], call["value"]
+    grad = call["grad_out_"]
     if query.dtype in HALVES and not call["dropout_p"]:
-        return Temporaries(phases=[_by_cudnn(query)])
+        return _by_cudnn(call, grad)
     delta = query.size(0) * query.size(1) * query.size(2) * 4
     workspace = _accumulator(query, key, value)
-    grad = call["grad_out_"]
     # The kernel wants it in the order of batch, token, head and feature.
     before = [] if grad.transpose(1, 2).is_contiguous() else [nbytes_of(grad)]
     phases = [[delta, workspace]]
@@ -477,14 +513,17 @@ def _efficient_backward_memory(call: OpCall) -> Temporaries:
 
 
 def _flash_backward_memory(call: OpCall) -> Temporaries:
-    query, key, value = call["query"], call["key"], call["value"]
-    if not call["dropout_p"]:
-        return Temporaries(phases=[_by_cudnn(query)])
+    query, key, grad = call["query"], call["key"], call["grad_out"]
+    if not call["philox_seed"].dim():
+        return _by_cudnn(call, grad)
     batch, heads, tokens, width = query.shape
     rows = batch * heads * _align(tokens, BLOCK)
     broad = _align(width, 32 if width <= BLOCK else 64)
-    sizes = [nbytes_of(key), nbytes_of(value), rows * 4, rows * broad * 4]
-    return Temporaries(phases=[sizes])
+    # Gradients of shared keys and values are made for each head of the queries.
+    times = heads // key.size(1)
+    shared = [] if times == 1 else [nbytes_of(key) * times] * 2
+    before = copies_of(grad.transpose(1, 2), call["out"].transpose(1, 2))
+    return Temporaries(before, [[rows * 4, rows * broad * 4, *shared]])
 
 
 def _safe_softmax(call: OpCall) -> Temporaries:

@@ -19,7 +19,7 @@ from ...errors import ErrorId, StepError
 from ...model.finding import FindingKind
 from ..source_lines import torch_path
 from . import streams
-from .allocator import settings_against_reserved
+from .allocator import change_settings, settings_against_reserved
 from .device_names import CUDA, cuda_tensor_types, index_of
 from .memory import SIMULATED_MEMORY, DeviceMemory
 from .patches import Patch
@@ -337,6 +337,8 @@ def query_patches() -> Iterator[Patch]:
     yield from _accelerator(mine)
     core = torch._C  # noqa: SLF001
     yield Patch(core, "__getattr__", missing_in_core)
+    if hasattr(core, SET_SETTINGS):
+        yield Patch(core, SET_SETTINGS, change_settings)
     # FSDP puts its default mesh there.
     yield Patch(core, "_get_accelerator", _always(torch.device(CUDA.type)))
     for name, value in list(vars(core).items()):
@@ -354,6 +356,8 @@ def query_patches() -> Iterator[Patch]:
     if torch.version.cuda is None:
         yield Patch(torch.version, "cuda", CUDA_VERSION)
 
+
+SET_SETTINGS: Final = "_accelerator_setAllocatorSettings"
 
 OF_CUDA: Final = tuple(
     "_broadcast_out _cslt_ _gather_out _host_emptyCache _scatter_out _cuda_ "
@@ -408,6 +412,7 @@ IN_CORE: Final[dict[str, Any]] = {
     "_cuda_beginAllocateCurrentThreadToPool": streams.take_from_pool,
     "_cuda_beginAllocateToPool": streams.take_from_pool,
     "_cuda_endAllocateToPool": streams.take_from_default_pool,
+    "_cuda_cudaCachingAllocator_set_allocator_settings": change_settings,
     "_cuda_emptyCache": empty_cache,
     "_cuda_getCurrentRawStream": lambda _: streams.current_stream().cuda_stream,
     "_cuda_getCurrentStream": lambda _: (streams.current_stream().stream_id, 0, 1),
@@ -443,17 +448,24 @@ UNDECLARED: Final = (
 def names_of_cuda() -> frozenset[str]:
     """Names in torch's core that only a build with CUDA has, by this torch's own stub."""
     stub = Path(torch.__file__).with_name("_C") / "__init__.pyi"
+    if not stub.is_file():
+        return frozenset()
     declared = re.findall(
         r"^(?:def |class )?(_\w+)", stub.read_text("utf-8"), re.MULTILINE
     )
-    wanted = {n for n in declared if n in IN_CORE or n.startswith(OF_CUDA)}
-    wanted.update(UNDECLARED.split())
+    wanted = {*filter(_is_of_cuda, declared), *UNDECLARED.split()}
     return frozenset(wanted - {"_cuda_tunableop_get_rotation_buffer_size"})
+
+
+def _is_of_cuda(name: str) -> bool:
+    return name in IN_CORE or name.startswith(OF_CUDA)
 
 
 def missing_in_core(name: str) -> Any:
     """``torch._C.name`` in a build without CUDA: an answer, or a call left unchecked."""
-    if name not in names_of_cuda():
+    names = names_of_cuda()
+    # An installation without stubs has no list.
+    if not (name in names if names else _is_of_cuda(name)):
         msg = f"module 'torch._C' has no attribute {name!r}"
         raise AttributeError(msg)
     if name in IN_CORE:

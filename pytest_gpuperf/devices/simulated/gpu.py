@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..audit_record import StepAudit
 from ..operations import eager
 from ..source_lines import torch_path
-from .attention import attention, fused_kernels
+from .attention import attention, attention_patches, fused_kernels
 from .autocast import autocast_kernels, autocast_patches, clear_cache
 from .backward_rules import numbering_patches
 from .cuda_api import query_patches
@@ -335,6 +335,7 @@ def _patches() -> Iterator[Patch]:
     yield from exchange_patches()
     yield from mathematics_patches()
     yield from process_group_patches()
+    yield from attention_patches()
     yield from autocast_patches()
     yield from numbering_patches()
     yield from uninitialized_patches()

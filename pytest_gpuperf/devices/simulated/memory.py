@@ -21,7 +21,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ..cuda.memory import FORESEEN
 from ..memory_owners import current_node
 from ..source_lines import Site
-from .allocator import DEFAULT, MIB, BlockOrigin, CachingAllocator, rounded
+from .allocator import CHANGED, DEFAULT, MIB, BlockOrigin, CachingAllocator, rounded
 from .operation import AtOutput
 from .specification import PROPERTIES
 
@@ -410,6 +410,7 @@ class MemoryWatch:
         self.let_take(1.0)
         self.is_compiled = False
         self.origin = DEFAULT
+        CHANGED.clear()
 
     def let_take(self, share: float) -> None:
         """Let the process take *share* of the device from now on."""

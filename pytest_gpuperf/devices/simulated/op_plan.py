@@ -11,10 +11,16 @@ import torch
 from torch._C import DispatchKey
 from torch.utils.flop_counter import flop_registry
 
-from . import attention as fused_attention, attention as rms_norm
+from . import attention as fused_attention
 from .attention import attention
 from .backward_rules import FORWARD_OPS, FRESH_TARGETS, SUM
-from .embeddings import BAG_ORDER, EMBEDDING_KERNELS, EMBEDDING_MEMORY, LOSS_MEMORY
+from .embeddings import (
+    BAG_ORDER,
+    EMBEDDING_KERNELS,
+    EMBEDDING_MEMORY,
+    LOSS_MEMORY,
+    SORT_MEMORY,
+)
 from .kernels import (
     ABSENT_ON_CUDA,
     FUSED_LAYERS,
@@ -120,7 +126,7 @@ FLAGGED: Final = frozenset({"_conj", "_neg_view"})
 
 FUSED: Final = {
     **fused_attention.FUSED_ATTENTION,
-    **rms_norm.FUSED_RMS_NORM,
+    **fused_attention.FUSED_RMS_NORM,
     **EMBEDDING_KERNELS,
     **HOST_KERNELS,
     **FUSED_LAYERS,
@@ -149,6 +155,7 @@ TEMPORARIES: Final = {
     **RULES,
     **EMBEDDING_MEMORY,
     **LOSS_MEMORY,
+    **SORT_MEMORY,
     **fused_attention.ATTENTION_MEMORY,
 }
 

@@ -421,7 +421,7 @@ class DropoutStates:
     """What cuDNN draws with, for all layers of the device (``get_dropout_state``)."""
 
     def __init__(self) -> None:
-        self._states: Any = None
+        self.states: Any = None
         self._is_seeded = False
 
     def make(self, like: Any) -> None:
@@ -432,7 +432,7 @@ class DropoutStates:
             "cuDNN's dropout reads its seed from the device, at first and when seeded"
         )
         WATCH.sync("aten::_cudnn_init_dropout_state", reason)
-        self._states = like.new_empty(DROPOUT_STATES_BYTES, dtype=torch.uint8)
+        self.states = like.new_empty(DROPOUT_STATES_BYTES, dtype=torch.uint8)
         self._is_seeded = True
 
     def seed(self) -> None:
@@ -441,7 +441,7 @@ class DropoutStates:
 
     def reset(self) -> None:
         """Give them back."""
-        self._states, self._is_seeded = None, False
+        self.states, self._is_seeded = None, False
 
 
 DROPOUT_STATES: Final = DropoutStates()

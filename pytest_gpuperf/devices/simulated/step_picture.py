@@ -31,6 +31,7 @@ from ..source_lines import Site, site_of_caller
 from .allocator import rounded
 from .memory import LiveMemory, MemoryEvent, StepMemory, step_memories
 from .program_audit import LoopTurns
+from .recurrent import DROPOUT_STATES
 from .tensor import is_gpu_tensor
 
 
@@ -142,7 +143,8 @@ def claims_now(live: LiveMemory) -> Claims:
 
 def _claims(live: LiveMemory) -> Iterator[tuple[int, StorageRole]]:
     """Yield the numbers of storages and the roles their owners give them now."""
-    for tensor, role in owned_tensors():
+    of_cudnn = (DROPOUT_STATES.states, StorageRole.UNSEEN)
+    for tensor, role in (*owned_tensors(), of_cudnn):
         number = live.number_of(tensor.inside) if is_gpu_tensor(tensor) else None
         if number is not None:
             yield number, role

@@ -502,11 +502,14 @@ def _norm_backward(call: OpCall) -> Temporaries:
     )
 
 
-def _sorted_indices(call: OpCall) -> Temporaries:
-    """Rows are sorted by radix, with the positions of one as a row (Sort.cpp)."""
-    tensor, dim = call["self"], call["dim"]
-    size = tensor.size(dim) if tensor.dim() else 1
-    return Temporaries(phases=[[8 * size]] if size > 1 else ())
+def _grouped_product(call: OpCall) -> Temporaries:
+    """Arguments of each group and a workspace of the kernel, which takes bfloat16 (GroupMM.cu)."""
+    tensor, ends = call["self"], call["offs"]
+    if tensor.dtype is not torch.bfloat16:
+        return NO_TEMPORARIES
+    groups = tensor.size(0) if ends is None else ends.numel()
+    workspace = PROPERTIES.multi_processor_count * 512
+    return Temporaries(phases=[[60 * groups, workspace]])
 
 
 CHUNK: Final = 2**16
@@ -547,6 +550,7 @@ _grads: Final = ("grad_output",)
 
 RULES: Final[Mapping[str, Rule]] = {
     "_euclidean_dist": _euclidean_dist,
+    "_grouped_mm": _grouped_product,
     "_fused_rms_norm": _contiguous("input"),
     "_foreach_norm": _norms,
     "_log_softmax": _contiguous("self"),
@@ -589,7 +593,6 @@ RULES: Final[Mapping[str, Rule]] = {
     "prod": _sum,
     "reflection_pad2d_backward": _contiguous_after(*_grads),
     "roll": _contiguous_after("self"),
-    "sort": _sorted_indices,
     "std": _reduced(_welford),
     "sum": _sum,
     "upsample_bicubic2d_backward": _contiguous_after(*_grads),

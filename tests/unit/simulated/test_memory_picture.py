@@ -105,6 +105,16 @@ def test_a_peak_in_the_optimizer_holds_gradients() -> None:
     assert picture.by_role[StorageRole.TEMPORARIES] >= WEIGHTS
 
 
+def test_states_of_cudnn_s_dropout_are_nobody_s_input() -> None:
+    layer = nn.LSTM(8, 8, 2, dropout=0.5).cuda()
+    rows = torch.ones(3, 2, 8, device="cuda")
+
+    by_role = looked_at(lambda: layer(rows)[0].sum().backward()).by_role
+
+    assert by_role[StorageRole.UNSEEN] == 4 * MIB
+    assert by_role[StorageRole.INPUTS] < MIB
+
+
 def test_what_was_taken_in_the_step_is_held_by_a_line() -> None:
     def step() -> None:
         kept = [torch.ones(MIB, device="cuda") for _ in range(3)]

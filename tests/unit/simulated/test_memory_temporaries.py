@@ -518,3 +518,75 @@ def test_the_gradient_of_a_loss_of_logits_is_that_of_the_host(
 
     torch.testing.assert_close(found[0].cpu(), expected)
     assert all(given[name].cpu().equal(more[name]) for name in names)
+
+
+def query_and_others(width: int, shared: int = 4) -> list[Any]:
+    """Return queries of 4 heads, keys and values, with gradients, in bfloat16."""
+    made = [on_gpu(2, count, 64, width) for count in (4, shared, shared)]
+    return [t.detach().bfloat16().requires_grad_() for t in made]
+
+
+def gradients_of_attention(tensors: list[Any], *, dropout_p: float = 0.0) -> Any:
+    """Ask for them as a layer does that joins its heads afterwards."""
+    is_shared = tensors[0].size(1) != tensors[1].size(1)
+    found = F.scaled_dot_product_attention(
+        *tensors, dropout_p=dropout_p, enable_gqa=is_shared
+    )
+    joined = found.transpose(1, 2).flatten(2)
+    return torch.autograd.grad(joined, tensors, torch.ones_like(joined))
+
+
+SEARCH = "4 8 8 32768 1024 256 256 1279"
+SORTED_COLUMNS = "1536000 1536000 3072000 3072000 3072000 1536000 4690431 71167"
+COPIES = "65536 65536 65536 65536"
+
+OWN: dict[str, tuple[Callable[[], Any], str]] = {
+    "few of a row": (lambda: on_gpu(65536).topk(100), f"400 800 {SEARCH}"),
+    "many of a row": (
+        lambda: on_gpu(65536).topk(20000),
+        f"80000 160000 {SEARCH} 160000 80000 160000 252927 160000",
+    ),
+    "sorted row": (lambda: on_gpu(20000).sort(), "80000 160000 160000 252927"),
+    "sorted rows": (
+        lambda: on_gpu(20, 5000).sort(),
+        "400000 800000 800000 800000 400000 1228287 20991",
+    ),
+    "many sorted rows": (
+        lambda: on_gpu(128, 6000).sort(),
+        "3072000 6144000 6144000 9216255",
+    ),
+    "sorted columns": (
+        lambda: on_gpu(6000, 64).sort(0),
+        "1536000 3072000 1536000 1536000 3072000 3072000 3072000 1536000 4690431 71167",
+    ),
+    "long sorted rows": (
+        lambda: on_gpu(2, 1000001).sort(),
+        "8000008 16000016 8000008 12200703 12200703",
+    ),
+    "sorted halves": (
+        lambda: on_gpu(2**20).half().sort(),
+        "2097152 8388608 8388608 10681855",
+    ),
+    "attention by cuDNN": (
+        lambda: gradients_of_attention(query_and_others(64)),
+        f"{COPIES} 133120",
+    ),
+    "attention of narrow heads": (
+        lambda: gradients_of_attention(query_and_others(60)),
+        f"{COPIES} 65536 4096 262144",
+    ),
+    "dropped attention of shared keys": (
+        lambda: gradients_of_attention(query_and_others(64, 2), dropout_p=0.1),
+        f"{COPIES} 32768 32768 4096 262144",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", OWN)
+def test_a_kernel_s_own_memory_is_that_of_torch_s_record(case: str) -> None:
+    run, sizes = OWN[case]
+    ops = {"topk", "sort", "_scaled_dot_product_flash_attention_backward"}
+
+    own = [n for name, n in taken(run) if name in ops]
+
+    assert sorted(own) == sorted(map(int, sizes.split()))

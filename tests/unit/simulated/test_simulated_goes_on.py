@@ -530,6 +530,14 @@ NESTED: dict[str, Run] = {
         .sum()
         .backward()
     ),
+    "attention, jagged, of a layer": lambda: (
+        attend(
+            nn.Linear(8, 8).cuda()(rows(8, layout=torch.jagged)).unflatten(-1, [2, 4])
+        )
+        .values()
+        .sum()
+        .backward()
+    ),
     "layer": lambda: nn.Linear(8, 4).cuda()(rows(8)),
     "backward": lambda: (
         nn.Linear(8, 4).cuda()(rows(8)).to_padded_tensor(0.0).sum().backward()

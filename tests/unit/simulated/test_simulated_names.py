@@ -14,7 +14,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.simulated import simulated_gpu
+from pytest_gpuperf.devices.simulated import cuda_api, simulated_gpu
 
 
 MODULES: Final = (
@@ -77,56 +77,65 @@ NOT_CALLED: Final = {
 """Names that are not called, by what they would need."""
 
 
+def made_arguments() -> dict[str, Any]:
+    """What each argument without a default is, by its name."""
+    x = torch.ones(4, 4, device="cuda")
+    net = torch.nn.Linear(4, 4).cuda()
+    stream = torch.cuda.Stream()
+
+    def function(*_: object) -> Any:
+        return x.sin()
+
+    return {
+        **dict.fromkeys(("f", "func", "fn", "original_fn", "callables"), function),
+        **dict.fromkeys(("input", "obj", "tensor", "values"), x),
+        **dict.fromkeys(("mod", "model", "module", "root"), net),
+        **{name: [x, x] for name in ("inputs", "outputs", "tensors", "ts")},
+        **dict.fromkeys(("args", "primals", "sample_args", "tangents"), (x,)),
+        **{n: [] for n in ("guard_entries", "input_specs", "output_specs")},
+        **dict.fromkeys(("code", "data_ptr", "mem_ptr", "range_id", "res"), 0),
+        **dict.fromkeys(("debug_mode", "dim", "mode", "rank", "start"), 0),
+        **dict.fromkeys(("buffer_size", "duration", "iterations"), 1),
+        **dict.fromkeys(("alloc_size", "length", "num_ranks", "seed", "size"), 2),
+        **dict.fromkeys(("filename", "fqn", "msg", "name"), "n"),
+        "backends": torch.nn.attention.SDPBackend.MATH,
+        "cuda_graph": torch.cuda.CUDAGraph(),
+        "device": "cuda:0",
+        "enable": True,
+        "enabled": False,
+        "fraction": 0.5,
+        "mask": x > 0,
+        "models": [net, net],
+        "new_state": torch.get_rng_state(),
+        "new_states": [torch.get_rng_state()],
+        "pattern": "a b -> b a",
+        "pool": torch.cuda.MemPool(),
+        "stream": stream,
+        "uid": b"",
+    }
+
+
 @pytest.fixture(scope="module")
 def arguments() -> Iterator[dict[str, Any]]:
-    """What each argument without a default is, by its name."""
     with simulated_gpu():
-        x = torch.ones(4, 4, device="cuda")
-        net = torch.nn.Linear(4, 4).cuda()
-        stream = torch.cuda.Stream()
-
-        def function(*_: object) -> Any:
-            return x.sin()
-
-        yield {
-            **dict.fromkeys(("f", "func", "fn", "original_fn", "callables"), function),
-            **dict.fromkeys(("input", "obj", "tensor", "values"), x),
-            **dict.fromkeys(("mod", "model", "module", "root"), net),
-            **{name: [x, x] for name in ("inputs", "outputs", "tensors", "ts")},
-            **dict.fromkeys(("args", "primals", "sample_args", "tangents"), (x,)),
-            **{n: [] for n in ("guard_entries", "input_specs", "output_specs")},
-            **dict.fromkeys(("code", "data_ptr", "mem_ptr", "range_id", "res"), 0),
-            **dict.fromkeys(("debug_mode", "dim", "mode", "rank", "start"), 0),
-            **dict.fromkeys(("buffer_size", "duration", "iterations"), 1),
-            **dict.fromkeys(("alloc_size", "length", "num_ranks", "seed", "size"), 2),
-            **dict.fromkeys(("filename", "fqn", "msg", "name"), "n"),
-            "backends": torch.nn.attention.SDPBackend.MATH,
-            "cuda_graph": torch.cuda.CUDAGraph(),
-            "device": "cuda:0",
-            "enable": True,
-            "enabled": False,
-            "fraction": 0.5,
-            "mask": x > 0,
-            "models": [net, net],
-            "new_state": torch.get_rng_state(),
-            "new_states": [torch.get_rng_state()],
-            "pattern": "a b -> b a",
-            "pool": torch.cuda.MemPool(),
-            "stream": stream,
-            "uid": b"",
-        }
+        yield made_arguments()
         torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def called_names(module: str) -> set[str]:
+    """Names of *module* that can be called."""
+    left_out = {each for names in NOT_CALLED.values() for each in names}
+    return set(public(import_module(module))) - left_out
 
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", MODULES)
 def test_every_name_can_be_called(name: str, arguments: dict[str, Any]) -> None:
     module = import_module(name)
-    left_out = {each for names in NOT_CALLED.values() for each in names}
 
     failed = {
         called: failure
-        for called in set(public(module)) - left_out
+        for called in called_names(name)
         if (failure := failure_of(getattr(module, called), arguments))
     }
     # `draft_export` leaves its log open; a later test would be blamed for it.
@@ -169,3 +178,14 @@ def asked_for(call: Any) -> list[str]:
         for parameter in parameters
         if parameter.default is parameter.empty and parameter.kind in positional
     ]
+
+
+def test_names_of_the_core_are_there_where_no_stub_is_installed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with simulated_gpu():
+        monkeypatch.setattr(cuda_api, "names_of_cuda", frozenset)
+
+        assert torch._C._cuda_emptyCache() is None
+        assert torch._C._cuda_setDevice(0) is None
+        assert not hasattr(torch._C, "_no_such_name")

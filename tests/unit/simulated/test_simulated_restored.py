@@ -18,7 +18,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from pytest_gpuperf.devices.simulated import dispatch, simulated_gpu
+from pytest_gpuperf.devices.simulated import (
+    dispatch,
+    settings_against_allocated,
+    settings_against_reserved,
+    simulated_gpu,
+)
 from pytest_gpuperf.devices.simulated.errors import own_failure
 from pytest_gpuperf.devices.simulated.op_plan import Flops, plan_of, schema_of
 from pytest_gpuperf.errors import ErrorId, StepError
@@ -358,3 +363,17 @@ def test_importing_the_package_does_not_import_torch() -> None:
 
 def test_schemas_are_read_off_overloads() -> None:
     assert schema_of(torch.ops.aten.add.Tensor).name == "aten::add"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_settings_of_the_allocator_that_code_makes_leave_reserved_memory_unchecked() -> (
+    None
+):
+    with simulated_gpu():
+        torch.cuda.memory._set_allocator_settings("expandable_segments:True")
+        said = settings_against_reserved({})
+
+        assert settings_against_allocated({}) is None
+    assert said is not None
+    assert said.startswith("torch.cuda.memory._set_allocator_settings sets expandable")
+    assert settings_against_reserved({}) is None
