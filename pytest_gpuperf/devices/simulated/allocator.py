@@ -43,15 +43,17 @@ def settings_against_allocated(environment: Mapping[str, str]) -> str | None:
 
 def change_settings(settings: str) -> None:
     """Set them from now on, as in the environment."""
-    CHANGED["torch.cuda.memory._set_allocator_settings"] = settings
+    SETTINGS_MADE["torch.cuda.memory._set_allocator_settings"] = settings
 
 
-CHANGED: Final[dict[str, str]] = {}
+SETTINGS_MADE: Final[dict[str, str]] = {}
 """What the program has set itself, by what it called."""
 
 
 def _first(environment: Mapping[str, str], names: frozenset[str]) -> str | None:
-    given = {name: environment.get(name, "") for name in ALLOCATOR_VARIABLES} | CHANGED
+    given = {
+        name: environment.get(name, "") for name in ALLOCATOR_VARIABLES
+    } | SETTINGS_MADE
     for variable, settings in given.items():
         for setting in settings.split(","):
             name, _, value = (part.strip() for part in setting.partition(":"))

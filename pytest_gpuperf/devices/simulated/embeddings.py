@@ -130,7 +130,7 @@ def _scan_bytes(count: int, dtype: torch.dtype) -> int:
 
 # Sorted rows (Sort.cu, SortStable.cu) and the largest of each (TensorTopK.cu).
 
-FEW: Final = 4096
+SORTED_IN_PLACE: Final = 4096
 """Rows of so many elements are sorted in place, by one block each."""
 
 FEW_ROWS: Final = 128
@@ -174,7 +174,7 @@ def _sorted(tensor: Any, dim: int) -> list[int | Sequence[int]]:
 def _sort(call: OpCall) -> Temporaries:
     tensor, dim = call["self"], call["dim"]
     length = tensor.size(dim) if tensor.dim() else 1
-    if length <= FEW:
+    if length <= SORTED_IN_PLACE:
         return Temporaries(phases=[[POSITION * length]] if length > 1 else ())
     size, places = nbytes_of(tensor), POSITION * tensor.numel()
     copied = [] if tensor.stride(dim) == 1 else [size, size, places]
@@ -203,7 +203,7 @@ def _topk(call: OpCall) -> Temporaries:
     if not tensor.dim() or not k:
         return NO_TEMPORARIES
     found = Temporaries(phases=[[*copies_of(tensor), *_searched(tensor, dim)]])
-    if k <= FEW or not call["sorted"]:
+    if k <= SORTED_IN_PLACE or not call["sorted"]:
         return found
     largest = tensor.narrow(dim, 0, k)
     size, places = largest.numel() * tensor.element_size(), POSITION * largest.numel()

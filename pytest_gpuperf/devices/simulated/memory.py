@@ -21,7 +21,14 @@ from torch.utils.weak import WeakIdKeyDictionary
 from ..cuda.memory import FORESEEN
 from ..memory_owners import current_node
 from ..source_lines import Site
-from .allocator import CHANGED, DEFAULT, MIB, BlockOrigin, CachingAllocator, rounded
+from .allocator import (
+    DEFAULT,
+    MIB,
+    SETTINGS_MADE,
+    BlockOrigin,
+    CachingAllocator,
+    rounded,
+)
 from .operation import AtOutput
 from .specification import PROPERTIES
 
@@ -410,7 +417,7 @@ class MemoryWatch:
         self.let_take(1.0)
         self.is_compiled = False
         self.origin = DEFAULT
-        CHANGED.clear()
+        SETTINGS_MADE.clear()
 
     def let_take(self, share: float) -> None:
         """Let the process take *share* of the device from now on."""
