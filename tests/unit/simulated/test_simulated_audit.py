@@ -74,17 +74,14 @@ def test_counts_are_those_of_a_step_and_not_of_setup_or_the_first(
 
     measurement = audited(device, step, setup)
 
-    assert measurement.exact == {
+    counts = dict(measurement.exact)
+    assert counts.pop("launches") > 1
+    assert counts == {
+        **dict.fromkeys(counts, 0),
         "syncs": 2,
         "pageable_copies": 1,
         "h2d_bytes": 1024,
-        "d2h_bytes": 0,
-        "launches": measurement.exact["launches"],
-        "flops": 0,
-        "graph_breaks": 0,
-        "recompiles": 0,
     }
-    assert measurement.exact["launches"] > 1
     assert measurement.times == {}
     assert measurement.environment.hardware.key == "simulated-cuda"
     (remark,) = measurement.remarks
@@ -248,7 +245,7 @@ def test_what_is_asked_for_is_audited_beyond_the_cap(
 def test_a_time_cap_that_leaves_no_step_is_said(device: SimulatedDevice) -> None:
     x = torch.ones(3, device="cuda")
 
-    measurement = audited(device, lambda: x + 1, seconds=0.0)
+    measurement = audited(device, lambda: x + 1, seconds=-1.0)
 
     assert measurement.exact == {}
     assert measurement.missed["syncs"] == (
