@@ -379,7 +379,7 @@ def _measured(program: Program, side: Side, forecast: Forecast | None) -> Measur
         raise UsageError(msg, ErrorId.GP709)
     counts = {name: audit.totals.counts[name] for name in COUNTED}
     exact = {SYNCS.name: audit.totals.syncs, **counts}
-    findings = [*_of_a_step(audit)]
+    findings = [*_of_all_steps(audit)]
     if forecast is not None:
         exact[PEAK_ALLOCATED.name] = forecast.allocated_bytes
         findings += forecast.findings
@@ -394,13 +394,11 @@ def _measured(program: Program, side: Side, forecast: Forecast | None) -> Measur
     return below(Path(side.relocation.root), measurement)
 
 
-def _of_a_step(audit: StepAudit) -> Iterator[Finding]:
-    """Yield syncs and copies; those of all steps are counted per step."""
-    steps = max(1, audit.steps)
+def _of_all_steps(audit: StepAudit) -> Iterator[Finding]:
+    """Yield syncs and copies, counted like the sums: a part of a step is no number."""
+    steps = audit.steps if audit.steps > 1 else 0
     for found in (*audit.findings, *audit.copies):
-        is_once = found.in_steps == 1
-        count = found.per_step if is_once else -(-found.per_step // steps)
-        yield replace(found, per_step=count, in_steps=0, of_steps=0)
+        yield replace(found, in_steps=found.in_steps or steps, of_steps=steps)
 
 
 def _answer(

@@ -17,10 +17,10 @@ import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import wraps
+from functools import partial, wraps
 from itertools import repeat
 from multiprocessing.process import BaseProcess, active_children
 from pathlib import Path
@@ -196,8 +196,11 @@ class ScriptRequest:
         return f"{self.asked.value}: {self.program.name}{saving}{where}"
 
     def shared_whereabouts(self) -> memoryview[int]:
-        """Return the step and the operations, as the program and its forks count them."""
-        return shared_numbers(Path(self.whereabouts), 4)
+        """Return the step and the operations, as the program and its forks count them.
+
+        The last number says whether a fork became a new Python.
+        """
+        return shared_numbers(Path(self.whereabouts), 5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +281,7 @@ def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
     warnings.filterwarnings("ignore", NO_NUMPY, UserWarning)
     undo = ExitStack()
     gpu = undo.enter_context(simulated_gpu(request.root, values=request.values))
-    found = WATCHES[request.asked](request, gpu, undo)
+    found = WATCHES[request.asked](request, gpu, undo, reply)
     try:
         loaded = load(request.program)
     except UsageError as error:
@@ -301,7 +304,9 @@ def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
 Found = Callable[[], ScriptAnswer]
 
 
-def _audited(request: ScriptRequest, gpu: SimulatedGpu, undo: ExitStack) -> Found:
+def _audited(
+    request: ScriptRequest, gpu: SimulatedGpu, undo: ExitStack, reply: Reply
+) -> Found:
     from ..devices.simulated import ProgramAudit
 
     # What is there by now stays, and to look through it takes most of a collection.
@@ -318,10 +323,13 @@ def _audited(request: ScriptRequest, gpu: SimulatedGpu, undo: ExitStack) -> Foun
         unchecked = (*children.unchecked(),)
         return ScriptAnswer(audit=program.audit(), notes=notes, unchecked=unchecked)
 
+    children.leave = lambda: reply(encode(found()))
     return found
 
 
-def _remembered(request: ScriptRequest, _: SimulatedGpu, undo: ExitStack) -> Found:
+def _remembered(
+    request: ScriptRequest, _: SimulatedGpu, undo: ExitStack, reply: Reply
+) -> Found:
     from ..devices.simulated import watching_program
 
     gc.freeze()
@@ -335,6 +343,7 @@ def _remembered(request: ScriptRequest, _: SimulatedGpu, undo: ExitStack) -> Fou
         forecast = replace(forecast, notes=(*forecast.notes, *children.notes()))
         return ScriptAnswer(forecast=forecast, unchecked=(*children.unchecked(),))
 
+    children.leave = lambda: reply(encode(found()))
     return found
 
 
@@ -350,7 +359,7 @@ def _watched_children(
     return children
 
 
-def _trained(_: ScriptRequest, __: SimulatedGpu, undo: ExitStack) -> Found:
+def _trained(_: ScriptRequest, __: SimulatedGpu, undo: ExitStack, ___: Reply) -> Found:
     from ..compare_steps.training_record import recording_program
     from ..devices.simulated import BACKING
 
@@ -492,6 +501,9 @@ def standard_error(doing: Callable[[], str]) -> ElapsedLine:
 
 Child = BaseProcess | Popen[Any]
 
+Code = Callable[[], int | None]
+"""Returns the exit code of a process, and none while it runs."""
+
 OF_LIBRARIES: Final = (
     "torch.utils.data.",
     "torch._inductor.",
@@ -509,48 +521,137 @@ class ChildProcesses:
     """Remembers which processes the program starts, and whether they need a GPU.
 
     A new Python has none. A fork has a copy of the simulated one, and counts its operations
-    in *forked*.
+    in *forked*, and whether it becomes a new Python. ``leave`` is called before the program
+    itself becomes another one.
     """
 
     def __init__(self, root: str, forked: memoryview[int]) -> None:
         self._root = root
         self._forked = forked
-        self._started: defaultdict[Location | None, list[Child]] = defaultdict(list)
+        self._process = os.getpid()
+        self._started: defaultdict[Location | None, list[Code]] = defaultdict(list)
+        self._forks: defaultdict[Location | None, list[int]] = defaultdict(list)
+        self._codes: dict[int, int] = {}
+        self._became: Location | None = None
+        self.leave: Callable[[], None] = lambda: None
 
     def watch(self) -> None:
         """Remember each process that is started from now on."""
-        for kind, name in ((BaseProcess, "start"), (Popen, "__init__")):
-            setattr(kind, name, self._remembering(getattr(kind, name)))
+        for owner, names, watching in (
+            (BaseProcess, ("start",), self._starting),
+            (Popen, ("__init__",), self._starting),
+            (os, ("system", "posix_spawn", "posix_spawnp"), self._spawning),
+            (os, ("fork",), self._forking),
+            (os, ("wait", "waitpid"), self._waiting),
+            (os, ("execv", "execve"), self._becoming),
+        ):
+            for name in names:
+                plain = getattr(owner, name)
+                setattr(owner, name, wraps(plain)(watching(plain)))
 
     def notes(self) -> Iterator[str]:
         """Say which lines started a Python that may have chosen the CPU."""
-        for place, children in self._started.items():
-            if not any(map(_has_failed, children)):
-                count = counted(len(children), "process")
+        for place, codes in self._started.items():
+            if not any(map(_has_failed, codes)):
+                count = counted(len(codes), "process")
                 yield f"{_at(place)} started {count} without a GPU: what they do is not counted"
 
     def unchecked(self) -> Iterator[str]:
-        """Say what was not checked although it needs a GPU."""
-        for place, children in self._started.items():
-            failed = sum(map(_has_failed, children))
-            if failed:
-                count = counted(failed, "process")
-                what = f"{_at(place)} started {count} that failed without a GPU"
-                yield f"{what}: what they do was not checked; {TO_CHECK}"
+        """Say what was not checked although it needs a GPU, or may."""
+        for what in (*self._failed(), *self._running()):
+            yield f"{what}: what they do was not checked; {TO_CHECK}"
+        if self._became:
+            what = f"{_at(self._became)} makes another Python of the process, without a GPU"
+            yield f"{what}: what it does was not checked; {TO_CHECK}"
         if self._forked[1]:
             count = counted(self._forked[1], "operation")
             yield f"{count} of forked processes went unchecked; {TO_CHECK}"
 
-    def _remembering(self, start: Callable[..., None]) -> Callable[..., None]:
-        @wraps(start)
-        def remembered(child: Child, *arguments: Any, **options: Any) -> None:
+    def _failed(self) -> Iterator[str]:
+        # A fork has a GPU, unless it became a Python.
+        forks = self._forks if self._forked[2] else {}
+        of_forks: dict[Location | None, list[Code]] = {
+            place: [partial(self._code_of, pid) for pid in pids]
+            for place, pids in forks.items()
+        }
+        for place, codes in (*self._started.items(), *of_forks.items()):
+            if failed := sum(map(_has_failed, codes)):
+                count = counted(failed, "process")
+                yield f"{_at(place)} started {count} that failed without a GPU"
+
+    def _running(self) -> Iterator[str]:
+        for place, forks in self._forks.items():
+            if running := [*map(self._code_of, forks)].count(None):
+                count = counted(running, "process")
+                yield f"{_at(place)} forked {count} that the script does not wait for"
+
+    def _code_of(self, pid: int) -> int | None:
+        try:
+            os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            return self._codes.get(pid, 0)
+        return self._codes.get(pid)
+
+    def _place(self, caller: FrameType) -> Location | None:
+        site = site_of_caller(self._root, phase=Phase.FORWARD, caller=caller)
+        return site.location
+
+    # Each of these makes a function of the same arguments that remembers what it does.
+
+    def _starting(self, start: Callable[..., None]) -> Callable[..., None]:
+        def started(child: Child, *arguments: Any, **options: Any) -> None:
             caller = sys._getframe(1)  # noqa: SLF001, inspect.stack() reads sources
             start(child, *arguments, **options)
             if _may_train(child, caller):
-                site = site_of_caller(self._root, phase=Phase.FORWARD, caller=caller)
-                self._started[site.location].append(child)
+                self._started[self._place(caller)].append(partial(_exit_code, child))
 
-        return remembered
+        return started
+
+    def _spawning(self, spawn: Callable[..., int]) -> Callable[..., int]:
+        def spawned(command: Any, *arguments: Any, **options: Any) -> int:
+            found = spawn(command, *arguments, **options)
+            if _is_python([command, *next(iter(arguments), ())]):
+                caller = sys._getframe(1)  # noqa: SLF001, as above
+                # A shell is waited for, and its status returned.
+                code = partial(os.waitstatus_to_exitcode, found)
+                later = partial(self._code_of, found)
+                self._started[self._place(caller)].append(later if arguments else code)
+            return found
+
+        return spawned
+
+    def _forking(self, fork: Callable[[], int]) -> Callable[[], int]:
+        def forked() -> int:
+            caller = sys._getframe(1)  # noqa: SLF001, as above
+            pid = fork()
+            # A process of multiprocessing has started already, and is waited for.
+            if pid and caller.f_globals.get("__name__") != "multiprocessing.popen_fork":
+                self._forks[self._place(caller)].append(pid)
+            return pid
+
+        return forked
+
+    def _waiting(self, wait: Callable[..., tuple[int, int]]) -> Callable[..., Any]:
+        def waited(*arguments: Any) -> tuple[int, int]:
+            pid, status = wait(*arguments)
+            with suppress(ValueError):  # of one that is only stopped
+                self._codes[pid] = os.waitstatus_to_exitcode(status)
+            return pid, status
+
+        return waited
+
+    def _becoming(self, become: Callable[..., None]) -> Callable[..., None]:
+        def becomes(command: Any, words: Any, *environment: Any) -> None:
+            is_python = _is_python([command, *words])
+            if os.getpid() == self._process:
+                caller = sys._getframe(1)  # noqa: SLF001, as above
+                self._became = self._place(caller) if is_python else None
+                self.leave()
+            elif is_python:
+                self._forked[2] = 1
+            become(command, words, *environment)
+
+        return becomes
 
 
 def join_children() -> None:
@@ -560,9 +661,12 @@ def join_children() -> None:
             child.join()
 
 
-def _has_failed(child: Child) -> bool:
-    code = child.poll() if isinstance(child, Popen) else child.exitcode
-    return code not in ENDED_WELL
+def _exit_code(child: Child) -> int | None:
+    return child.poll() if isinstance(child, Popen) else child.exitcode
+
+
+def _has_failed(code: Code) -> bool:
+    return code() not in ENDED_WELL
 
 
 def _may_train(child: Child, caller: FrameType) -> bool:

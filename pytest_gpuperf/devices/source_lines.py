@@ -170,29 +170,22 @@ def site_of_caller(
             innermost = frame
         frame = frame.f_back
     return _site(
-        location and (location.f_code, location.f_lasti),
-        innermost and (innermost.f_code, innermost.f_lasti),
+        location and location_of(location),
+        innermost and location_of(innermost),
         phase or _phase(_rooms(root, start)),
         forward,
     )
 
 
-Place = tuple[CodeType, int]
-"""An instruction: the code it is in, and where."""
-
-
 # A loop comes by the same places again, and to make these costs more than to run them.
 @lru_cache(maxsize=4096)
 def _site(
-    own: Place | None, inner: Place | None, phase: Phase, forward: Location | None
+    own: Location | None,
+    inner: Location | None,
+    phase: Phase,
+    forward: Location | None,
 ) -> Site:
-    innermost = inner or own
-    return Site(
-        location=own and _line_at(*own),
-        innermost=innermost and _line_at(*innermost),
-        phase=phase,
-        forward=forward,
-    )
+    return Site(location=own, innermost=inner or own, phase=phase, forward=forward)
 
 
 NAMED_IN_TORCH: Final = tuple(
@@ -317,10 +310,21 @@ INSTRUCTION_BYTES: Final = 2
 
 def location_of(frame: FrameType) -> Location:
     """Return the line that *frame* is at; in a condition that of the operand asked."""
-    return _line_at(frame.f_code, frame.f_lasti)
+    code, place = frame.f_code, frame.f_lasti
+    found = _located.get((id(code), place))
+    if found is None:
+        if len(_located) >= MOST_LINES:
+            _located.clear()
+        found = _located[id(code), place] = _line_at(code, place), code
+    return found[0]
 
 
-@lru_cache(maxsize=4096)
+MOST_LINES: Final = 4096
+
+_located: Final[dict[tuple[int, int], tuple[Location, CodeType]]] = {}
+"""By the number of the code, which is kept: to hash code takes longer the more of it there is."""
+
+
 def _line_at(code: CodeType, place: int) -> Location:
     line = _operand_line(code, place) or _line_in(code, place) or code.co_firstlineno
     return Location(file=code.co_filename, line=line, function=code.co_name)

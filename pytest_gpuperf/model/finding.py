@@ -163,7 +163,8 @@ class Finding:
         if self.every:
             return f"{self.per_step} every {self.every} steps"
         if self.of_steps:
-            return f"{self.per_step} in {self.in_steps} of {self.of_steps} steps"
+            some = f"{self.in_steps} of " * (self.in_steps < self.of_steps)
+            return f"{self.per_step} in {some}{self.of_steps} steps"
         return f"{self.per_step} per step"
 
     def allowing(self, reason: str | None) -> Finding:

@@ -162,7 +162,15 @@ def write_rest(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
     if verbosity >= QUIET_VERBOSITY:
         _write(reporter, _refresh_lines(run_result))
         _write(reporter, _untouched_lines(run_result, verbosity))
-        _write(reporter, leftover_lines(run_result.leftovers, run_result.baseline_file))
+        new = {
+            test.test
+            for test in run_result.verdicts
+            if any(v.outcome is Outcome.NO_BASELINE for v in test.verdicts)
+        }.difference(run_result.stored)
+        _write(
+            reporter,
+            leftover_lines(run_result.leftovers, run_result.baseline_file, new),
+        )
         _write(reporter, _acuity_lines(run_result, verbosity))
         _write(reporter, _misplaced_lines(run_result, reporter.config.rootpath))
         _write(reporter, _other_device_lines(run_result, reporter.config))

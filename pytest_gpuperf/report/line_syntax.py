@@ -196,7 +196,23 @@ def _is_next(node: ast.AST) -> bool:
 
 
 def _decides(tree: ast.AST) -> bool:
-    return _any_reads(tree, _conditions(tree))
+    conditions = [*_conditions(tree)]
+    if not _reads(tree) and not any(map(_may_ask, conditions)):
+        # `x if is_last else table[i]`: an index on the GPU is read, and no flag.
+        asked = [node for each in conditions for node in ast.walk(each)]
+        indices = [index for index in _indices(tree) if index not in asked]
+        return bool(conditions) and _names(indices) <= _names(conditions)
+    return _any_reads(tree, conditions)
+
+
+def _may_ask(condition: ast.AST) -> bool:
+    """Whether it calls something, as what asks a tensor mostly does."""
+    return any(isinstance(node, ast.Call) for node in ast.walk(condition))
+
+
+def _names(places: Iterable[ast.AST]) -> set[str]:
+    nodes = (node for place in places for node in ast.walk(place))
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.AST]:
@@ -434,7 +450,11 @@ def _statements(block: ast.AST) -> Iterator[ast.stmt]:
 
 def _definitions(path: Iterable[ast.AST]) -> Mapping[str, ast.expr]:
     """Return by name what is called for it, or for what a loop takes it from."""
-    scopes = (scope for scope in path if isinstance(scope, (ast.Module, *_FUNCTIONS)))
+    scopes = [scope for scope in path if isinstance(scope, (ast.Module, *_FUNCTIONS))]
+    # A parameter hides the name outside of its function.
+    given = {
+        n.arg for scope in scopes[1:] for n in ast.walk(scope) if isinstance(n, ast.arg)
+    }
     found: dict[str, set[ast.expr]] = {}
     for node in chain(*map(ast.walk, scopes)):
         for name, value in _bound(node):
@@ -443,6 +463,7 @@ def _definitions(path: Iterable[ast.AST]) -> Mapping[str, ast.expr]:
         name: value
         for name, (value, *others) in found.items()
         if not others and isinstance(value, ast.Call | ast.Name | ast.Compare)
+        if name not in given
     }
 
 

@@ -332,7 +332,7 @@ SYNC_REMEDIES: Final = (
         spot=r"\[[^\[\]]*\]|\.masked_(?:select|fill_?)\(",
         named_by=r"^a boolean mask",
         do="keep the shape: choose with torch.where(mask, new, x), or multiply by the mask "
-        "before a sum; a mean is that sum by mask.sum()",
+        "before a sum; a mean is that sum by mask.sum(); cross_entropy has ignore_index",
     ),
     Remedy(
         rule="repeat-interleave",
@@ -576,9 +576,18 @@ def _by_line(finding: Finding) -> Remedy:
     found = _first_shown(finding)
     if not finding.context:
         return found
-    of_all = _first_shown(replace(finding, source=finding.context.partition("\n")[0]))
+    of_all, *of_uses = (
+        _first_shown(replace(finding, source=text))
+        for text in finding.context.split("\n")
+    )
+    if found.rule == "read-number":
+        return next((use for use in of_uses if use.rule in _USES_OF_NUMBER), found)
     says_more = found.rule in _OF_ANY_LINE or of_all.rule == "random-choice"
     return of_all if says_more else found
+
+
+_USES_OF_NUMBER: Final = frozenset({"kept-number", "printed-tensor"})
+"""Rules that a later line shows, for a number that one line reads by itself."""
 
 
 _OF_ANY_LINE: Final = frozenset(

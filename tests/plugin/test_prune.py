@@ -28,6 +28,21 @@ def shrunk(project: ScriptedProject) -> ScriptedProject:
     return project
 
 
+def test_a_renamed_test_is_compared_once_it_is_renamed_in_the_file_as_well(
+    shrunk: ScriptedProject,
+) -> None:
+    shrunk.file("".join(map(ONE.format, "abd")))
+    renamed = C.replace("_c", "_d")
+    words = " ".join(shrunk.run().outlines).split()
+    assert f"is {C} now {renamed}?" in " ".join(words)
+
+    file = shrunk.path / "baselines" / "scripted.json"
+    file.write_text(file.read_text("utf-8").replace(C, renamed), "utf-8")
+
+    shown = shrunk.run().outlines
+    assert "gpuperf: 3 passed on scripted" in shown
+
+
 def test_a_whole_run_names_what_is_stale_and_removes_nothing(
     shrunk: ScriptedProject,
 ) -> None:

@@ -296,7 +296,8 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run *func* with GPU tensors among its arguments; what comes out is on the device."""
     __tracebackhide__ = True
     plan = plan_of(func)
-    result = _taken_apart(plan, args, kwargs)
+    is_whole = not (plan.is_of_program or plan.composite)  # as nearly all are
+    result = NO_OUTPUT if is_whole else _taken_apart(plan, args, kwargs)
     if result is not NO_OUTPUT:
         return result
     if plan.name == "clone" and is_stolen(args[0]):
@@ -332,8 +333,10 @@ def read_element(tensor: Any) -> Any:
     if tensor.inside.is_meta or not BACKING.has_values:
         return execute(ELEMENT_READ, (tensor,), {})
     plan = plan_of(ELEMENT_READ)
-    if WATCH.recorders:
+    if WATCH.recorders and (SHOWN.any or current_node() is not None):
         observe(plan, ELEMENT_READ, (tensor,), {})
+    else:
+        WATCH.sync(plan.op, plan.rules[0].reason)
     if (live := SIMULATED_MEMORY.live) is not None:
         live.begin(plan.op, multiplies=False)
     result = tensor.inside.item()
@@ -435,7 +438,9 @@ def _unwrap_list(values: Sequence[Any], hosts: list[Any]) -> list[Any]:
     inner: list[Any] = []
     for value in values:
         kind = type(value)
-        if is_gpu_tensor(value):
+        if kind is int:  # an index or a size, as most are
+            inner.append(value)
+        elif is_gpu_tensor(value):
             inner.append(value.inside)
         elif kind is list or kind is tuple:  # collectives take lists of lists
             inner.append(_unwrap_list(value, hosts))

@@ -70,11 +70,6 @@ class AuditRecorder:
             for depth, line in enumerate(lines_of_step(self.root)):
                 self._work[line, depth > 0] += 1
 
-    def ran(self, op: str, result: object, *, computes: bool = True) -> None:
-        """Count what *op* gave, if ``locates_work``."""
-        if self.locates_work:
-            self.log.saw(op, result, computes=computes)
-
     def synced(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
         """Record *count* syncs of the code that runs now."""
         self._heard(op, waits=True)
@@ -262,10 +257,15 @@ class ActiveRecorders:
         for notify in self.unchecked_listeners:
             notify(op, reason)
 
+    def ran(self, op: str, result: object, *, computes: bool = True) -> None:
+        """Count what *op* gave, for recorders that locate work."""
+        for recorder in self.recorders:
+            if recorder.locates_work:
+                recorder.log.saw(op, result, computes=computes)
+
     copy = _by_all("copy")
     launch = _by_all("launch")
     leave_uncounted = _by_all("leave_unchecked")
-    ran = _by_all("ran")
     remember_forward = _by_all("remember_forward")
     take_as_eager = _by_all("take_as_eager")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -19,8 +19,10 @@ from .summary import Line, LineRole, as_lines, table
 # Lines about baselines of tests that are gone.
 
 
-def leftover_lines(found: Leftovers, baseline_file: str) -> tuple[Line, ...]:
-    """Name what could be removed; removals are listed elsewhere."""
+def leftover_lines(
+    found: Leftovers, baseline_file: str, new: Collection[str] = ()
+) -> tuple[Line, ...]:
+    """Name what could be removed, or is now one of the *new* calls; removals are listed elsewhere."""
     if not found.gone or found.pruned:
         return ()
     number = len(found.gone)
@@ -30,7 +32,16 @@ def leftover_lines(found: Leftovers, baseline_file: str) -> tuple[Line, ...]:
         f"gpuperf: {entries} of {baseline_file} {verb} no test any more, "
         f"--gpuperf-update=all removes {them}: {join_fitting(found.gone, MOST_NAMES)}"
     )
-    return _warned(text)
+    return _warned("; ".join((text, *_renamed(found.gone, new))))
+
+
+def _renamed(gone: Sequence[str], new: Collection[str]) -> Iterator[str]:
+    """Ask for each call that is *gone* whether it is the only *new* one like it."""
+    for old in gone:
+        file, _, name = old.partition("::")
+        alike = [n for n in new if n.startswith(f"{file}::") or n.endswith(f"::{name}")]
+        if len(alike) == 1:
+            yield f"is {old} now {alike[0]}? Name it so in the file: nothing else compares the two"
 
 
 def unmeasured_text(

@@ -176,8 +176,9 @@ def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:
             reason = reason_of(cause, view)
             yield from wrapped(reason, first=EMPTY_GUTTER, rest=f"{EMPTY_GUTTER}  ")
         yield from _inside(cause, view)
-        # What happens once costs nothing worth changing.
-        fix = "" if cause.once else remedy_of_sync(cause, view).do
+        # What happens once costs nothing worth changing, before the loop or after it.
+        is_once = cause.once or cause.in_steps == 1 < view.steps
+        fix = "" if is_once else remedy_of_sync(cause, view).do
         if fix != advised:
             yield from labelled("fix", fix)
         advised = fix

@@ -73,19 +73,43 @@ def test_a_run_of_some_tests_knows_nothing(prune: bool) -> None:  # noqa: FBT001
 
 
 @pytest.mark.parametrize(
-    ("found", "lines"),
+    ("found", "new", "lines"),
     [
-        (Leftovers(), []),
-        (Leftovers(entries=("a",), gone=("a",), pruned=True), []),
-        (Leftovers(entries=("a",)), []),
+        (Leftovers(), (), []),
+        (Leftovers(entries=("a",), gone=("a",), pruned=True), (), []),
+        (Leftovers(entries=("a",)), (), []),
         (
             Leftovers(entries=("a", "b"), gone=("a", "b")),
+            (),
             [
                 "gpuperf: 2 entries of b.json have no test any more, --gpuperf-update=all removes",
                 "    them: a, b",
             ],
         ),
+        *(
+            (
+                Leftovers(entries=("a.py::b",), gone=("a.py::b",)),
+                new,
+                [
+                    "gpuperf: 1 entry of b.json has no test any more, --gpuperf-update=all removes",
+                    *lines,
+                ],
+            )
+            for new, lines in [
+                (("a.py::c", "a.py::d"), ["    it: a.py::b"]),
+                (("c.py::d",), ["    it: a.py::b"]),
+                (
+                    ("c.py::d", "c.py::b"),
+                    [
+                        "    it: a.py::b; is a.py::b now c.py::b? Name it so in the file: nothing else",
+                        "    compares the two",
+                    ],
+                ),
+            ]
+        ),
     ],
 )
-def test_what_is_said_of_them(found: Leftovers, lines: list[str]) -> None:
-    assert [line.text for line in leftover_lines(found, "b.json")] == lines
+def test_what_is_said_of_them(
+    found: Leftovers, new: tuple[str, ...], lines: list[str]
+) -> None:
+    assert [line.text for line in leftover_lines(found, "b.json", new)] == lines

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from builders import a_finding
 
 from pytest_gpuperf.cli import ab as ab_script
 from pytest_gpuperf.cli.ab import compare_program
@@ -74,7 +75,15 @@ def an_audit(waits: int) -> StepAudit:
         blocking_copies=0,
         counts={**dict.fromkeys((m.name for m in AUDITED), 0), "launches": 10},
     )
-    return StepAudit(findings=(), copies=(), totals=totals, not_checked=(), as_eager=())
+    found = (a_finding(per_step=waits, in_steps=20),) * (waits > 1)
+    return StepAudit(
+        findings=found,
+        copies=(),
+        totals=totals,
+        not_checked=(),
+        as_eager=(),
+        steps=20,
+    )
 
 
 def a_peak(mib: int) -> Forecast:
@@ -104,6 +113,13 @@ def test_peaks_that_differ_are_predicted_in_each_run(compared: Compare) -> None:
     assert asked[Asked.MEMORY] == asked[Asked.AUDIT] == 2
     (call,) = run.calls
     assert PEAK_ALLOCATED.name in {c.metric for c in call.exact if c.gated}
+
+
+def test_what_a_line_does_is_counted_in_all_steps(compared: Compare) -> None:
+    run, _ = compared(lambda side, _: 39 if side == "after" else 20, lambda *_: 8)
+
+    (call,) = run.calls
+    assert [found.how_often for found in call.findings] == ["39 in 20 steps"]
 
 
 def test_a_peak_that_differed_in_one_run_alone_is_no_change(compared: Compare) -> None:

@@ -193,6 +193,22 @@ def test_no_remedy_is_without_its_programs() -> None:
         ("computed-on-cpu", "places, columns = assigned(grid.cpu())"),
         ("copy-to-cpu", "kept = grid.cpu()"),
         ("copy-to-cpu", "rows.copy_(grid)"),
+        # Only a condition on what is read decides, and a later line says what for.
+        (
+            "index",
+            "def at(i, is_last):\n    return row if is_last else rows[i]\nat(labels[0], 0)",
+        ),
+        (
+            "index",
+            "i = int(number)\ndef at(i):\n    y = row * rows[i, 0]\n    return y\nat(labels[0])",
+        ),
+        ("condition", "found = rows if labels[0] > 1 else row"),
+        ("condition", "found = rows if mask[0, 0] else row"),
+        (
+            "kept-number",
+            "kept = []\nnow = loss.mean().item()\nkept.append(round(now, 4))",
+        ),
+        ("printed-tensor", "now = loss.mean().item()\nprint(now)"),
         # What has to be copied, and what torch does inside.
         ("pageable-batch", "for x in DataLoader(torch.ones(8, 4)): x.to(device)"),
         ("printed-tensor", "def log(*_): pass\nlog('loss', loss.mean().item())"),
