@@ -18,6 +18,7 @@ from torch import nn
 from pytest_gpuperf.devices.memory_picture import Picture, StorageRole
 from pytest_gpuperf.devices.simulated.device import SimulatedDevice
 from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
+from pytest_gpuperf.devices.simulated.recurrent import DROPOUT_STATES
 from pytest_gpuperf.devices.simulated.tensor_values import BACKING
 from pytest_gpuperf.measure.emulated import audit
 from pytest_gpuperf.measure.plan import MeasurePlan
@@ -110,6 +111,7 @@ def test_states_of_cudnn_s_dropout_are_nobody_s_input() -> None:
     rows = torch.ones(3, 2, 8, device="cuda")
 
     by_role = looked_at(lambda: layer(rows)[0].sum().backward()).by_role
+    DROPOUT_STATES.reset()  # later tests look at the same device
 
     assert by_role[StorageRole.UNSEEN] == 4 * MIB
     assert by_role[StorageRole.INPUTS] < MIB
