@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from builders import a_finding, a_measurement, an_entry
+from hypothesis import given, strategies as st
 
 from pytest_gpuperf.judge.budget import ResolvedBudget
 from pytest_gpuperf.judge.context import SuiteContext
@@ -339,6 +340,35 @@ def test_the_findings_are_those_of_the_last_run() -> None:
 
     assert judge("t", [old, new], NOTHING, DEFAULT, None).findings == (finding,)
     assert judge("t", [new, old], NOTHING, DEFAULT, None).findings == ()
+
+
+GOOD_TO_BAD = [
+    Outcome.IMPROVED,
+    Outcome.PASS,
+    Outcome.INCONCLUSIVE,
+    Outcome.OVER_BUDGET,
+    Outcome.REGRESSED,
+]
+
+step_times = st.lists(st.floats(min_value=8.0, max_value=13.0), min_size=1, max_size=6)
+
+
+@given(step_times, step_times, st.data())
+def test_slowing_any_run_never_improves_the_outcome_of_the_test(
+    before: list[float], fresh: list[float], data: st.DataObject
+) -> None:
+    entry = stored(*(measured({"step_ms": ms}) for ms in before))
+    budget = ResolvedBudget(limits={"ms": 11.0})
+    factor = st.floats(min_value=1.0, max_value=2.0)
+    slowed = [ms * data.draw(factor) for ms in fresh]
+
+    as_it_was, slower = (
+        judge("t", [measured({"step_ms": ms}) for ms in run], budget, DEFAULT, entry)
+        for run in (fresh, slowed)
+    )
+
+    for old, new in zip(as_it_was.verdicts, slower.verdicts, strict=True):
+        assert GOOD_TO_BAD.index(new.outcome) >= GOOD_TO_BAD.index(old.outcome)
 
 
 EXACT_LIMITS = [
