@@ -6,6 +6,7 @@ import pytest
 from builders import a_finding
 from trace_events import call, copied, event, function, marker, op, step
 
+from pytest_gpuperf.devices.allow_sync import Allowance, marker_allowing
 from pytest_gpuperf.errors import ErrorId, RunError
 from pytest_gpuperf.measure.syncs import Syncs, find_syncs
 from pytest_gpuperf.model.finding import Finding, Location
@@ -526,3 +527,19 @@ def test_a_trace_without_a_step_is_an_error() -> None:
         find_syncs([op("aten::mm", 1, 2), call("cudaDeviceSynchronize", 3, 4)])
 
     assert refused.value.error_id is ErrorId.GP305
+
+
+def test_a_block_allows_as_many_syncs_as_it_says_and_no_metric_counts_those() -> None:
+    allowed = marker_allowing(Allowance(reason="the loss is logged", most=1))
+    events = [
+        step(),
+        event("user_annotation", allowed, 10, 100),
+        *[call("cudaDeviceSynchronize", at, 4) for at in (20, 40, 200)],
+    ]
+
+    found = find_syncs(events)
+
+    assert found.per_step == 2
+    assert sorted((f.allowed, f.per_step) for f in found.findings if f.allowed) == [
+        ("the loss is logged", 1)
+    ]
