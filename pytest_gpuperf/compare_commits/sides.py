@@ -17,8 +17,8 @@ from ..errors import ErrorId, QuotedError, UsageError
 from ..model.environment import AS_INSTALLED, Overlay
 from ..runner.git import Repository, git_environment, run_git, short
 from ..runner.relocation import Relocation
-from . import checkout_process as guardian
-from .checkout_process import Tree
+from . import checkouts as guardian
+from .checkouts import Tree
 
 
 # Commits in a folder that is gone when this process is.
