@@ -36,10 +36,10 @@ from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import (
     FULL_RUNS,
     MOST_RUNS,
-    OCCASION_RUNS,
+    SESSION_RUNS,
     RunSummary,
-    occasion_id,
-    spread_over_occasions,
+    session_id,
+    spread_over_sessions,
 )
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.verdict import Outcome
@@ -48,10 +48,10 @@ from pytest_gpuperf.model.verdict import Outcome
 FALSE_BAR: Final = 0.0005
 
 SHIFTS: Final = (0.005, 0.01, 0.02, 0.03)
-"""Standard deviations of log time between two occasions."""
+"""Standard deviations of log time between two sessions."""
 
-OCCASIONS: Final = (1, 2, 3, 5, 10)
-"""Stored occasions: a refresh, and what the product adds to it."""
+SESSIONS: Final = (1, 2, 3, 5, 10)
+"""Stored sessions: a refresh, and what the product adds to it."""
 
 SCATTERS: Final = (0.002, 0.003, 0.005, 0.010)
 """Standard deviations of log time from run to run; each test draws its own of them."""
@@ -78,34 +78,34 @@ SHARE_SLOWED: Final = 20
 """One in so many tests is slowed as well, and judged without regard to its day."""
 
 Ends = Mapping[tuple[int, float, float], Tally]
-"""What became of the tests, by stored occasions, shift and slowdown."""
+"""What became of the tests, by stored sessions, shift and slowdown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Days:
     """Logs of run times of many tests in which nothing changed, by test and run.
 
-    ``scatter`` is the standard deviation from run to run of each test. Each stored run is of the one of the ``occasions`` that stands at its place.
+    ``scatter`` is the standard deviation from run to run of each test. Each stored run is of the one of the ``sessions`` that stands at its place.
     """
 
     stored: Array
     fresh: Array
     scatter: Array
-    occasions: tuple[str, ...]
+    sessions: tuple[str, ...]
 
     @classmethod
-    def drawn(cls, occasions: int, tests: int, shift: float, random: Generator) -> Days:
+    def drawn(cls, sessions: int, tests: int, shift: float, random: Generator) -> Days:
         """Draw *tests* that each have a machine of their own."""
-        names = occasions_of(occasions)
+        names = sessions_of(sessions)
         _, numbers = np.unique(names, return_inverse=True)
-        days = random.normal(0, shift, (tests, occasions))[:, numbers]
+        days = random.normal(0, shift, (tests, sessions))[:, numbers]
         today = random.normal(0, shift, (tests, 1))
         scatter = random.choice(SCATTERS, (tests, 1))
         return cls(
             stored=days + scatter * random.normal(0, 1, days.shape),
             fresh=today + scatter * random.normal(0, 1, (tests, FRESH)),
             scatter=scatter[:, 0],
-            occasions=names,
+            sessions=names,
         )
 
     def judged(self, tests: int, slowdown: float = 0.0) -> Tally:
@@ -136,35 +136,35 @@ class Days:
         slow = self.fresh[:tests] + np.log1p(slowdown)
         for stored, fresh in zip(self.stored.tolist(), slow.tolist(), strict=False):
             baseline = [
-                kept(constant(log), occasion)
-                for log, occasion in zip(stored, self.occasions, strict=True)
+                kept(constant(log), session)
+                for log, session in zip(stored, self.sessions, strict=True)
             ]
             yield gate_one(
                 baseline, [measured(constant(log), DeviceKind.CUDA) for log in fresh]
             )
 
 
-def occasions_of(occasions: int) -> tuple[str, ...]:
-    """Name the occasion of each stored run, as refreshes on so many days leave them."""
+def sessions_of(sessions: int) -> tuple[str, ...]:
+    """Name the session of each stored run, as refreshes on so many days leave them."""
     names = [
-        occasion_id(FIRST_DAY + timedelta(days=day), "0000") for day in range(occasions)
+        session_id(FIRST_DAY + timedelta(days=day), "0000") for day in range(sessions)
     ]
-    counts = [FULL_RUNS, *repeat(OCCASION_RUNS, occasions - 1)]
+    counts = [FULL_RUNS, *repeat(SESSION_RUNS, sessions - 1)]
     runs = chain.from_iterable(map(repeat, names, counts))
-    spread = spread_over_occasions([RunSummary(occasion=n) for n in runs], MOST_RUNS)
-    return tuple(run.occasion for run in spread)
+    spread = spread_over_sessions([RunSummary(session=n) for n in runs], MOST_RUNS)
+    return tuple(run.session for run in spread)
 
 
 def tables(effort: Effort) -> list[Table]:
     random = np.random.default_rng(SEED)
     ends = {}
     few = effort.days // SHARE_SLOWED
-    for occasions, shift in product(OCCASIONS, SHIFTS):
-        say(f"days, {named(occasions, shift)}")
-        days = Days.drawn(occasions, effort.days, shift, random)
-        ends[occasions, shift, 0.0] = days.judged(effort.days)
+    for sessions, shift in product(SESSIONS, SHIFTS):
+        say(f"days, {named(sessions, shift)}")
+        days = Days.drawn(sessions, effort.days, shift, random)
+        ends[sessions, shift, 0.0] = days.judged(effort.days)
         for slowdown in SLOWDOWNS:
-            ends[occasions, shift, slowdown] = days.judged(few, slowdown)
+            ends[sessions, shift, slowdown] = days.judged(few, slowdown)
     return [
         _blame_table(ends, effort),
         _power_table(ends),
@@ -176,12 +176,12 @@ def _blame_table(ends: Ends, effort: Effort, how: str = "") -> Table:
         title=f"Days that differ {how}nothing changed: tests that fail",
         figures=[
             at_most(
-                named(occasions, shift),
-                ends[occasions, shift, 0.0].regressed,
+                named(sessions, shift),
+                ends[sessions, shift, 0.0].regressed,
                 FALSE_BAR,
                 hurried=effort.hurried,
             )
-            for occasions, shift in product(OCCASIONS, SHIFTS)
+            for sessions, shift in product(SESSIONS, SHIFTS)
         ],
     )
 
@@ -192,12 +192,12 @@ def _power_table(ends: Ends) -> Table:
         title=f"Days that differ, slower by {at}: % that fail / pass in silence",
         figures=[
             Figure(
-                name=named(occasions, shift),
+                name=named(sessions, shift),
                 measured="   ".join(
-                    _caught(ends[occasions, shift, slowdown]) for slowdown in SLOWDOWNS
+                    _caught(ends[sessions, shift, slowdown]) for slowdown in SLOWDOWNS
                 ),
             )
-            for occasions, shift in product(OCCASIONS, SHIFTS)
+            for sessions, shift in product(SESSIONS, SHIFTS)
         ],
     )
 
@@ -207,8 +207,8 @@ def _caught(tally: Tally) -> str:
     return f"{100 * tally.regressed.value:5.1f} /{100 * passed:5.1f}"
 
 
-def named(occasions: int, shift: float) -> str:
-    of = "1 occasion" if occasions == 1 else f"{occasions} occasions"
+def named(sessions: int, shift: float) -> str:
+    of = "1 session" if sessions == 1 else f"{sessions} sessions"
     return f"{of}, shifts of {percent(shift)}"
 
 
@@ -219,24 +219,24 @@ def tables_of_ab(effort: Effort) -> list[Table]:
     random = np.random.default_rng(AB_SEED)
     few = effort.days // SHARE_SLOWED
     ends = {}
-    for occasions, shift in product(OCCASIONS, SHIFTS):
-        say(f"ab, {named(occasions, shift)}")
+    for sessions, shift in product(SESSIONS, SHIFTS):
+        say(f"ab, {named(sessions, shift)}")
         for slowdown in (0.0, *AB_SLOWDOWNS):
             tests = few if slowdown else effort.days
-            days = Days.drawn(occasions, tests, shift, random)
-            ends[occasions, shift, slowdown] = days.settled(tests, slowdown, random)
+            days = Days.drawn(sessions, tests, shift, random)
+            ends[sessions, shift, slowdown] = days.settled(tests, slowdown, random)
     return [_blame_table(ends, effort, "and an A/B, "), *_ab_tables(ends, effort)]
 
 
 def _ab_tables(ends: Ends, effort: Effort) -> Iterator[Table]:
     at = ", ".join(map(changed, AB_SLOWDOWNS))
     power, shares = [], []
-    for occasions, shift in product(OCCASIONS, SHIFTS):
-        name = named(occasions, shift)
-        found = ends[occasions, shift, AB_POWER_AT].regressed
+    for sessions, shift in product(SESSIONS, SHIFTS):
+        name = named(sessions, shift)
+        found = ends[sessions, shift, AB_POWER_AT].regressed
         power.append(at_least(name, found, AB_POWER_BAR, hurried=effort.hurried))
-        caught = (_caught(ends[occasions, shift, slow]) for slow in AB_SLOWDOWNS)
-        compared = percent(ends[occasions, shift, 0.0].mean_units)
+        caught = (_caught(ends[sessions, shift, slow]) for slow in AB_SLOWDOWNS)
+        compared = percent(ends[sessions, shift, 0.0].mean_units)
         shares.append(Figure(name=name, measured="   ".join([compared, *caught])))
     yield Table(
         title=f"Days that differ and an A/B, slower by {changed(AB_POWER_AT)}: "

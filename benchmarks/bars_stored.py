@@ -36,7 +36,7 @@ from order_of_work import (
 )
 
 from pytest_gpuperf.judge.context import Sentinels
-from pytest_gpuperf.model.baseline import Entry, occasion_id
+from pytest_gpuperf.model.baseline import Entry, session_id
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.verdict import Outcome
 
@@ -60,7 +60,7 @@ class Found:
     """What became of one profile's tests, by slowdown, and by peer and slowdown.
 
     ``ours`` are judged by the spread from run to run alone, as on devices of which no
-    shift between occasions is assumed, ``on_cuda`` with each stored run of its own day.
+    shift between sessions is assumed, ``on_cuda`` with each stored run of its own day.
     """
 
     ours: dict[float, Tally] = field(default_factory=partial(defaultdict, Tally))
@@ -100,7 +100,7 @@ def _judge_draw(draw: Draw, found: Found, *, slowdowns: Sequence[float]) -> None
     stored, fresh = distributions(draw.stored), distributions(draw.fresh)
     for test in range(tests):
         baseline = [
-            kept(times, occasion_id(FIRST_DAY + timedelta(days=day), "0000"))
+            kept(times, session_id(FIRST_DAY + timedelta(days=day), "0000"))
             for day, times in enumerate(
                 stored[test * stored_runs : (test + 1) * stored_runs]
             )
@@ -202,12 +202,12 @@ STORED: Final = 8
 FRESH: Final = 8
 
 DAYS: Final = tuple(
-    occasion_id(FIRST_DAY + timedelta(days=day), "0000") for day in range(STORED)
+    session_id(FIRST_DAY + timedelta(days=day), "0000") for day in range(STORED)
 )
 """Each stored run is of a day of its own."""
 
 JUDGED_ON: Final = {DeviceKind.SCRIPTED: "", DeviceKind.CUDA: ", days apart"}
-"""Devices of which no shift between occasions is assumed, and of which one is."""
+"""Devices of which no shift between sessions is assumed, and of which one is."""
 
 SEES: Final = (0.5, 1.2)
 """By how much of the machine's state a test is moved."""

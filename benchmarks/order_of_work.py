@@ -142,7 +142,7 @@ class Effort:
     ``unchanged`` tests are drawn a profile; ``power`` of them are slowed by 5 % as
     well, and ``peers`` are shown to the peers.
     ``recorded`` tests are drawn a workload, a fourth of them slowed, ``pairs`` a
-    workload, ``suites`` a profile, ``days`` tests a shift and number of occasions, a
+    workload, ``suites`` a profile, ``days`` tests a shift and number of sessions, a
     twentieth of them slowed.
     """
 
@@ -251,8 +251,8 @@ def constant(log: float) -> Distribution:
     return Distribution(q10=time, q25=time, q50=time, mean=time, samples=100)
 
 
-def kept(times: Distribution, occasion: str = "") -> RunSummary:
-    return RunSummary(times={STEP_MS.name: times}, occasion=occasion)
+def kept(times: Distribution, session: str = "") -> RunSummary:
+    return RunSummary(times={STEP_MS.name: times}, session=session)
 
 
 def measured(

@@ -94,7 +94,7 @@ def an_entry(
     *ms: Times | RunSummary | Measurement,
     spread: float = 0.0,
     exact: Mapping[str, int] | None = None,
-    occasion: str = "",
+    session: str = "",
     **fields: Any,
 ) -> Entry:
     """A baseline of a run for each of *ms*, of eight runs around 10 ms by default."""
@@ -102,10 +102,10 @@ def an_entry(
 
     def summary(run: Times | RunSummary | Measurement) -> RunSummary:
         if isinstance(run, Measurement):
-            return RunSummary.of(run, occasion)
+            return RunSummary.of(run, session)
         if isinstance(run, RunSummary):
             return run
-        return a_run(run, spread=spread, exact=exact or {}, occasion=occasion)
+        return a_run(run, spread=spread, exact=exact or {}, session=session)
 
     times = ms or tuple(10.0 + 0.01 * number for number in range(8))
     fields.setdefault("runs", tuple(map(summary, times)))

@@ -416,9 +416,9 @@ MOST_CODE: Final = {
     "devices.cuda": 621,
     "devices.simulated": 7847,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1014,  # ranks are ended by their own time
-    "judge": 3450,  # same training of two steps as well: compare_steps pays for it
+    "judge": 3448,  # same training of two steps as well: compare_steps pays for it
     "measure": 3235,  # what a step keeps has its line; which step raised
-    "model": 1880,  # what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1883,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2237,  # no server without measured tests
     "report": 1885,
     "report.ci": 539,  # a watch marks its lines on GitHub

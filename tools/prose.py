@@ -78,6 +78,7 @@ PATTERNS: Final = {
         '"sync": how often the CPU waits for the GPU is a count of syncs'
     ),
     r"\bwitness(?:es|ed)?\b|\bnews\b|\bdearest\b": '"shows", "new", "slowest"',
+    r"(?<!-)\boccasions?\b": '"session": runs that one machine made at one time',
     r"\bbeside\b": '"next to", "with", "as well as"',
     r"\b(?:is|are|was|were) left behind\b": '"leaked", "is left"',
     r"\b(?:draws?|drawn)\b": '"uses random numbers", "is random"; of pictures "shows"',

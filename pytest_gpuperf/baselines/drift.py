@@ -33,7 +33,7 @@ scatter is known, unchanged code is taken for slower in 1 of 100 refreshes.
 """
 
 LIKELY_SHIFTS: Final = 2.8
-"""Assumed shifts by which two occasions differ with 95 % probability, at most: 2 √2."""
+"""Assumed shifts by which two sessions differ with 95 % probability, at most: 2 √2."""
 
 QUIETER: Final = 0.5
 """Share of the stored scatter at which fresh runs are worth storing for it alone."""
@@ -129,7 +129,7 @@ def drifts(
 def strays(test: str, old: Entry, new: Entry, leeway: Leeway) -> tuple[Drift, ...]:
     """Return what is too far above the anchor of *old* in *new*, or in its new runs alone.
 
-    Those may be as slow besides as another occasion makes them in all likelihood.
+    Those may be as slow besides as another session makes them in all likelihood.
     """
     added = [run for run in new.runs if run not in old.runs]
     found = drifts(test, old, new, leeway)
@@ -139,7 +139,7 @@ def strays(test: str, old: Entry, new: Entry, leeway: Leeway) -> tuple[Drift, ..
         replace(
             drift,
             limit=drift.limit * (1 + allowed),
-            bound=f"{drift.bound} and {percent(round(allowed, 3))} for another occasion"
+            bound=f"{drift.bound} and {percent(round(allowed, 3))} for another session"
             if allowed
             else drift.bound,
         )

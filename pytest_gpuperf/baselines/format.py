@@ -50,7 +50,7 @@ Reader = Callable[[Any, Place], V]
 Shape = Mapping[str, Reader[Any]]
 """What reads each field of an object."""
 
-OCCASION: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ-[0-9a-f]{4}")
+SESSION: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\dZ-[0-9a-f]{4}")
 
 LEAST_TIME: Final = 1e-9
 LONGEST_TIME: Final = 1e12
@@ -283,16 +283,16 @@ def _further(raw: Any, where: Place) -> FurtherSteps:
     return found
 
 
-def _occasion(raw: Any, where: Place) -> str:
+def _session(raw: Any, where: Place) -> str:
     text = _text(raw, where)
-    if not OCCASION.fullmatch(text) or not _is_date(text):
-        _refuse(where, "an occasion such as 2026-01-31T09:30Z-4f2a", raw)
+    if not SESSION.fullmatch(text) or not _is_date(text):
+        _refuse(where, "a session such as 2026-01-31T09:30Z-4f2a", raw)
     return text
 
 
-def _is_date(occasion: str) -> bool:
+def _is_date(session: str) -> bool:
     try:
-        datetime.fromisoformat(occasion.partition("Z")[0])
+        datetime.fromisoformat(session.partition("Z")[0])
     except ValueError:
         return False
     return True
@@ -405,7 +405,7 @@ _RUN_TOO: Final[Shape] = {
     "board": _board,
     "exact": _map_of(_count),  # of 0.2, as is a look of each run
     "further": _further,
-    "occasion": _occasion,
+    "session": _session,
     "round_steps": _positive,
     "times": _map_of(_distribution),
 }
@@ -605,7 +605,7 @@ def _raw_run(run: RunSummary) -> dict[str, Any]:
         **({"times": times} if times else {}),
         **({"board": board} if board else {}),
         **({} if run.round_steps is None else {"round_steps": run.round_steps}),
-        **({"occasion": run.occasion} if run.occasion else {}),
+        **({"session": run.session} if run.session else {}),
     }
 
 

@@ -19,7 +19,7 @@ from ..model.baseline import (
     RunSummary,
     StepSummary,
     cut_at,
-    spread_over_occasions,
+    spread_over_sessions,
     typical_values,
 )
 from ..model.environment import DeviceKind
@@ -179,18 +179,18 @@ def differs(outcomes: Mapping[str, Collection[Outcome]]) -> bool:
     return any(CHANGED.intersection(found) for found in outcomes.values())
 
 
-def new_entry(runs: Sequence[Measurement], occasion: str = "") -> Entry:
+def new_entry(runs: Sequence[Measurement], session: str = "") -> Entry:
     """Make the fresh *runs*, at least one, the entry of a test, with no anchor yet.
 
-    Disturbed runs are left out where enough others remain. All are of one *occasion*.
+    Disturbed runs are left out where enough others remain. All are of one *session*.
     """
     clean = [run for run in runs if not run.dirty]
     # With fewer than enough runs a baseline can blame nothing, so disturbed runs are
     # better than too few.
     taken = clean if len(clean) >= ENOUGH_RUNS else runs
     kept = [
-        # Without times there is nothing that differs between occasions.
-        RunSummary.of(run, occasion if run.times else "")
+        # Without times there is nothing that differs between sessions.
+        RunSummary.of(run, session if run.times else "")
         for run in taken[-MOST_RUNS:]
     ]
     last = min((run.further.last for run in kept if run.further), default=0)
@@ -243,17 +243,17 @@ def with_evidence(stored: Entry, fresh: Entry) -> Entry | None:
     software = (stored.software.get("torch"), fresh.software.get("torch"))
     if differs(judged.outcomes) or judged.disturbed or len(set(software)) > 1:
         return None
-    newest, known = stored.runs[-1], {run.occasion for run in stored.runs}
+    newest, known = stored.runs[-1], {run.session for run in stored.runs}
     runs = [
         replace(run, exact=newest.exact, further=newest.further)
         for run in fresh.runs
         if run.times
         and run.round_steps == newest.round_steps
-        and run.occasion not in known
+        and run.session not in known
     ]
     if not runs:
         return None
-    spread = spread_over_occasions((*stored.runs, *runs), MOST_RUNS)
+    spread = spread_over_sessions((*stored.runs, *runs), MOST_RUNS)
     return replace(stored, runs=spread)
 
 

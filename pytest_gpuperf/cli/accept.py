@@ -154,7 +154,7 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         dest="kind",
         action="store_const",
         const=(Refresh.EVIDENCE,),
-        help="add the runs to those of the baselines, as another occasion of the same "
+        help="add the runs to those of the baselines, as another session of the same "
         "code: nothing is replaced",
     )
     parser.add_argument(

@@ -20,7 +20,7 @@ from .shared_options import add_device_argument, count, device_options, number
 REST: Final = "[pytest arguments...]"
 
 GAP_MINUTES: Final = 60.0
-"""Time between occasions where none is given: heat and clocks have settled by then.
+"""Time between sessions where none is given: heat and clocks have settled by then.
 
 Other days tell more: a driver or a neighbour changes from one to the next.
 """
@@ -30,7 +30,7 @@ SECONDS_OF_MINUTE: Final = 60.0
 LEAST_MINUTES: Final = LEAST_GAP.total_seconds() / SECONDS_OF_MINUTE
 
 GOES_ON: Final = frozenset({0, 1})
-"""Exit codes of pytest after which the next occasion is measured: tests may have failed."""
+"""Exit codes of pytest after which the next session is measured: tests may have failed."""
 
 REFRESH_KINDS: Final = ", ".join(kind.value for kind in Refresh)
 
@@ -46,21 +46,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_device_argument(parser)
     parser.add_argument(
-        "--occasions",
+        "--sessions",
         type=count,
         metavar="N",
-        help="add the runs of so many occasions to the baselines, with a gap between "
+        help="add the runs of so many sessions to the baselines, with a gap between "
         "them, and record what is missing (default kind: evidence)",
     )
     parser.add_argument(
         "--gap",
         type=number(
-            f"{LEAST_MINUTES:g} minutes or more, as occasions that are closer count as one",
+            f"{LEAST_MINUTES:g} minutes or more, as sessions that are closer count as one",
             lambda minutes: LEAST_MINUTES <= minutes < inf,
         ),
         default=GAP_MINUTES,
         metavar="MINUTES",
-        help=f"time from the end of an occasion to the next (default: {GAP_MINUTES:g})",
+        help=f"time from the end of a session to the next (default: {GAP_MINUTES:g})",
     )
     parser.add_argument(
         "--accept-drift",
@@ -70,18 +70,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
-    """Run pytest, once an occasion, and return its exit code as a shell would give it."""
-    is_partial = arguments.occasions or arguments.kind not in {None, Refresh.ALL}
+    """Run pytest, once a session, and return its exit code as a shell would give it."""
+    is_partial = arguments.sessions or arguments.kind not in {None, Refresh.ALL}
     if arguments.accept_drift and is_partial:
         msg = (
-            "--accept-drift: found --kind or --occasions, expected it alone or with "
+            "--accept-drift: found --kind or --sessions, expected it alone or with "
             "--kind=all: it replaces stored baselines"
         )
         raise UsageError(msg, ErrorId.GP102)
-    if arguments.occasions is None:
+    if arguments.sessions is None:
         return _measured(arguments, arguments.kind or _usual_kind(rest), rest)
-    # What an occasion has stored stays.
-    kinds = repeat(Refresh.EVIDENCE, arguments.occasions - 1)
+    # What a session has stored stays.
+    kinds = repeat(Refresh.EVIDENCE, arguments.sessions - 1)
     worst = 0
     for turn, kind in enumerate((arguments.kind or Refresh.EVIDENCE, *kinds), 1):
         if turn > 1 and not _is_over(turn, arguments):
@@ -94,8 +94,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
 
 
 def _is_over(number: int, arguments: argparse.Namespace) -> bool:
-    """Wait till occasion *number* begins; return false if Ctrl-C ends that."""
-    done = f"gpuperf: {number - 1} of {arguments.occasions} occasions are over"
+    """Wait till session *number* begins; return false if Ctrl-C ends that."""
+    done = f"gpuperf: {number - 1} of {arguments.sessions} sessions are over"
     sys.stdout.write(
         f"{done}, the next begins in {arguments.gap:g} minutes; Ctrl-C keeps what is "
         "stored\n"

@@ -102,7 +102,7 @@ def suite_context_of(
     return SuiteContext(
         prior=prior,
         burst=burst((known for key, known in runs.items() if key in entries), prior),
-        occasions=occasions_prior_of(entries.values(), kind),
+        sessions=sessions_prior_of(entries.values(), kind),
         shift=suite_shift(clean),
         tests=max(1, len(shifts)),
     )
@@ -127,8 +127,8 @@ def references_of(
     return {key: known for key, known in found.items() if known is not None}
 
 
-def occasions_prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Spread | None:
-    """Return what all tests say about how one shifts from one occasion to another."""
+def sessions_prior_of(entries: Iterable[Entry], kind: DeviceKind) -> Spread | None:
+    """Return what all tests say about how one shifts from one session to another."""
     known = (log_shift_variance(STEP_MS, entry.runs, kind) for entry in entries)
     return pooled_shift([variance for variance in known if variance is not None])
 

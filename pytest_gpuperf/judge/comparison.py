@@ -12,7 +12,7 @@ from math import inf, log, sqrt
 from statistics import NormalDist, median
 from typing import Final
 
-from ..model.baseline import ENOUGH_RUNS, FULL_RUNS, OCCASION_RUNS
+from ..model.baseline import ENOUGH_RUNS, FULL_RUNS, SESSION_RUNS
 from ..model.verdict import DetectableChange, SuiteAcuity
 from .context import Discount, SuiteContext
 from .readings import MAX_RUNS, Limits, Reading, StoredTimes, remaining_runs
@@ -22,7 +22,7 @@ from .statistics import (
     POWER_QUANTILE,
     SHARED,
     SHIFT_RISK,
-    OccasionShift,
+    SessionShift,
     Shift,
     Spread,
     mean,
@@ -137,7 +137,7 @@ def _ordered(place: int, runs: int) -> tuple[float, float]:
 
 
 MOST_ASKED: Final = 10
-"""Occasions beyond which nobody is asked to record more: other code tells sooner."""
+"""Sessions beyond which nobody is asked to record more: other code tells sooner."""
 
 
 FAR: Final = 4.0
@@ -236,45 +236,45 @@ class TimeComparison:
         return [change.least for change in self.seen]
 
     def _p_shifted(self, excess: float, runs: int) -> float:
-        """Chance of an *excess* over the tolerance for which the occasion is to blame."""
+        """Chance of an *excess* over the tolerance for which the session is to blame."""
         shift = self.reference.shift
         return 0.0 if shift is None else shift.p(excess, self.reference.spread, runs)
 
     @property
     def reach(self) -> float:
-        """How far, in log time, enough runs get that differ by their occasion alone."""
+        """How far, in log time, enough runs get that differ by their session alone."""
         shift = self.reference.shift
         runs = max(MAX_RUNS, len(self.used))
         return shift.reach(SHIFT_RISK, self.reference.spread, runs) if shift else 0.0
 
     @property
-    def occasions(self) -> tuple[int, ...]:
-        """The stored runs of each occasion."""
+    def sessions(self) -> tuple[int, ...]:
+        """The stored runs of each session."""
         return self.reference.shift.counts if self.reference.shift else ()
 
     @property
-    def occasions_needed(self) -> int:
+    def sessions_needed(self) -> int:
         """How many more of them would tell a change like this from a shift; 0 if none."""
         moved = mean([c.proven for c in self.shown])
         spread, runs = self.reference.spread, max(MAX_RUNS, len(self.used))
-        return self._occasions_till(
+        return self._sessions_till(
             lambda shift: shift.reach(SHIFT_RISK, spread, runs) < moved
         )
 
     @property
-    def occasions_to_pass(self) -> int:
+    def sessions_to_pass(self) -> int:
         """How many more of them would let a time like the stored ones pass; 0 if none."""
         spread, allowed = self.reference.spread, self.limits.noticed
-        return self._occasions_till(
+        return self._sessions_till(
             lambda shift: shift.margin(PASS_RISK, spread, 1) < allowed
         )
 
-    def _occasions_till(self, is_enough: Callable[[OccasionShift], bool]) -> int:
+    def _sessions_till(self, is_enough: Callable[[SessionShift], bool]) -> int:
         shift = self.reference.shift
         if shift is None:
             return 0
         more = range(1, MOST_ASKED + 1 - len(shift.counts))
-        found = (n for n in more if is_enough(shift.after(n, OCCASION_RUNS)))
+        found = (n for n in more if is_enough(shift.after(n, SESSION_RUNS)))
         return next(found, 0)
 
     def shift(self, moved: Sequence[float]) -> Shift:
@@ -325,7 +325,7 @@ class TimeComparison:
 
     @property
     def hidden_by_shift(self) -> float:
-        """The slowdown, in log time, that a shift between occasions may have hidden."""
+        """The slowdown, in log time, that a shift between sessions may have hidden."""
         return self._feared + _hidden(self.reference, len(self.used))
 
     @property
@@ -399,7 +399,7 @@ class TimeComparison:
 
     @property
     def is_shifted_only(self) -> bool:
-        """Whether another occasion alone keeps these runs from blame."""
+        """Whether another session alone keeps these runs from blame."""
         if self.reference.shift is None:
             return False
         steady = replace(self.reference, shift=None)
@@ -412,7 +412,7 @@ class TimeComparison:
         return decided and self._proves([-change.feared for change in self.clean])
 
     def _proves(self, moved: Sequence[float]) -> bool:
-        """Whether neither another occasion nor scatter explains that runs *moved* so far."""
+        """Whether neither another session nor scatter explains that runs *moved* so far."""
         shifted = self._p_shifted(mean(moved), len(moved)) >= SHIFT_RISK
         return not shifted and self._p_beyond(moved) < ALPHA
 

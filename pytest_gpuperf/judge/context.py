@@ -50,12 +50,12 @@ class SuiteContext:
     ``shift`` is the median change of the suite's first runs, in log time, ``burst`` how far
     others move each run beyond what stored runs scatter, a standard deviation. ``tests``
     are judged together at the risk ``ALPHA``.
-    ``occasions`` is what the suite shifts by from one to another, ``now`` the occasion of
+    ``sessions`` is what the suite shifts by from one to another, ``now`` the session of
     the fresh runs; empty if nobody knows.
     """
 
     prior: Spread | None = None
-    occasions: Spread | None = None
+    sessions: Spread | None = None
     now: str = ""
     shift: float = 0.0
     burst: float = 0.0

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import isfinite, log, log1p
 from typing import Final
 
-from ..model.baseline import FULL_RUNS, RunSummary, by_occasion, typical_time
+from ..model.baseline import FULL_RUNS, RunSummary, by_session, typical_time
 from ..model.environment import Capability, DeviceKind
 from ..model.measurement import Measurement, locating, location
 from ..model.metrics import METRICS, PREDICTED, Metric, MetricKind, Unit
-from .statistics import ASSUMED_SHIFT, PASS_RISK, OccasionShift, Spread, without_odd
+from .statistics import ASSUMED_SHIFT, PASS_RISK, SessionShift, Spread, without_odd
 
 
 # The stored runs of one time, and the change that they allow.
@@ -24,9 +24,9 @@ class StoredTimes:
 
     ``typical`` is where they lie, in the time's unit; ``slow`` and ``fast`` are the
     second slowest and second fastest against it, the very slowest and fastest below
-    8 runs, unless that one is odd. ``shift`` is that between occasions; ``None`` on
+    8 runs, unless that one is odd. ``shift`` is that between sessions; ``None`` on
     devices of which none is assumed. ``is_now`` says that all stored runs are of the
-    fresh ones' occasion: then no shift lies between.
+    fresh ones' session: then no shift lies between.
     """
 
     runs: int
@@ -34,7 +34,7 @@ class StoredTimes:
     slow: float
     fast: float
     spread: Spread
-    shift: OccasionShift | None = None
+    shift: SessionShift | None = None
     is_now: bool = False
 
     @classmethod
@@ -43,7 +43,7 @@ class StoredTimes:
         values: Sequence[float],
         prior: Spread | None,
         assumed: Spread,
-        shift: OccasionShift | None = None,
+        shift: SessionShift | None = None,
         *,
         is_now: bool = False,
     ) -> StoredTimes:
@@ -78,22 +78,20 @@ def shift_of(
     runs: Sequence[RunSummary],
     kind: DeviceKind,
     pooled: Spread | None = None,
-) -> OccasionShift | None:
-    """Return what *metric* shifts by between occasions, as the stored *runs* show it."""
+) -> SessionShift | None:
+    """Return what *metric* shifts by between sessions, as the stored *runs* show it."""
     if kind not in ASSUMED_SHIFT:
         return None
-    return OccasionShift.of(
-        occasions_of(metric, runs, kind), pooled, ASSUMED_SHIFT[kind]
-    )
+    return SessionShift.of(sessions_of(metric, runs, kind), pooled, ASSUMED_SHIFT[kind])
 
 
-def occasions_of(
+def sessions_of(
     metric: Metric, runs: Sequence[RunSummary], kind: DeviceKind
 ) -> list[list[float]]:
-    """Return the logs of *metric* by occasion, without odd runs; each positive."""
+    """Return the logs of *metric* by session, without odd runs; each positive."""
     found = [
-        [log(value) for value in stored_values(metric, occasion, kind)]
-        for occasion in by_occasion(runs)
+        [log(value) for value in stored_values(metric, session, kind)]
+        for session in by_session(runs)
     ]
     if len(found) == 1:
         return found

@@ -1,4 +1,4 @@
-"""How runs scatter, and what is known of it: of one test, of a suite, between occasions."""
+"""How runs scatter, and what is known of it: of one test, of a suite, between sessions."""
 
 from __future__ import annotations
 
@@ -273,25 +273,25 @@ class Spread:
         return needed >= expected - _WORTH * self.sigma * sqrt(variance)
 
 
-# The shift of a time from one occasion to another, in log time.
+# The shift of a time from one session to another, in log time.
 #
 # Heat, a driver, a neighbour in the rack: what is different today is in every run of
-# today. The variance of a difference between a new occasion and stored ones is a sum of
-# two components, between occasions and from run to run, and its degrees of freedom are
+# today. The variance of a difference between a new session and stored ones is a sum of
+# two components, between sessions and from run to run, and its degrees of freedom are
 # those of Satterthwaite (Biometrics Bulletin 2, 1946).
 
 ASSUMED_SHIFT: Final = {DeviceKind.CUDA: 0.007}
-"""Standard deviation between occasions that is assumed until it is known.
+"""Standard deviation between sessions that is assumed until it is known.
 
 Other kinds are judged by the spread from run to run alone, of which ``SHARED`` is taken
-to be that of the occasion.
+to be that of the session.
 """
 
 MOST_SHIFT: Final = 0.03
-"""Largest standard deviation between occasions that a machine is believed to have."""
+"""Largest standard deviation between sessions that a machine is believed to have."""
 
 SHIFT_RISK: Final = 0.0005
-"""Risk to take another occasion for other code, where no code has changed."""
+"""Risk to take another session for other code, where no code has changed."""
 
 MOST_POOLED_NU: Final = 6.0
 """Degrees of freedom that the suite's shift is worth for one test, at most.
@@ -304,12 +304,12 @@ _NORMAL: Final = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OccasionShift:
-    """What a time shifts by from one occasion to another.
+class SessionShift:
+    """What a time shifts by from one session to another.
 
-    ``sigma`` is the standard deviation of the mean of an occasion's runs, known with
+    ``sigma`` is the standard deviation of the mean of a session's runs, known with
     ``nu`` degrees of freedom; 0 if it is assumed. ``counts`` are the stored runs by
-    occasion.
+    session.
     """
 
     sigma: float
@@ -318,17 +318,17 @@ class OccasionShift:
 
     @classmethod
     def of(
-        cls, occasions: Sequence[Sequence[float]], pooled: Spread | None, assumed: float
-    ) -> OccasionShift:
-        """Derive it from the logs of stored runs by occasion, and what the suite *pooled*."""
-        own, nu = shift_variance(occasions)
+        cls, sessions: Sequence[Sequence[float]], pooled: Spread | None, assumed: float
+    ) -> SessionShift:
+        """Derive it from the logs of stored runs by session, and what the suite *pooled*."""
+        own, nu = shift_variance(sessions)
         if pooled is not None and pooled.nu > 0:
             together = (pooled.nu * pooled.sigma**2 + nu * own) / (pooled.nu + nu)
             # Not the sum of both: tests that were measured together shift together.
             own, nu = max(own, together), max(nu, pooled.nu)
-        # The assumption counts as much as one more occasion, and only upwards.
+        # The assumption counts as much as one more session, and only upwards.
         variance = max(own, (assumed**2 + nu * own) / (1 + nu))
-        counts = tuple(map(len, occasions))
+        counts = tuple(map(len, sessions))
         return cls(sigma=sqrt(variance), nu=nu, counts=counts)
 
     def p(self, moved: float, spread: Spread, fresh: int) -> float:
@@ -360,17 +360,17 @@ class OccasionShift:
         error, _ = self._error(spread, fresh)
         return self.reach(SHIFT_RISK, spread, fresh) + POWER_QUANTILE * error
 
-    def after(self, more: int, runs: int) -> OccasionShift:
-        """Return what would be known after so many *more* occasions of *runs* each."""
+    def after(self, more: int, runs: int) -> SessionShift:
+        """Return what would be known after so many *more* sessions of *runs* each."""
         nu = max(self.nu, len(self.counts) + more - 1)
         counts = (*self.counts, *[runs] * more)
-        return OccasionShift(sigma=self.sigma, nu=nu, counts=counts)
+        return SessionShift(sigma=self.sigma, nu=nu, counts=counts)
 
     def _error(self, spread: Spread, fresh: int) -> tuple[float, float]:
         """Return the standard error of *fresh* runs, and its degrees of freedom."""
         weight = _weight(self.counts)
         shifted = self.sigma**2 * weight
-        # What runs scatter is in the means of the stored occasions already, except
+        # What runs scatter is in the means of the stored sessions already, except
         # where those have more runs.
         stored = weight * _within(self.counts)
         rest = max(0.0, 1 / fresh + TYPICAL_COST / sum(self.counts) - stored)
@@ -392,27 +392,27 @@ def _normal(risk: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _weight(counts: tuple[int, ...]) -> float:
-    """Variance of a new occasion against stored ones over that of one occasion."""
+    """Variance of a new session against stored ones over that of one session."""
     runs = sum(counts)
     return 1 + fsum((count / runs) ** 2 for count in counts)
 
 
 @lru_cache(maxsize=1024)
 def _within(counts: tuple[int, ...]) -> float:
-    """Share of the variance from run to run that the mean of an occasion has."""
+    """Share of the variance from run to run that the mean of a session has."""
     return fmean(1 / count for count in counts)
 
 
-def shift_variance(occasions: Sequence[Sequence[float]]) -> tuple[float, float]:
-    """Return the variance of the occasions' means, and its degrees of freedom."""
-    nu = len(occasions) - 1
-    return (scatter([fmean(logs) for logs in occasions]) / nu, nu) if nu else (0.0, 0)
+def shift_variance(sessions: Sequence[Sequence[float]]) -> tuple[float, float]:
+    """Return the variance of the sessions' means, and its degrees of freedom."""
+    nu = len(sessions) - 1
+    return (scatter([fmean(logs) for logs in sessions]) / nu, nu) if nu else (0.0, 0)
 
 
 def pooled_shift(variances: Sequence[tuple[float, float]]) -> Spread | None:
-    """Return what the tests of a suite say together; ``None`` if all are of one occasion.
+    """Return what the tests of a suite say together; ``None`` if all are of one session.
 
-    *variances* are those of the tests' occasions, with their degrees of freedom. Tests
+    *variances* are those of the tests' sessions, with their degrees of freedom. Tests
     that were measured together may shift together: the standard deviation of a sum is
     that of its parts added up, at most, which leaves the degrees of freedom returned.
     """

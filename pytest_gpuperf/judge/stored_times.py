@@ -20,7 +20,7 @@ from ..model.baseline import (
     ENOUGH_RUNS,
     FULL_RUNS,
     RunSummary,
-    is_of_one_occasion,
+    is_of_one_session,
     typical_time,
 )
 from ..model.environment import DeviceKind
@@ -38,9 +38,9 @@ from .readings import (
     dirt,
     figure,
     impossible,
-    occasions_of,
     percent,
     readings,
+    sessions_of,
     shift_of,
     signed,
     stored_values,
@@ -193,8 +193,8 @@ def _unless_shifted(case: TimeComparison, evidence: Evidence) -> str:
     reach = f"{100 * ratio(case.reach):.1f} %"
     return (
         f"{_range(evidence)}, which may be the machine's: the stored runs are of "
-        f"{_occasions(case)}, and from one to another it may move by {reach}; "
-        f"{_what_tells(case.occasions_needed)}"
+        f"{_sessions(case)}, and from one to another it may move by {reach}; "
+        f"{_what_tells(case.sessions_needed)}"
     )
 
 
@@ -203,18 +203,18 @@ def _unless_hidden(case: TimeComparison, evidence: Evidence) -> str:
     hidden = f"{100 * ratio(case.hidden_by_shift):.1f} %"
     return (
         f"{_range(evidence)}, not slower than {percent(case.limits.detect)} if this machine is as "
-        f"fast today: the stored runs are of {_occasions(case)}, and a slowdown of "
-        f"{hidden} may hide behind another; {_what_tells(case.occasions_to_pass)}"
+        f"fast today: the stored runs are of {_sessions(case)}, and a slowdown of "
+        f"{hidden} may hide behind another; {_what_tells(case.sessions_to_pass)}"
     )
 
 
-def _occasions(case: TimeComparison) -> str:
-    known = len(case.occasions)
-    return "one occasion" if known == 1 else f"{known} occasions"
+def _sessions(case: TimeComparison) -> str:
+    known = len(case.sessions)
+    return "one session" if known == 1 else f"{known} sessions"
 
 
 def _what_tells(more: int) -> str:
-    later = f", `gpuperf refresh --occasions {more}` at that code for later runs"
+    later = f", `gpuperf refresh --sessions {more}` at that code for later runs"
     return f"`gpuperf ab` compares now{later if more else ''}"
 
 
@@ -238,7 +238,7 @@ def _machine_shifted(case: TimeComparison, _evidence: Evidence) -> str:
 _INCONCLUSIVE: Final[Mapping[DecidedBy, Callable[[TimeComparison, Evidence], str]]] = {
     DecidedBy.MORE_RUNS: _too_early,
     DecidedBy.TOO_FEW_STORED: _too_few_stored,
-    DecidedBy.OCCASIONS: _unless_shifted,
+    DecidedBy.SESSIONS: _unless_shifted,
     DecidedBy.DIRTY: _disturbed,
     DecidedBy.SUITE_SHIFT: _suite_shifted,
     DecidedBy.ENVIRONMENT: _machine_shifted,
@@ -308,8 +308,8 @@ def judge_stored(  # noqa: PLR0913  keywords, each a number of its own
         stored,
         suite_context.prior,
         Spread.assumed(kind, metric.scatter),
-        shift_of(metric, entry_runs, kind, suite_context.occasions),
-        is_now=is_of_one_occasion(entry_runs, suite_context.now),
+        shift_of(metric, entry_runs, kind, suite_context.sessions),
+        is_now=is_of_one_session(entry_runs, suite_context.now),
     )
     limits = Limits.of(
         reference.typical, tolerance=tolerance, detect=detect, floor=floor
@@ -354,17 +354,17 @@ def log_variance(
 def log_shift_variance(
     metric: Metric, entry_runs: Sequence[RunSummary], kind: DeviceKind
 ) -> tuple[float, float] | None:
-    """Return the variance of the stored occasions in log time and its degrees of freedom.
+    """Return the variance of the stored sessions in log time and its degrees of freedom.
 
     ``None`` without any or of one alone, on devices of which no shift is assumed, or
     where a stored run cannot be.
     """
-    if kind not in ASSUMED_SHIFT or len({run.occasion for run in entry_runs}) == 1:
+    if kind not in ASSUMED_SHIFT or len({run.session for run in entry_runs}) == 1:
         return None
     stored = stored_values(metric, entry_runs, kind)
     if not stored or _impossible_stored(stored):
         return None
-    return shift_variance(occasions_of(metric, entry_runs, kind))
+    return shift_variance(sessions_of(metric, entry_runs, kind))
 
 
 def reference_of(
@@ -440,7 +440,7 @@ def _doubt(case: TimeComparison) -> DecidedBy:
     if case.reference.runs < ENOUGH_RUNS:
         return DecidedBy.TOO_FEW_STORED
     if case.is_shifted_only or case.passes_now:
-        return DecidedBy.OCCASIONS
+        return DecidedBy.SESSIONS
     if case.is_discounted_only:
         return DecidedBy.SUITE_SHIFT if case.is_suite_wide else DecidedBy.ENVIRONMENT
     return DecidedBy.NOISE if case.can_blame else DecidedBy.DIRTY

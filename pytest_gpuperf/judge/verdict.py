@@ -322,7 +322,7 @@ class _TestCase:
         # By name: a test that sets its tolerance has a step time of its own.
         if metric.name == STEP_MS.name:
             return self.suite_context
-        return replace(self.suite_context, prior=None, occasions=None, shift=0.0)
+        return replace(self.suite_context, prior=None, sessions=None, shift=0.0)
 
     @property
     def torch(self) -> tuple[str, str] | None:

@@ -47,7 +47,7 @@ class Leftovers:
 class Refresh(Enum):
     """Which tests' baselines a refresh replaces.
 
-    ``EVIDENCE`` replaces none: it adds the runs of another occasion to what is stored.
+    ``EVIDENCE`` replaces none: it adds the runs of another session to what is stored.
     """
 
     MISSING = "missing"
@@ -144,7 +144,7 @@ MOST_RUNS: Final = 20
 def recorded_runs(refresh: Refresh | None, kind: DeviceKind, *, stored: bool) -> int:
     """Runs that a *refresh* makes of a test of which something is *stored* or nothing."""
     adds = refresh is Refresh.EVIDENCE and stored
-    return min(OCCASION_RUNS, full_runs(kind)) if adds else full_runs(kind)
+    return min(SESSION_RUNS, full_runs(kind)) if adds else full_runs(kind)
 
 
 def full_runs(kind: DeviceKind) -> int:
@@ -163,7 +163,7 @@ GATED: Final = tuple(metric for metric in METRICS.values() if metric.gated)
 class RunSummary:
     """What is kept of one run: no raw samples.
 
-    ``round_steps`` are those of its ``Measurement``. ``occasion`` is the refresh or
+    ``round_steps`` are those of its ``Measurement``. ``session`` is the refresh or
     gate that made it; empty if nobody recorded it. ``further`` is its look at further
     steps.
     """
@@ -172,11 +172,11 @@ class RunSummary:
     exact: Mapping[str, int] = field(default_factory=dict)
     board: Board = field(default_factory=Board)
     round_steps: int | None = None
-    occasion: str = ""
+    session: str = ""
     further: FurtherSteps | None = None
 
     @classmethod
-    def of(cls, measurement: Measurement, occasion: str = "") -> RunSummary:
+    def of(cls, measurement: Measurement, session: str = "") -> RunSummary:
         look = measurement.further
         return cls(
             times=measurement.times,
@@ -184,7 +184,7 @@ class RunSummary:
             exact={n: v for n, v in measurement.exact.items() if n not in UNSTORED},
             board=measurement.board,
             round_steps=measurement.round_steps,
-            occasion=occasion,
+            session=session,
             further=replace(look, raised="")
             if look and look.last >= look.first
             else None,
@@ -201,85 +201,85 @@ def cut_at(last: int, further: FurtherSteps) -> FurtherSteps:
     return replace(further, last=last, counts=seen)
 
 
-# Occasions: what a machine was like when a refresh or a gate measured on it.
+# Sessions: what a machine was like when a refresh or a gate measured on it.
 
-OCCASION_RUNS: Final = 5
-"""Runs that a further occasion adds to a baseline: as many as a gate blames with."""
+SESSION_RUNS: Final = 5
+"""Runs that a further session adds to a baseline: as many as a gate blames with."""
 
 LEAST_GAP: Final = timedelta(minutes=30)
-"""Time between the beginnings of two occasions below which they count as one.
+"""Time between the beginnings of two sessions below which they count as one.
 
 Heat and clocks of a GPU settle within minutes; what lasts longer differs between days.
 """
 
 NOT_STORED: Final = "0000"
-"""In place of what tells a stored occasion from others of the same minute."""
+"""In place of what tells a stored session from others of the same minute."""
 
-_OCCASION_TIME: Final = "%Y-%m-%dT%H:%MZ"
+_SESSION_TIME: Final = "%Y-%m-%dT%H:%MZ"
 
 
-def occasion_id(begun: datetime, token: str = NOT_STORED) -> str:
-    """Name the occasion that has *begun*, in UTC.
+def session_id(begun: datetime, token: str = NOT_STORED) -> str:
+    """Name the session that has *begun*, in UTC.
 
     *token* tells one that is stored from others of the same minute.
     """
-    return f"{begun.astimezone(timezone.utc):{_OCCASION_TIME}}-{token}"
+    return f"{begun.astimezone(timezone.utc):{_SESSION_TIME}}-{token}"
 
 
-def by_occasion(runs: Sequence[RunSummary]) -> tuple[tuple[RunSummary, ...], ...]:
-    """Divide *runs* by their occasions; those that began soon after one belong to it.
+def by_session(runs: Sequence[RunSummary]) -> tuple[tuple[RunSummary, ...], ...]:
+    """Divide *runs* by their sessions; those that began soon after one belong to it.
 
-    Runs of which nobody recorded the occasion are one together.
+    Runs of which nobody recorded the session are one together.
     """
-    if len({run.occasion for run in runs}) == 1:
+    if len({run.session for run in runs}) == 1:
         return (tuple(runs),)  # as of most tests, and a suite has many
-    occasions = _occasions(runs)
+    sessions = _sessions(runs)
     found: dict[str, list[RunSummary]] = {}
     for run in runs:
-        found.setdefault(occasions[run.occasion], []).append(run)
+        found.setdefault(sessions[run.session], []).append(run)
     return tuple(map(tuple, found.values()))
 
 
-def is_of_one_occasion(runs: Sequence[RunSummary], now: str) -> bool:
-    """Whether all of *runs* are of the occasion that is *now*; not if nobody knows."""
-    occasions = {run.occasion for run in runs}
-    if not now or "" in occasions or not occasions:
+def is_of_one_session(runs: Sequence[RunSummary], now: str) -> bool:
+    """Whether all of *runs* are of the session that is *now*; not if nobody knows."""
+    sessions = {run.session for run in runs}
+    if not now or "" in sessions or not sessions:
         return False
-    since = [_begun(now) - _begun(occasion) for occasion in occasions]
+    since = [_begun(now) - _begun(session) for session in sessions]
     return all(timedelta(0) <= gap < LEAST_GAP for gap in since)
 
 
-def spread_over_occasions(
+def spread_over_sessions(
     runs: Sequence[RunSummary], most: int
 ) -> tuple[RunSummary, ...]:
-    """Return *most* of the *runs*: the oldest of the most crowded occasion go first.
+    """Return *most* of the *runs*: the oldest of the most crowded session go first.
 
-    So a new occasion does not push an old one out while any has two runs.
+    So a new session does not push an old one out while any has two runs.
     """
-    kept, occasions = list(runs), _occasions(runs)
+    kept, sessions = list(runs), _sessions(runs)
     while len(kept) > most:
-        counts = Counter(occasions[run.occasion] for run in kept)
+        counts = Counter(sessions[run.session] for run in kept)
         crowded = max(counts.values())
         kept.remove(
-            next(run for run in kept if counts[occasions[run.occasion]] == crowded)
+            next(run for run in kept if counts[sessions[run.session]] == crowded)
         )
     return tuple(kept)
 
 
-def _occasions(runs: Sequence[RunSummary]) -> dict[str, str]:
-    """Map each recorded occasion to the first of those that count as one with it."""
+def _sessions(runs: Sequence[RunSummary]) -> dict[str, str]:
+    """Map each recorded session to the first of those that count as one with it."""
     found: dict[str, str] = {}
     first = ""
-    for occasion in sorted({run.occasion for run in runs}):
-        if not (first and _begun(occasion) - _begun(first) < LEAST_GAP):
-            first = occasion
-        found[occasion] = first
+    for session in sorted({run.session for run in runs}):
+        if not (first and _begun(session) - _begun(first) < LEAST_GAP):
+            first = session
+        found[session] = first
     return found
 
 
 @lru_cache(maxsize=1 << 12)
-def _begun(occasion: str) -> datetime:
-    return datetime.fromisoformat(occasion.partition("Z")[0] + "+00:00")
+def _begun(session: str) -> datetime:
+    return datetime.fromisoformat(session.partition("Z")[0] + "+00:00")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,7 @@ RETIRED: Final = {
     "gpuperf merge": "each shard fails by itself: require all of its jobs",
     "gpuperf merge-baselines": "`git checkout --ours baselines` takes one side, and `pytest --gpuperf --gpuperf-update=missing` adds what it lacks",
     "gpuperf refresh --json": "results.json has what was measured, baseline files what is stored",
+    "gpuperf refresh --occasions": "`gpuperf refresh --sessions=3` adds the runs of three",
     "gpuperf refresh --since": "`gpuperf ab --lock=LOCK` says which tests changed, `gpuperf refresh TEST` stores one",
     "gpuperf report --history": "the page shows one run; `gpuperf export` feeds what keeps runs",
     "gpuperf show": "the baseline file reads by itself, and each run prints the numbers",
@@ -90,6 +91,8 @@ RETIRED: Final = {
 
 FORMER_NAMES: Final = {
     "kept_graphs": "retained_graphs",
+    "occasion": "session",
+    "between occasions": "between sessions",
     "maybe": "inconclusive",
     "not judged": "not checked",
     "unjudged_budget": "unchecked_budget",

@@ -61,7 +61,7 @@ class DecidedBy(Enum):
     BUDGET = "budget"
     MORE_RUNS = "more runs"
     TOO_FEW_STORED = "too few stored runs"
-    OCCASIONS = "between occasions"
+    SESSIONS = "between sessions"
     DIRTY = "dirty"
     SUITE_SHIFT = "suite-wide shift"
     ENVIRONMENT = "environment"

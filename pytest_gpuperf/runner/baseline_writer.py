@@ -29,7 +29,7 @@ from ..model.baseline import (
     Kept,
     Refresh,
     full_runs,
-    occasion_id,
+    session_id,
 )
 from ..model.environment import DeviceKind, Hardware
 from ..model.run import TestResult
@@ -163,7 +163,7 @@ class BaselineWriter:
     ) -> None:
         """*begun* is when this run did; now, if it is not given."""
         begun = begun or datetime.now(timezone.utc)
-        self._occasion = occasion_id(begun, token_hex(2))
+        self._session = session_id(begun, token_hex(2))
         self._settings = settings
         self._old = old
         self._announce = announce
@@ -258,7 +258,7 @@ class BaselineWriter:
         for case in cases:
             for key, calls in case.calls.items():
                 runs = [call.measurement for call in calls]
-                new = new_entry(runs, self._occasion)
+                new = new_entry(runs, self._session)
                 why = why_unstorable(key, new)
                 if why is not None:
                     self._refuse(key, why)

@@ -15,7 +15,7 @@ from ..baselines.store import read
 from ..errors import GpuperfError
 from ..judge.calls import boards_of, counted, stored_round_steps, varies_by_run
 from ..judge.verdict import waits_for_times
-from ..model.baseline import FULL_RUNS, Refresh, full_runs, occasion_id, recorded_runs
+from ..model.baseline import FULL_RUNS, Refresh, full_runs, recorded_runs, session_id
 from ..model.environment import Capability, DeviceSlot
 from ..model.metrics import STEP_MS
 from ..model.run import Ending, Report, RunMode, StepCall, TestResult
@@ -135,7 +135,7 @@ class Rounds:
             self.baselines.entries,
             settings,
             self.isolation.judged,
-            occasion_id(datetime.now(timezone.utc)),
+            session_id(datetime.now(timezone.utc)),
         )
 
     @property

@@ -31,16 +31,16 @@ class Judge:
         confined: Callable[
             [JudgeCall, Sequence[StepCall]], TestVerdict
         ] = lambda judge, calls: judge(calls),
-        occasion: str = "",
+        session: str = "",
     ) -> None:
         """*confined* asks a judge about calls, and answers where that fails.
 
-        *occasion* is the present one; empty if nobody knows.
+        *session* is the present one; empty if nobody knows.
         """
         self._entries = entries
         self._settings = settings
         self._confined = confined
-        self._occasion = occasion
+        self._session = session
         self._decided: dict[str, SuiteContext] = {}
         self.suite_context = ALONE
 
@@ -48,7 +48,7 @@ class Judge:
         """Derive the suite context from *cases*; at least *tests* share the risk."""
         found = suite_context_of(runs_of(cases), self._entries)
         self.suite_context = replace(
-            found, tests=max(found.tests, tests), now=self._occasion
+            found, tests=max(found.tests, tests), now=self._session
         )
 
     def decide(self, cases: Mapping[str, Case]) -> None:

@@ -810,14 +810,14 @@ def test_a_time_that_nobody_judged_is_decided_by_the_command_named(
     assert "slower" in decided.words
 
 
-def test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline(
+def test_a_session_that_a_reason_asks_for_is_added_to_the_baseline(
     here: Desk,
 ) -> None:
     """Its reason is of a GPU, where stored days differ; the command is for any device."""
     here.store()
     [before] = here.entries().values()
 
-    assert here.type("gpuperf refresh --occasions 1").status == 0
+    assert here.type("gpuperf refresh --sessions 1").status == 0
 
     [after] = here.entries().values()
     assert after["runs"][: len(before["runs"])] == before["runs"]
@@ -920,7 +920,7 @@ WHY: Final = {
 TABLE: Final = """
 baselines/format.py | --gpuperf-update | test_a_broken_baseline_is_recorded_anew_as_the_refusal_says
 settings.py | set {}=1 | test_ci_is_told_how_a_job_may_refresh
-judge/stored_times.py | gpuperf refresh | test_an_occasion_that_a_reason_asks_for_is_added_to_the_baseline
+judge/stored_times.py | gpuperf refresh | test_a_session_that_a_reason_asks_for_is_added_to_the_baseline
 judge/stored_times.py | gpuperf ab | test_a_time_that_nobody_judged_is_decided_by_the_command_named
 cli/accept.py | gpuperf accept | test_ci_is_told_how_a_job_may_refresh
 cli/doctor.py | --gpuperf-device | test_the_doctor_says_how_baselines_are_recorded

@@ -231,7 +231,7 @@ def test_ci_refuses_to_move_its_own_baseline_unless_it_is_meant_to(
     assert not project.baseline.exists()
 
 
-def test_evidence_adds_the_runs_of_another_occasion(project: ScriptedProject) -> None:
+def test_evidence_adds_the_runs_of_another_session(project: ScriptedProject) -> None:
     project.file("def test_a(gpuperf):\n    gpuperf(lambda: None)\n")
     project.script({"*": {"step_ms": 10.0}})
     project.refresh(which="evidence").assert_outcomes(passed=1)
@@ -245,4 +245,4 @@ def test_evidence_adds_the_runs_of_another_occasion(project: ScriptedProject) ->
     assert after["anchor"] == before["anchor"]
     assert after["runs"][:8] == before["runs"]
     assert [run["times"]["step_ms"]["q25"] for run in after["runs"][8:]] == [10.1] * 5
-    assert len({run["occasion"] for run in after["runs"]}) == 2
+    assert len({run["session"] for run in after["runs"]}) == 2

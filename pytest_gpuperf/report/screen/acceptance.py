@@ -110,7 +110,7 @@ def missed_lines(found: AcceptancePlan, command: str) -> Iterator[str]:
 
 def acceptance_lines(found: AcceptancePlan) -> tuple[str, ...]:
     """Count what is and what is not accepted, and name the latter."""
-    accepted = "added to, as another occasion" if found.adds else "accepted"
+    accepted = "added to, as another session" if found.adds else "accepted"
     parts = (f"{len(found.entries)} {accepted}", *_parts(found))
     return wrapped("; ".join(parts), first="gpuperf: ")
 

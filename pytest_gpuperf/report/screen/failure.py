@@ -270,7 +270,7 @@ RULE_WORDS: Final = {
     DecidedBy.BUDGET: "the mean of the runs was compared with the limit",
     DecidedBy.MORE_RUNS: "more runs could have decided, but there was no time for them",
     DecidedBy.TOO_FEW_STORED: "the baseline has too few runs to fail a test",
-    DecidedBy.OCCASIONS: "proven, unless the machine shifted since the baseline",
+    DecidedBy.SESSIONS: "proven, unless the machine shifted since the baseline",
     DecidedBy.DIRTY: "too few runs were undisturbed",
     DecidedBy.SUITE_SHIFT: "not proven once the change that all tests of this run share is removed",
     DecidedBy.ENVIRONMENT: "not proven once the machine's own change is removed",

@@ -151,29 +151,30 @@ def test_the_board_of_a_run_is_written_where_it_is_known() -> None:
     jsonschema.validate(json.loads(text), SCHEMA)
 
 
-def test_the_occasion_of_a_run_is_written_where_it_is_known() -> None:
+def test_the_session_of_a_run_is_written_where_it_is_known() -> None:
     runs = (
-        replace(a_run(1.0, exact={"syncs": 0}), occasion="2026-01-31T09:30Z-4f2a"),
+        replace(a_run(1.0, exact={"syncs": 0}), session="2026-01-31T09:30Z-4f2a"),
         a_run(2.0, exact={"syncs": 0}),
     )
     known = Baselines(hardware=H200, entries={"t": an_entry(*runs)})
 
     text = dumps(known)
 
-    assert text.count('{"occasion": "2026-01-31T09:30Z-4f2a", "times"') == 1
+    assert text.count('{"session": "2026-01-31T09:30Z-4f2a", "times"') == 1
     assert text.count('"syncs": 0') == 1
     assert loads(text, "x.json") == known
+    assert loads(text.replace('"session"', '"occasion"'), "x.json") == known
     jsonschema.validate(json.loads(text), SCHEMA)
 
 
 @pytest.mark.parametrize(
     "wrong", ["today", "2026-13-31T09:30Z-4f2a", "2026-01-31T09:30Z-4f2a\n", 7, ""]
 )
-def test_what_is_no_occasion_is_refused(wrong: object) -> None:
+def test_what_is_no_session_is_refused(wrong: object) -> None:
     raw = json.loads(TEXT)
-    raw["tests"]["tests/test_a.py::test_a[x]"]["runs"][0]["occasion"] = wrong
+    raw["tests"]["tests/test_a.py::test_a[x]"]["runs"][0]["session"] = wrong
 
-    with pytest.raises(BaselineError, match=r"runs\[0\]\.occasion: expected a"):
+    with pytest.raises(BaselineError, match=r"runs\[0\]\.session: expected a"):
         loads(json.dumps(raw), "x.json")
 
 

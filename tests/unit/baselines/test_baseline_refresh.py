@@ -38,9 +38,9 @@ from pytest_gpuperf.model.baseline import (
     Refresh,
     RunSummary,
     StepSummary,
-    by_occasion,
-    occasion_id,
-    spread_over_occasions,
+    by_session,
+    session_id,
+    spread_over_sessions,
 )
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
@@ -233,37 +233,37 @@ def test_a_change_knows_the_anchor_that_its_drift_is_counted_from() -> None:
     assert found == [9.5, 9.0, None]
 
 
-# Occasions
+# Sessions
 
 
 EARLY, SOON, LATE = (
-    occasion_id(datetime(2026, 1, 31, 9, minute, tzinfo=timezone.utc), token)
+    session_id(datetime(2026, 1, 31, 9, minute, tzinfo=timezone.utc), token)
     for minute, token in [(0, "aaaa"), (29, "bbbb"), (59, "cccc")]
 )
 
 
-def test_an_occasion_is_named_in_utc() -> None:
+def test_a_session_is_named_in_utc() -> None:
     eastern = timezone(timedelta(hours=-5))
 
-    found = occasion_id(datetime(2026, 1, 31, 22, 5, tzinfo=eastern), "4f2a")
+    found = session_id(datetime(2026, 1, 31, 22, 5, tzinfo=eastern), "4f2a")
 
     assert found == "2026-02-01T03:05Z-4f2a"
 
 
-def test_occasions_that_began_within_half_an_hour_count_as_one() -> None:
-    runs = of_occasions(EARLY, "", SOON, LATE, EARLY, "")
+def test_sessions_that_began_within_half_an_hour_count_as_one() -> None:
+    runs = of_sessions(EARLY, "", SOON, LATE, EARLY, "")
 
-    groups = [[run.exact["syncs"] for run in group] for group in by_occasion(runs)]
+    groups = [[run.exact["syncs"] for run in group] for group in by_session(runs)]
 
     assert groups == [[0, 2, 4], [1, 5], [3]]
 
 
-def test_runs_of_which_no_occasion_is_known_are_of_one() -> None:
-    assert len(by_occasion(of_occasions("", "", ""))) == 1
+def test_runs_of_which_no_session_is_known_are_of_one() -> None:
+    assert len(by_session(of_sessions("", "", ""))) == 1
 
 
 @pytest.mark.parametrize(
-    ("occasions", "most", "kept"),
+    ("sessions", "most", "kept"),
     [
         ([EARLY] * 3 + [LATE], 4, [0, 1, 2, 3]),
         ([EARLY] * 3 + [LATE], 2, [2, 3]),
@@ -272,64 +272,62 @@ def test_runs_of_which_no_occasion_is_known_are_of_one() -> None:
     ],
     ids=["all fit", "crowded", "two crowded", "the oldest where none is"],
 )
-def test_old_occasions_are_not_crowded_out(
-    occasions: list[str], most: int, kept: list[int]
+def test_old_sessions_are_not_crowded_out(
+    sessions: list[str], most: int, kept: list[int]
 ) -> None:
-    left = spread_over_occasions(of_occasions(*occasions), most)
+    left = spread_over_sessions(of_sessions(*sessions), most)
 
     assert [run.exact["syncs"] for run in left] == kept
 
 
-def test_the_runs_of_a_refresh_with_times_know_their_occasion() -> None:
+def test_the_runs_of_a_refresh_with_times_know_their_session() -> None:
     timed = new_entry([measured(11.0, 1)], EARLY)
     counted = new_entry([replace(measured(11.0, 1), times={})], EARLY)
 
-    assert [timed.runs[0].occasion, counted.runs[0].occasion] == [EARLY, ""]
+    assert [timed.runs[0].session, counted.runs[0].session] == [EARLY, ""]
 
 
 # Evidence
 
 
-def of_occasions(*occasions: str) -> list[RunSummary]:
-    return [
-        a_run(None, exact={"syncs": n}, occasion=o) for n, o in enumerate(occasions)
-    ]
+def of_sessions(*sessions: str) -> list[RunSummary]:
+    return [a_run(None, exact={"syncs": n}, session=o) for n, o in enumerate(sessions)]
 
 
-def occasion_entry(*ms: float, occasion: str = LATE, **judged_as: Any) -> Entry:
+def session_entry(*ms: float, session: str = LATE, **judged_as: Any) -> Entry:
     judged = Judged(**judged_as)
-    return an_entry(*ms, exact={"syncs": 0}, occasion=occasion, judged=judged)
+    return an_entry(*ms, exact={"syncs": 0}, session=session, judged=judged)
 
 
 STORED = replace(
-    occasion_entry(*[10.0] * 8, occasion=EARLY),
+    session_entry(*[10.0] * 8, session=EARLY),
     anchor={"step_ms": 9.9},
     judged=None,
 )
 
 
 def test_evidence_adds_runs_and_leaves_all_else() -> None:
-    fresh = occasion_entry(10.1, 10.2)
+    fresh = session_entry(10.1, 10.2)
 
     made = with_evidence(STORED, fresh)
 
     assert made == replace(STORED, runs=(*STORED.runs, *fresh.runs))
 
 
-def test_evidence_keeps_as_many_runs_as_are_stored_of_every_occasion() -> None:
+def test_evidence_keeps_as_many_runs_as_are_stored_of_every_session() -> None:
     made = STORED
     for day in range(1, 13):
-        occasion = f"2026-02-{day:02}T09:00Z-0000"
-        found = with_evidence(made, occasion_entry(*[10.1] * 5, occasion=occasion))
+        session = f"2026-02-{day:02}T09:00Z-0000"
+        found = with_evidence(made, session_entry(*[10.1] * 5, session=session))
         assert found is not None
         made = found
 
     assert len(made.runs) == MOST_RUNS
-    assert sorted(map(len, by_occasion(made.runs))) == [1] * 6 + [2] * 7
+    assert sorted(map(len, by_session(made.runs))) == [1] * 6 + [2] * 7
 
 
 def test_evidence_does_not_change_a_count() -> None:
-    fresh = occasion_entry(10.1)
+    fresh = session_entry(10.1)
     counted = replace(fresh, runs=(replace(fresh.runs[0], exact={"syncs": 7}),))
 
     made = with_evidence(STORED, counted)
@@ -341,15 +339,15 @@ def test_evidence_does_not_change_a_count() -> None:
 @pytest.mark.parametrize(
     "fresh",
     [
-        occasion_entry(10.1, outcomes={"step_ms": (Outcome.REGRESSED,)}),
-        occasion_entry(10.1, outcomes={"step_ms": (Outcome.IMPROVED,)}),
-        occasion_entry(10.1, disturbed=True),
-        occasion_entry(10.1, occasion=EARLY),
-        replace(occasion_entry(10.1), software={"torch": "2.14.0"}),
-        replace(occasion_entry(10.1), runs=(a_run(None, exact={"syncs": 0}),)),
+        session_entry(10.1, outcomes={"step_ms": (Outcome.REGRESSED,)}),
+        session_entry(10.1, outcomes={"step_ms": (Outcome.IMPROVED,)}),
+        session_entry(10.1, disturbed=True),
+        session_entry(10.1, session=EARLY),
+        replace(session_entry(10.1), software={"torch": "2.14.0"}),
+        replace(session_entry(10.1), runs=(a_run(None, exact={"syncs": 0}),)),
         replace(
-            occasion_entry(10.1),
-            runs=(replace(occasion_entry(10.1).runs[0], round_steps=7),),
+            session_entry(10.1),
+            runs=(replace(session_entry(10.1).runs[0], round_steps=7),),
         ),
     ],
     ids=[
@@ -372,8 +370,8 @@ def test_what_is_not_of_the_stored_code_is_no_evidence(fresh: Entry) -> None:
 def test_evidence_that_strays_far_from_the_anchor_is_refused(
     ms: float, *, is_added: bool
 ) -> None:
-    """3 % and what two occasions differ by, 2 %, above 9.9 ms."""
-    fresh = occasion_entry(*[ms] * 5)
+    """3 % and what two sessions differ by, 2 %, above 9.9 ms."""
+    fresh = session_entry(*[ms] * 5)
     measured_ones = [("t", fresh, Leeway(kind=DeviceKind.CUDA, tolerance=Tolerance()))]
 
     plan = with_evidence_of({"t": STORED}, measured_ones, accept_drift=False)

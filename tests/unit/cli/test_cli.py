@@ -78,7 +78,7 @@ class TestRefresh:
         command = shlex.split(f"-m pytest --gpuperf --gpuperf-update={passed}")
         assert started == [[sys.executable, *command]]
 
-    def test_measures_once_an_occasion_with_a_gap_between_them(
+    def test_measures_once_a_session_with_a_gap_between_them(
         self,
         started: list[list[str]],
         monkeypatch: pytest.MonkeyPatch,
@@ -87,24 +87,24 @@ class TestRefresh:
         slept: list[float] = []
         monkeypatch.setattr("pytest_gpuperf.cli.refresh.time.sleep", slept.append)
 
-        code = main(["refresh", "--occasions", "3", "--gap=90", "t.py"])
+        code = main(["refresh", "--sessions", "3", "--gap=90", "t.py"])
 
         measured = [sys.executable, "-m", "pytest", "--gpuperf"]
         assert code == 1
         assert started == [[*measured, "--gpuperf-update=evidence", "t.py"]] * 3
         assert slept == [5400.0] * 2
         assert capsys.readouterr().out.splitlines() == [
-            f"gpuperf: {number} of 3 occasions are over, the next begins in 90 minutes; "
+            f"gpuperf: {number} of 3 sessions are over, the next begins in 90 minutes; "
             "Ctrl-C keeps what is stored"
             for number in (1, 2)
         ]
 
-    def test_replaces_in_the_first_occasion_alone(
+    def test_replaces_in_the_first_session_alone(
         self, started: list[list[str]], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("pytest_gpuperf.cli.refresh.time.sleep", lambda _: None)
 
-        main(["refresh", "--kind=all", "--occasions=2"])
+        main(["refresh", "--kind=all", "--sessions=2"])
 
         assert [command[-1] for command in started] == [
             "--gpuperf-update=all",
@@ -122,25 +122,25 @@ class TestRefresh:
 
         monkeypatch.setattr("pytest_gpuperf.cli.refresh.time.sleep", interrupt)
 
-        assert main(["refresh", "--occasions=3"]) == 130
+        assert main(["refresh", "--sessions=3"]) == 130
         assert len(started) == 1
         assert capsys.readouterr().out.splitlines()[-1] == (
-            "gpuperf: 1 of 3 occasions are over; the same command adds more, also on "
+            "gpuperf: 1 of 3 sessions are over; the same command adds more, also on "
             "another day"
         )
 
-    def test_no_occasion_follows_a_run_that_broke_off(
+    def test_no_session_follows_a_run_that_broke_off(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ended = subprocess.CompletedProcess("", 2)
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: ended)
 
-        assert main(["refresh", "--occasions=3"]) == 2
+        assert main(["refresh", "--sessions=3"]) == 2
 
     @pytest.mark.parametrize(
-        "given", [["--occasions=0"], ["--occasions=x"], ["--gap=29"], ["--gap=inf"]]
+        "given", [["--sessions=0"], ["--sessions=x"], ["--gap=29"], ["--gap=inf"]]
     )
-    def test_refuses_what_is_no_number_of_occasions_or_minutes(
+    def test_refuses_what_is_no_number_of_sessions_or_minutes(
         self, given: list[str]
     ) -> None:
         assert main(["refresh", *given]) == 4
@@ -157,7 +157,7 @@ class TestRefresh:
             "found 'some'; see `gpuperf refresh --help` [GP102]\n"
         )
 
-    @pytest.mark.parametrize("other", ["--kind=improved", "--occasions=2"])
+    @pytest.mark.parametrize("other", ["--kind=improved", "--sessions=2"])
     def test_accepts_drift_of_all_or_of_nothing(
         self, started: list[list[str]], other: str
     ) -> None:

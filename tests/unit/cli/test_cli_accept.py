@@ -493,9 +493,9 @@ def test_a_dry_run_says_what_would_be_accepted_and_writes_nothing(
     assert [*Path(".gpuperf").iterdir()] == [PENDING]
 
 
-def of_occasion(found: Entry, day: int) -> Entry:
+def of_session(found: Entry, day: int) -> Entry:
     named = f"2026-01-{day:02}T09:00Z-0000"
-    runs = tuple(replace(run, occasion=named) for run in found.runs)
+    runs = tuple(replace(run, session=named) for run in found.runs)
     return replace(found, runs=runs)
 
 
@@ -503,16 +503,16 @@ def test_evidence_is_added_and_nothing_is_replaced(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = entry(10.0, anchor={"step_ms": 9.9})
-    save(BASELINES, H200, passed=before, slower=before, stored=of_occasion(before, 2))
+    save(BASELINES, H200, passed=before, slower=before, stored=of_session(before, 2))
     passed, slower = (
         entry(10.1, 1, outcome=o) for o in (Outcome.PASS, Outcome.REGRESSED)
     )
     save(
         PENDING,
-        passed=of_occasion(passed, 2),
-        slower=of_occasion(slower, 2),
-        stored=of_occasion(passed, 2),
-        new=of_occasion(passed, 2),
+        passed=of_session(passed, 2),
+        slower=of_session(slower, 2),
+        stored=of_session(passed, 2),
+        new=of_session(passed, 2),
     )
 
     assert look(capsys, "--evidence") == [
@@ -521,10 +521,10 @@ def test_evidence_is_added_and_nothing_is_replaced(
     ]
     assert accept(capsys, "--evidence") == (
         """\
-gpuperf: 1 added to, as another occasion; 1 not added to: changed, disturbed, of
+gpuperf: 1 added to, as another session; 1 not added to: changed, disturbed, of
     another torch, or stored already: stored
 """
     )
     assert times() == {"passed": (10.0, 9), "slower": (10.0, 8), "stored": (10.0, 8)}
-    assert stored()["passed"].runs[-1].occasion == "2026-01-02T09:00Z-0000"
+    assert stored()["passed"].runs[-1].session == "2026-01-02T09:00Z-0000"
     assert stored()["passed"].anchor == {"step_ms": 9.9}

@@ -13,7 +13,7 @@ from builders import a_measurement, a_run
 from pytest_gpuperf.judge.context import FAR_SLOWER, Sentinels, SuiteContext
 from pytest_gpuperf.judge.stored_times import judge_stored
 from pytest_gpuperf.judge.verdict import clock_ratio, guarded
-from pytest_gpuperf.model.baseline import occasion_id
+from pytest_gpuperf.model.baseline import session_id
 from pytest_gpuperf.model.measurement import Board, Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -178,7 +178,7 @@ RUNS = 300
 
 
 DAYS = [
-    occasion_id(datetime(2026, 1, day, tzinfo=timezone.utc), "a") for day in range(1, 5)
+    session_id(datetime(2026, 1, day, tzinfo=timezone.utc), "a") for day in range(1, 5)
 ]
 
 
@@ -196,7 +196,7 @@ def judged(slower: float, capped: float, random: Random) -> tuple[Verdict, bool]
         return 10 * factor * random.gauss(1, 0.004)
 
     stored = [
-        a_run(ms(1.0), board=clock(1.0), occasion=day) for day in DAYS for _ in range(2)
+        a_run(ms(1.0), board=clock(1.0), session=day) for day in DAYS for _ in range(2)
     ]
     fresh: list[Measurement] = []
     while True:

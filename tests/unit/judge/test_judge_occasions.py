@@ -1,4 +1,4 @@
-"""Times against stored runs of other occasions: what a shift between them explains."""
+"""Times against stored runs of other sessions: what a shift between them explains."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import pytest
 from builders import a_measurement, a_run, an_entry
 from scipy import stats
 
-from pytest_gpuperf.judge.calls import occasions_prior_of, suite_context_of
+from pytest_gpuperf.judge.calls import sessions_prior_of, suite_context_of
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.statistics import (
     ASSUMED_SHIFT,
     MOST_POOLED_NU,
     MOST_SHIFT,
     SHIFT_RISK,
-    OccasionShift,
+    SessionShift,
     Spread,
     pooled_shift,
 )
@@ -31,7 +31,7 @@ from pytest_gpuperf.model.verdict import DecidedBy, Outcome, Verdict
 
 CUDA = DeviceKind.CUDA
 QUIET = (-0.002, -0.001, 0.0, 0.001, 0.002)
-"""Logs of the runs of one occasion."""
+"""Logs of the runs of one session."""
 
 SMALL = Spread(sigma=0.002, nu=20.0)
 
@@ -41,7 +41,7 @@ def on_days(*shifts: float, named: bool = True) -> list[RunSummary]:
     return [
         a_run(
             10 * float(np.exp(shift + log)),
-            occasion=f"2026-01-{day:02}T09:00Z-0000" if named else "",
+            session=f"2026-01-{day:02}T09:00Z-0000" if named else "",
         )
         for day, shift in enumerate(shifts, start=1)
         for log in QUIET
@@ -102,18 +102,18 @@ STILL = (0.0, 0.001, -0.001, 0.0, 0.0)
         pytest.param(on_days(0.0), 0.94, Outcome.PASS, id="faster, one day"),
     ],
 )
-def test_blame_needs_more_than_a_shift_between_occasions(
+def test_blame_needs_more_than_a_shift_between_sessions(
     stored: list[RunSummary], ratio: float, outcome: Outcome
 ) -> None:
     assert judged(stored, runs(ratio)).outcome is outcome
 
 
 @pytest.mark.parametrize("kind", [DeviceKind.CPU, DeviceKind.SCRIPTED])
-def test_where_no_shift_is_assumed_one_occasion_is_enough(kind: DeviceKind) -> None:
+def test_where_no_shift_is_assumed_one_session_is_enough(kind: DeviceKind) -> None:
     assert judged(on_days(0.0), runs(1.06, kind=kind)).outcome is Outcome.REGRESSED
 
 
-def test_occasions_that_are_asked_for_tell() -> None:
+def test_sessions_that_are_asked_for_tell() -> None:
     assert judged(on_days(0.0, 0.0, 0.0, 0.0, 0.0), runs(1.10)).outcome is (
         Outcome.REGRESSED
     )
@@ -125,7 +125,7 @@ def test_noise_is_still_called_noise() -> None:
     assert rule_of(judged(on_days(0.0), mixed)) is DecidedBy.NOISE
 
 
-def test_more_stored_occasions_see_smaller_slowdowns() -> None:
+def test_more_stored_sessions_see_smaller_slowdowns() -> None:
     seen = []
     for days in (1, 2, 3, 5, 10):
         evidence = judged(on_days(*[0.0] * days), runs(1.0)).evidence
@@ -155,12 +155,12 @@ def test_a_pass_needs_more_than_a_day_that_may_hide_a_slowdown(
 
     assert verdict.outcome is outcome
     if outcome is Outcome.INCONCLUSIVE:
-        assert rule_of(verdict) is DecidedBy.OCCASIONS
+        assert rule_of(verdict) is DecidedBy.SESSIONS
         assert verdict.settled  # more runs of today cannot tell
 
 
 @pytest.mark.parametrize("kind", [DeviceKind.CPU, DeviceKind.SCRIPTED])
-def test_where_no_shift_is_assumed_one_occasion_is_enough_to_pass(
+def test_where_no_shift_is_assumed_one_session_is_enough_to_pass(
     kind: DeviceKind,
 ) -> None:
     assert judged(on_days(0.0), runs(1.0, 1, kind)).outcome is Outcome.PASS
@@ -176,7 +176,7 @@ def test_where_no_shift_is_assumed_one_occasion_is_enough_to_pass(
         ("", Outcome.INCONCLUSIVE),
     ],
 )
-def test_runs_of_the_stored_occasion_pass_by_their_scatter_alone(
+def test_runs_of_the_stored_session_pass_by_their_scatter_alone(
     now: str, outcome: Outcome
 ) -> None:
     suite_context = SuiteContext(now=now)
@@ -184,32 +184,32 @@ def test_runs_of_the_stored_occasion_pass_by_their_scatter_alone(
     assert judged(on_days(0.0), runs(1.0, 1), suite_context).outcome is outcome
 
 
-def test_runs_of_an_unknown_occasion_are_never_those_of_now() -> None:
+def test_runs_of_an_unknown_session_are_never_those_of_now() -> None:
     stored, now = on_days(0.0, named=False), SuiteContext(now="2026-01-01T09:00Z-0000")
 
     assert judged(stored, runs(1.0, 1), now).outcome is Outcome.INCONCLUSIVE
 
 
-def test_a_slower_time_is_not_blamed_because_it_is_still_the_stored_occasion() -> None:
+def test_a_slower_time_is_not_blamed_because_it_is_still_the_stored_session() -> None:
     now = SuiteContext(now="2026-01-01T09:00Z-0000")
 
     assert judged(on_days(0.0), runs(1.06), now).outcome is Outcome.INCONCLUSIVE
 
 
-def test_the_occasions_that_are_asked_for_let_it_pass() -> None:
+def test_the_sessions_that_are_asked_for_let_it_pass() -> None:
     assert judged(on_days(0.0, 0.0, 0.0), runs(1.001, 1)).outcome is Outcome.PASS
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.005, 0.01, 0.02, 0.03])
-@pytest.mark.parametrize("occasions", [1, 2, 3, 5])
+@pytest.mark.parametrize("sessions", [1, 2, 3, 5])
 def test_five_percent_hardly_ever_pass_because_of_the_day(
-    occasions: int, sd: float
+    sessions: int, sd: float
 ) -> None:
-    random = np.random.default_rng([occasions, int(1000 * sd)])
+    random = np.random.default_rng([sessions, int(1000 * sd)])
     passed = 0
     for _ in range(300):
-        stored = on_days(*random.normal(0, sd, occasions).tolist())
+        stored = on_days(*random.normal(0, sd, sessions).tolist())
         shifted = 1.05 * float(np.exp(random.normal(0, sd)))
         passed += judged(stored, runs(shifted, 1)).outcome is Outcome.PASS
 
@@ -220,7 +220,7 @@ def test_five_percent_hardly_ever_pass_because_of_the_day(
 
 
 def test_the_degrees_of_freedom_are_those_of_satterthwaite() -> None:
-    shift = OccasionShift.of([[0.01], [-0.01], [0.0]], None, 0.0)
+    shift = SessionShift.of([[0.01], [-0.01], [0.0]], None, 0.0)
     wide = Spread(sigma=0.03, nu=5.0)
     between, within = 0.01**2 * 4 / 3, 0.03**2 * (1 + 1.08 / 3 - 4 / 3)
     nu = (between + within) ** 2 / (between**2 / 2 + within**2 / 5)
@@ -239,17 +239,17 @@ def _believed(spread: Spread, fresh: int) -> float:
 
 
 def test_what_reaches_the_risk_has_that_chance() -> None:
-    for occasions in ([[0.0] * 8], [[0.0, 0.01], [0.02]], [[0.01], [0.0]] * 4):
-        shift = OccasionShift.of(occasions, None, ASSUMED_SHIFT[CUDA])
+    for sessions in ([[0.0] * 8], [[0.0, 0.01], [0.02]], [[0.01], [0.0]] * 4):
+        shift = SessionShift.of(sessions, None, ASSUMED_SHIFT[CUDA])
 
         reached = shift.reach(SHIFT_RISK, SMALL, 5)
 
         assert shift.p(reached, SMALL, 5) == pytest.approx(SHIFT_RISK, rel=1e-6)
 
 
-def test_the_assumption_fades_as_occasions_are_stored() -> None:
+def test_the_assumption_fades_as_sessions_are_stored() -> None:
     still = [
-        OccasionShift.of([[0.0]] * days, None, 0.007).sigma for days in (1, 2, 3, 10)
+        SessionShift.of([[0.0]] * days, None, 0.007).sigma for days in (1, 2, 3, 10)
     ]
 
     assert still == pytest.approx(
@@ -258,14 +258,14 @@ def test_the_assumption_fades_as_occasions_are_stored() -> None:
 
 
 def test_the_assumption_never_takes_off_what_was_seen() -> None:
-    seen = OccasionShift.of([[0.03], [-0.03]], None, 0.007)
+    seen = SessionShift.of([[0.03], [-0.03]], None, 0.007)
 
     assert seen.sigma == pytest.approx(0.03 * sqrt(2))
 
 
 def test_one_wild_run_makes_no_shift() -> None:
     calm = on_days(*STILL)
-    wild = a_run(30.0, occasion=calm[0].occasion)
+    wild = a_run(30.0, session=calm[0].session)
 
     assert judged([*calm, wild], runs(1.08)).outcome is Outcome.REGRESSED
 
@@ -279,7 +279,7 @@ def test_tests_that_shift_together_are_worth_no_more_than_one() -> None:
     assert found == Spread(sigma=pytest.approx(0.01), nu=pytest.approx(2.0))
 
 
-def test_one_test_of_many_occasions_does_not_lend_its_freedom_to_others() -> None:
+def test_one_test_of_many_sessions_does_not_lend_its_freedom_to_others() -> None:
     found = pooled_shift([(1e-4, 1.0)] * 39 + [(1e-4, 5.0)])
 
     assert found is not None
@@ -293,13 +293,13 @@ def test_a_suite_is_worth_so_many_degrees_of_freedom_at_most() -> None:
     assert found.nu == MOST_POOLED_NU
 
 
-def test_tests_of_one_occasion_say_nothing() -> None:
+def test_tests_of_one_session_say_nothing() -> None:
     assert pooled_shift([(0.0, 0.0)] * 5) is None
-    assert occasions_prior_of([an_entry(*on_days(0.0))], CUDA) is None
-    assert occasions_prior_of([an_entry(*on_days(0.0, 0.1))], DeviceKind.CPU) is None
+    assert sessions_prior_of([an_entry(*on_days(0.0))], CUDA) is None
+    assert sessions_prior_of([an_entry(*on_days(0.0, 0.1))], DeviceKind.CPU) is None
 
 
-def test_a_test_of_one_occasion_is_judged_by_those_of_the_others() -> None:
+def test_a_test_of_one_session_is_judged_by_those_of_the_others() -> None:
     entries = {
         "t": an_entry(*on_days(0.0)),
         **{str(n): an_entry(*on_days(*STILL)) for n in range(9)},
@@ -313,7 +313,7 @@ def test_a_test_of_one_occasion_is_judged_by_those_of_the_others() -> None:
 
 
 def test_a_test_that_shifts_more_than_its_suite_is_judged_by_itself() -> None:
-    own = OccasionShift.of([[0.03], [-0.03], [0.0]], Spread(sigma=0.001, nu=6.0), 0.007)
+    own = SessionShift.of([[0.03], [-0.03], [0.0]], Spread(sigma=0.001, nu=6.0), 0.007)
 
     assert own.sigma == pytest.approx(0.03)
 
@@ -323,12 +323,12 @@ def test_a_test_that_shifts_more_than_its_suite_is_judged_by_itself() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sd", [0.005, 0.01, 0.02, 0.03])
-@pytest.mark.parametrize("occasions", [1, 3, 5])
-def test_unchanged_code_is_not_blamed_for_its_day(occasions: int, sd: float) -> None:
-    random = np.random.default_rng([occasions, int(1000 * sd)])
+@pytest.mark.parametrize("sessions", [1, 3, 5])
+def test_unchanged_code_is_not_blamed_for_its_day(sessions: int, sd: float) -> None:
+    random = np.random.default_rng([sessions, int(1000 * sd)])
     blamed = 0
     for _ in range(300):
-        stored = on_days(*random.normal(0, sd, occasions).tolist())
+        stored = on_days(*random.normal(0, sd, sessions).tolist())
         shifted = float(np.exp(random.normal(0, sd)))
         blamed += judged(stored, runs(shifted)).outcome is Outcome.REGRESSED
 
@@ -336,7 +336,7 @@ def test_unchanged_code_is_not_blamed_for_its_day(occasions: int, sd: float) -> 
 
 
 def test_a_risk_is_shared_by_both_ways_to_prove_it() -> None:
-    shift = OccasionShift(sigma=0.01, nu=4.0, counts=(4,) * 5)
+    shift = SessionShift(sigma=0.01, nu=4.0, counts=(4,) * 5)
 
     assert shift.p(-1.0, SMALL, 5) == 1.0
     assert shift.p(inf, SMALL, 5) == 0.0

@@ -33,8 +33,8 @@ NOTHING = ResolvedBudget()
 DEFAULT = Tolerance()
 
 
-OCCASION = "2026-01-01T09:00Z-0000"
-STILL_NOW = SuiteContext(now=OCCASION)
+SESSION = "2026-01-01T09:00Z-0000"
+STILL_NOW = SuiteContext(now=SESSION)
 
 
 def measured(
@@ -45,7 +45,7 @@ def measured(
     return a_measurement(times, exact=exact or {}, **fields)
 
 
-stored = partial(an_entry, occasion=OCCASION)
+stored = partial(an_entry, session=SESSION)
 
 
 def verdicts(

@@ -108,7 +108,7 @@ def against_stored_runs() -> Cases:
 def on_days(*shifts: float) -> list[RunSummary]:
     """Five quiet runs a day, each day shifted by so much."""
     return [
-        a_run(10 * exp(shift + log_of_run), occasion=f"2026-01-{day:02}T09:00Z-0000")
+        a_run(10 * exp(shift + log_of_run), session=f"2026-01-{day:02}T09:00Z-0000")
         for day, shift in enumerate(shifts, start=1)
         for log_of_run in (-0.002, -0.001, 0.0, 0.001, 0.002)
     ]
