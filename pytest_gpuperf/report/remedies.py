@@ -48,6 +48,9 @@ _TO_CPU: Final = r".*(?:from the GPU|to (?:the CPU|pinned memory|pageable memory
 _TO_GPU: Final = rf"^(?!{_TO_CPU})"
 
 _COPIED: Final = r"\.(?:to|cuda)\(|\.copy_\("
+_MAKES: Final = (
+    r"torch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
+)
 _MADE: Final = r"\b(?:new_|as_)?tensor\(|\bfrom_numpy\(|\b\w+Tensor\("
 _DISTRIBUTIONS: Final = (
     "Normal|Categorical|Bernoulli|Beta|Dirichlet|Gamma|Independent|Laplace|LogNormal|"
@@ -232,8 +235,8 @@ SYNC_REMEDIES: Final = (
     Remedy(
         rule="made-on-cpu",
         ops=_COPIES,
-        spot=r"\btorch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
-        r"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\.(?:to|cuda)\(",
+        spot=rf"\b{_MAKES}"
+        rf"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\.(?:to|cuda)\(|\.copy_\(\s*{_MAKES}\((?!.*\bdevice=)",
         why=_TO_GPU,
         do="make it on the GPU: torch.zeros(..., device=device)",
     ),

@@ -373,6 +373,10 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
             "result = row + torch.arange(step, step + 8).cuda()",
             "result = row + torch.arange(step, step + 8, device=device)",
         ),
+        each_step(
+            "result = row.clone().copy_(torch.ones(8))",
+            "result = row.clone().copy_(torch.ones(8, device=device))",
+        ),
     ),
     "constant": (
         remedied("""
