@@ -6,7 +6,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..devices.audit_record import BYTES_METRICS, CopyDirection, copy_fields
 from ..devices.base import TraceEvent
@@ -54,9 +54,16 @@ UNKNOWN_DIRECTION: Final = (
 UNKNOWN_COPY_SIZE: Final = "the profiler does not tell how many bytes a copy carries"
 
 
-Transfer = tuple[int, Finding, int | None, bool | None]
-"""One copy of a tensor: its step, its cause without numbers, its bytes, and whether the
-host's side is pinned, as far as these two are known."""
+class Transfer(NamedTuple):
+    """One copy of a tensor, its cause without numbers, and what is known of the rest.
+
+    ``pinned`` is the memory of the host's side.
+    """
+
+    step: int
+    cause: Finding
+    size_bytes: int | None
+    pinned: bool | None
 
 
 def find_traffic(events: Sequence[TraceEvent]) -> Found:
@@ -105,7 +112,7 @@ def transfers_of(trace: Trace) -> Iterator[Transfer]:
             location=transaction.location if transaction else function,
             innermost=transaction.innermost if transaction else None,
         )
-        yield step, cause, copy.size_bytes, pinned
+        yield Transfer(step, cause, copy.size_bytes, pinned)
 
 
 def _gone(copy: Copy) -> Span:

@@ -14,7 +14,7 @@ clock, which a busy machine does not disturb; the results are in ``OUT/results``
 operation of torch instead, and writes the answer to ``benchmarks/evidence``; with ``--examples``
 it runs each folder of the examples instead, in half an hour. With ``--each-torch``, which
 is a part of `make matrix`, it runs a slice of the tests without a GPU on each minor version
-of torch. With ``--waits`` it asks each of them which operations wait (``benchmarks/syncs.py``),
+of torch. With ``--syncs`` it asks each of them which operations wait (``benchmarks/syncs.py``),
 for minutes each. TORCH in the environment asks for another version than that of
 constraints.txt, or for some of all, with commas between them. Exit status: 1 if a part failed that must pass, else 0, also
 where the torch, a compiler or the headers cannot be had, with a sentence.
