@@ -101,7 +101,7 @@ may get no core for long, and giving up would lose the measurements.
 """
 
 
-_INTACT: Final = "what was stored before is intact, run again once that is solved"
+_INTACT: Final = "what was stored before is unchanged; solve that and run again"
 
 
 def path_of(folder: Path, hardware: Hardware) -> Path:

@@ -20,7 +20,7 @@ from .files import read_results, results_file
 REST: Final = None
 
 NO_RUN_TO_EXPORT: Final = (
-    "run `pytest --gpuperf` first, or name the folder that it left"
+    "run `pytest --gpuperf` first, or name the folder with its results"
 )
 
 

@@ -30,7 +30,7 @@ from .files import (
 REST: Final = None
 
 NO_RUN_TO_REPORT: Final = (
-    "run `pytest --gpuperf` first, or name the folder that it left"
+    "run `pytest --gpuperf` first, or name the folder with its results"
 )
 
 PAGE: Final = Path(ARTEFACTS) / "report.html"

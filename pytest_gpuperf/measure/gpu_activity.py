@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import takewhile
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..devices.base import STEP_RANGE, TraceEvent
 from ..model.environment import Capability
@@ -52,8 +52,11 @@ COMPUTING: Final = re.compile("aten::")
 """Operations of the host; those of c10d only start a collective or wait for it."""
 
 
-Communication = tuple[float, float]
-"""Milliseconds of a step in which a collective runs, and in which it runs alone."""
+class Communication(NamedTuple):
+    """Milliseconds of a step in which a collective runs, and in which it runs alone."""
+
+    total_ms: float
+    exposed_ms: float
 
 
 def find_communication(events: Sequence[TraceEvent]) -> Communication | None:
@@ -65,7 +68,7 @@ def find_communication(events: Sequence[TraceEvent]) -> Communication | None:
         return None
     total_us = sum(end - start for start, end in collectives)
     exposed_us = uncovered(collectives, computing)
-    return total_us / steps / 1e3, exposed_us / steps / 1e3
+    return Communication(total_us / steps / 1e3, exposed_us / steps / 1e3)
 
 
 Sides = tuple[list[Interval], list[Interval]]

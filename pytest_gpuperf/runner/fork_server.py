@@ -188,7 +188,7 @@ class _Running:
             )
             msg = (
                 f"the measuring process gave no result and was killed: it {self.used}; "
-                f"{asked}? If it only needs longer, raise --gpuperf-seconds: "
+                f"{asked}? If it only needs longer, raise --gpuperf-seconds; "
                 f"{last_words(self.output)}"
             )
             raise RunError(msg, ErrorId.GP601)

@@ -25,7 +25,7 @@ WAY_OUT = (
     "restore the file from version control, or delete it and record it again with "
     "--gpuperf-update=all"
 )
-INTACT = "what was stored before is intact, run again once that is solved"
+INTACT = "what was stored before is unchanged; solve that and run again"
 
 
 def usage_error(result: pytest.RunResult) -> str:

@@ -153,5 +153,5 @@ def test_a_run_that_measured_nothing_is_refused(
 
     assert refusal(capsys, "pytest-benchmark") == (
         "gpuperf: .gpuperf/results.json: nothing was measured in this run; run `pytest "
-        "--gpuperf` first, or name the folder that it left [GP514]\n"
+        "--gpuperf` first, or name the folder with its results [GP514]\n"
     )

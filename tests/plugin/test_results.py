@@ -160,7 +160,7 @@ def test_an_older_run_does_not_speak_for_one_that_can_write_nothing(
     assert (
         ended.outlines.count(
             f"gpuperf: {path}: cannot be written, no space left on "
-            "device; what was stored before is intact, run again once that is solved [GP506]"
+            "device; what was stored before is unchanged; solve that and run again [GP506]"
         )
         == 1
     )

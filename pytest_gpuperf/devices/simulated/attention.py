@@ -512,6 +512,11 @@ def _efficient_backward_memory(call: OpCall) -> Temporaries:
     return Temporaries(before=before, phases=phases)
 
 
+def _flash_memory(call: OpCall) -> Temporaries:
+    """With dropout, the state of the random numbers is copied (flash_api.cpp)."""
+    return Temporaries(phases=[[16]] if call["dropout_p"] else ())
+
+
 def _flash_backward_memory(call: OpCall) -> Temporaries:
     query, key, grad = call["query"], call["key"], call["grad_out"]
     if not call["philox_seed"].dim():
@@ -536,6 +541,7 @@ def _safe_softmax(call: OpCall) -> Temporaries:
 ATTENTION_MEMORY: Final[Mapping[str, Rule]] = {
     "_safe_softmax": _safe_softmax,
     "_scaled_dot_product_efficient_attention_backward": _efficient_backward_memory,
+    "_scaled_dot_product_flash_attention": _flash_memory,
     "_scaled_dot_product_flash_attention_backward": _flash_backward_memory,
 }
 """Which of these operations takes what."""

@@ -32,7 +32,7 @@ from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.sharing.device_lock import DeviceLock
 
 
-INTACT = "what was stored before is intact, run again once that is solved"
+INTACT = "what was stored before is unchanged; solve that and run again"
 
 
 def names_in(folder: Path) -> list[str]:

@@ -112,7 +112,7 @@ def test_a_finding_shows_its_line_as_it_stands_now() -> None:
 def test_without_a_run_there_is_no_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys) == (
         "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf` first, or "
-        "name the folder that it left [GP527]\n"
+        "name the folder with its results [GP527]\n"
     )
 
 
@@ -153,7 +153,7 @@ def test_a_page_that_cannot_be_written_is_an_error(
 
     assert refusal(capsys, "--out=file/report.html") == (
         "gpuperf: file/report.html: cannot be written, file exists; what was stored "
-        "before is intact, run again once that is solved [GP506]\n"
+        "before is unchanged; solve that and run again [GP506]\n"
     )
 
 

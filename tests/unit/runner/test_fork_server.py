@@ -308,7 +308,7 @@ def test_a_hanging_job_is_killed_after_the_limit_and_the_next_works(
     assert re.fullmatch(
         r"the measuring process gave no result and was killed: it did nothing for most of "
         r"0\.\d s \(\d\.\d s of CPU\); does it wait for input, a lock or another process\? "
-        r"If it only needs longer, raise --gpuperf-seconds: it printed nothing",
+        r"If it only needs longer, raise --gpuperf-seconds; it printed nothing",
         message,
     )
     assert next_result == {"x": 1}

@@ -41,7 +41,7 @@ PREDICTED = {
         "nll_loss_forward",
     ),
     "autocast": (Savings(autocast=True), 104.607, 854, "addmm"),
-    "both": (Savings(fused_attention=True, autocast=True), 96.785, 752, "addmm"),
+    "both": (Savings(fused_attention=True, autocast=True), 96.785, 746, "addmm"),
 }
 
 
