@@ -14,13 +14,7 @@ from torch.utils.flop_counter import flop_registry
 from . import attention as fused_attention
 from .attention import attention
 from .backward_rules import FORWARD_OPS, FRESH_TARGETS, SUM
-from .embeddings import (
-    BAG_ORDER,
-    EMBEDDING_KERNELS,
-    EMBEDDING_MEMORY,
-    LOSS_MEMORY,
-    SORT_MEMORY,
-)
+from .embeddings import BAG_ORDER, EMBEDDING_KERNELS, EMBEDDING_MEMORY
 from .kernels import (
     ABSENT_ON_CUDA,
     FUSED_LAYERS,
@@ -36,6 +30,7 @@ from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA
 from .recorder import WATCH
 from .recurrent import CUDNN_FLOPS, CUDNN_KERNELS, RECURRENT_LAYERS
+from .sorting import SORT_MEMORY
 from .sync_conditions import SyncRule
 from .sync_rules import INDEXING, SYNC_RULES, rules_by_op
 from .temporaries import RULES
@@ -154,7 +149,6 @@ HOST_ARGUMENTS: Final = {"_pack_padded_sequence": 1}
 TEMPORARIES: Final = {
     **RULES,
     **EMBEDDING_MEMORY,
-    **LOSS_MEMORY,
     **SORT_MEMORY,
     **fused_attention.ATTENTION_MEMORY,
 }

@@ -546,6 +546,37 @@ def _packed(call: OpCall) -> Temporaries:
     return Temporaries(before=copies_of(*parts))
 
 
+def _elementwise_loss(call: OpCall) -> Temporaries:
+    """Of a loss that is computed in full before it is reduced."""
+    tensor = call["self"]
+    if call["reduction"] == 0:
+        return NO_TEMPORARIES
+    buffers = reduction_buffers(tensor, None, 4)
+    return Temporaries(before=[nbytes_of(tensor)], phases=[buffers])
+
+
+def _loss_of_logits(call: OpCall) -> Temporaries:
+    """One less the target, in which the loss comes to be, and logarithms."""
+    tensor, weight = call["self"], call["pos_weight"]
+    size = nbytes_of(tensor)
+    before: list[int | Sequence[int]] = []
+    if weight is not None:
+        before += [(nbytes_of(weight),), size]
+    if call["reduction"] == 0:
+        return Temporaries(before, [[size]])
+    buffers = reduction_buffers(tensor, None, 4)
+    return Temporaries([*before, size, (size,)], [buffers])
+
+
+def _loss_in_its_output(call: OpCall) -> Temporaries:
+    # The output is made for all elements, and another for what is to be reduced.
+    tensor = call["self"]
+    if call["reduction"] == 0:
+        return NO_TEMPORARIES
+    buffers = reduction_buffers(tensor, None, 4)
+    return Temporaries(phases=[[nbytes_of(tensor), *buffers]])
+
+
 _grads: Final = ("grad_output",)
 
 RULES: Final[Mapping[str, Rule]] = {
@@ -572,9 +603,12 @@ RULES: Final[Mapping[str, Rule]] = {
     "argmin": _reduced(_with_index),
     "avg_pool2d_backward": _contiguous_after(*_grads),
     "baddbmm": _matrices("batch1", "batch2"),
+    "binary_cross_entropy": _elementwise_loss,
+    "binary_cross_entropy_with_logits": _loss_of_logits,
     "bmm": _matrices("self", "mat2"),
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "huber_loss": _elementwise_loss,
     "index_put": _index_put,
     "index_put_": _index_put,
     "linalg_vector_norm": _reduced(lambda t: 8 if t.dtype is torch.float64 else 4),
@@ -584,6 +618,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "mean": _sum,
     "min": _largest,
     "mm": _matrices("self", "mat2"),
+    "mse_loss": _loss_in_its_output,
     "native_batch_norm": _batch_norm,
     "native_batch_norm_backward": _batch_norm_backward,
     "native_group_norm": _group_norm,
@@ -593,6 +628,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "prod": _sum,
     "reflection_pad2d_backward": _contiguous_after(*_grads),
     "roll": _contiguous_after("self"),
+    "smooth_l1_loss": _elementwise_loss,
     "std": _reduced(_welford),
     "sum": _sum,
     "upsample_bicubic2d_backward": _contiguous_after(*_grads),

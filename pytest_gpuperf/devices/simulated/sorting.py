@@ -1,0 +1,197 @@
+"""Memory of sorting on CUDA: CUB's algorithms, rows that are sorted, their largest elements.
+
+CUB's own memory follows from its tiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+
+from .operation import NO_TEMPORARIES, OpCall, Rule, Temporaries, copies_of, nbytes_of
+from .specification import PROPERTIES
+
+
+# CUB's own memory, in pieces that start at multiples of 256 bytes.
+
+ALIGNMENT: Final = 256
+RADIX_BITS: Final = 8
+DIGITS: Final = 256
+WARP: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Tiles:
+    """How many elements a block of each algorithm takes on an H100, by their dtype.
+
+    Read from the sizes that torch 2.13 asks for with CUDA 12.6 (``tests/stub_cuda``).
+    """
+
+    sort_alone: int
+    sort: int
+    unique: int
+    by_key: int
+    scan: int
+    scan_state: int
+
+
+TILES: Final = {
+    torch.int64: Tiles(2304, 4608, 2464, 2464, 896, 16),
+    torch.int32: Tiles(4864, 6528, 3584, 4032, 1920, 8),
+}
+
+
+def _pieces(*sizes: int) -> int:
+    """Bytes of pieces next to each other, the first of which need not be aligned."""
+    return sum(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes) + ALIGNMENT - 1
+
+
+def sort_bytes(count: int, dtype: torch.dtype, largest: int) -> int:
+    """Of ``DeviceRadixSort::SortPairs`` for numbers of as many bits as *largest*.
+
+    One block needs none and each pass over a digit reads what the last one wrote,
+    which the first one has from the caller and the last one writes to it.
+    """
+    tiles = TILES[dtype]
+    if count <= tiles.sort_alone:
+        return 1
+    passes = -(-max(largest.bit_length(), 1) // RADIX_BITS)
+    blocks = -(-count // tiles.sort)
+    between = count * dtype.itemsize if passes > 1 else 0
+    bins, seen = passes * DIGITS * 8, blocks * DIGITS * 4
+    return _pieces(bins, seen, between, between, passes * 4)
+
+
+def unique_bytes(count: int, dtype: torch.dtype) -> int:
+    """Of ``DeviceSelect::UniqueByKey``."""
+    blocks = -(-count // TILES[dtype].unique)
+    return _pieces((blocks + WARP) * 8, 1, 1)
+
+
+def by_key_bytes(count: int, dtype: torch.dtype) -> int:
+    """Of ``DeviceScan::InclusiveSumByKey``."""
+    blocks = -(-count // TILES[dtype].by_key)
+    return _pieces((blocks + WARP) * 16, (blocks + 1) * dtype.itemsize)
+
+
+def scan_bytes(count: int, dtype: torch.dtype) -> int:
+    """Of ``DeviceScan::ExclusiveSum``."""
+    tiles = TILES[dtype]
+    blocks = -(-count // tiles.scan)
+    return _pieces((blocks + WARP) * tiles.scan_state, 1)
+
+
+# Sorted rows (Sort.cu, SortStable.cu) and the largest of each (TensorTopK.cu).
+
+SORTED_IN_PLACE: Final = 4096
+"""Rows of so many elements are sorted in place, by one block each."""
+
+FEW_ROWS: Final = 128
+LONG_ROW: Final = 1_000_000
+"""Rows are sorted all at once where they are fewer and shorter, else one by one."""
+
+SORTED_PER_BLOCK: Final = {1: 3456, 2: 5632, 4: 5376, 8: 4608}
+NUMBERED_PER_BLOCK: Final = 5760
+"""Elements that a block sorts with their places, by bytes; rows' numbers with places."""
+
+POSITION: Final = 8
+
+
+def _pair_bytes(count: int, one: int, bits: int, per_block: int) -> int:
+    """Of ``DeviceRadixSort::SortPairs`` for *count* elements of *one* byte and positions."""
+    passes = -(-max(bits, 1) // RADIX_BITS)
+    between = (count * one, count * POSITION) if passes > 1 else (0, 0)
+    seen = -(-count // per_block) * DIGITS * 4
+    return _pieces(passes * DIGITS * 8, seen, *between, passes * 4)
+
+
+def _sorted(tensor: Any, dim: int) -> list[int | Sequence[int]]:
+    """What sorting long rows takes."""
+    length, one = tensor.size(dim), tensor.element_size()
+    rows, bits = tensor.numel() // length, min(8 * one, 64)
+    each = POSITION * length
+    if rows == 1 or length >= LONG_ROW:
+        return [
+            each,
+            *[(_pair_bytes(length, one, bits, SORTED_PER_BLOCK[one]),)] * rows,
+        ]
+    size, places = nbytes_of(tensor), POSITION * tensor.numel()
+    if rows >= FEW_ROWS:
+        return [places, (size + places + ALIGNMENT - 1,)]
+    count = tensor.numel()
+    values = _pair_bytes(count, one, bits, SORTED_PER_BLOCK[one])
+    numbers = _pair_bytes(count, 4, (rows - 1).bit_length(), NUMBERED_PER_BLOCK)
+    return [places, places, (size, values), (numbers,)]
+
+
+def _sort(call: OpCall) -> Temporaries:
+    tensor, dim = call["self"], call["dim"]
+    length = tensor.size(dim) if tensor.dim() else 1
+    if length <= SORTED_IN_PLACE:
+        return Temporaries(phases=[[POSITION * length]] if length > 1 else ())
+    size, places = nbytes_of(tensor), POSITION * tensor.numel()
+    copied = [] if tensor.stride(dim) == 1 else [size, size, places]
+    return Temporaries(phases=[[*copied, *_sorted(tensor, dim)]])
+
+
+SHARED_ROWS: Final = {
+    20: 20000,
+    40: 10000,
+    80: 8000,
+    199: 5000,
+    799: 3000,
+    4000: 800,
+    math.inf: 400,
+}
+"""Up to so many rows are each searched by several blocks if they are so long."""
+
+SEARCHED_PER_THREAD: Final = (4, 64)
+SEARCHING_BLOCKS: Final = 6
+SEARCHING_THREADS: Final = 256
+"""Elements of a thread, at least and at most, and blocks of a multiprocessor."""
+
+
+def _topk(call: OpCall) -> Temporaries:
+    tensor, k, dim = call["self"], call["k"], call["dim"]
+    if not tensor.dim() or not k:
+        return NO_TEMPORARIES
+    found = Temporaries(phases=[[*copies_of(tensor), *_searched(tensor, dim)]])
+    if k <= SORTED_IN_PLACE or not call["sorted"]:
+        return found
+    largest = tensor.narrow(dim, 0, k)
+    size, places = largest.numel() * tensor.element_size(), POSITION * largest.numel()
+    phase = [places, size, *_grouped(_sorted(largest, dim)), (places,)]
+    return Temporaries(phases=[*found.phases, phase])
+
+
+def _grouped(sizes: Sequence[int | Sequence[int]]) -> list[Sequence[int]]:
+    """What is given back before the next part begins, at each of its heights."""
+    kept = [size for size in sizes if isinstance(size, int)]
+    parts = [size for size in sizes if not isinstance(size, int)]
+    return [(*kept, *part) for part in parts]
+
+
+def _searched(tensor: Any, dim: int) -> Sequence[int]:
+    """Counts of digits, if several blocks look for the k-th element of a row."""
+    length = tensor.size(dim)
+    rows, one = tensor.numel() // length, tensor.element_size()
+    least = next(least for most, least in SHARED_ROWS.items() if rows <= most)
+    if length < least:
+        return ()
+    threads = PROPERTIES.multi_processor_count * SEARCHING_BLOCKS * SEARCHING_THREADS
+    low, high = SEARCHED_PER_THREAD
+    each = max(low, min(-(-length * rows // threads), high))
+    blocks = rows * -(-length // (each * SEARCHING_THREADS))
+    digits = rows * DIGITS * 4
+    scan = (by_key_bytes(blocks, torch.int32),)
+    wide = rows * 2 * max(4, one)
+    counted = blocks * DIGITS * 2
+    return [rows * one, rows * 8, wide, counted, digits, blocks * 4, blocks * 4, scan]
+
+
+SORT_MEMORY: Final[Mapping[str, Rule]] = {"sort": _sort, "topk": _topk}
+"""Which operation takes what."""
