@@ -415,9 +415,9 @@ MOST_CODE: Final = {
     "devices": 2628,  # live memory, which was of the CPU
     "devices.cuda": 621,
     "devices.simulated": 7847,  # where a program is; no dynamo where nothing is compiled; a clock of the process
-    "distributed": 1014,  # ranks are ended by their own time
+    "distributed": 1016,  # ranks are ended by their own time
     "judge": 3448,  # same training of two steps as well: compare_steps pays for it
-    "measure": 3241,  # what a step keeps has its line; which step raised
+    "measure": 3244,  # what a step keeps has its line; which step raised
     "model": 1883,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2237,  # no server without measured tests
     "report": 1888,

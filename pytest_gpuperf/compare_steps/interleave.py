@@ -364,8 +364,8 @@ def _time_block(contest: _Contest, side: _Side, *, switched: bool) -> TimedBlock
 def _run_first(contest: _Contest, side: _Side) -> None:
     """Run a step that warms the side's caches, and time it if there is a queue."""
     if contest.queues:
-        latency_ms, *_ = time_alone(contest.device, side.subject)
-        side.alone_ms.append(latency_ms)
+        alone = time_alone(contest.device, side.subject)
+        side.alone_ms.append(alone.latency_ms)
     else:
         side.subject.step(*side.subject.arguments())
 

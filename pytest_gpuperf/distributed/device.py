@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from itertools import chain
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..devices.base import (
     Fetch,
@@ -295,7 +295,7 @@ class AgreedDevice(MeasuringDevice):
         # ranks alone would hang.
         collectives, lines = ((), ()) if why_cut_short(own) else count_collectives(run)
         self.synchronize()
-        share = own, collectives, lines, find_communication(self.trace)
+        share = RankShare(own, collectives, lines, find_communication(self.trace))
         return joined(self._peers.objects(share), self.rounds_ns, self.peak_bytes)
 
 
@@ -312,10 +312,13 @@ def _forgiving(kernel: Kernel) -> Kernel:
 # One measurement out of those of all ranks.
 
 
-RankShare = tuple[
-    Measurement, Sequence[Collective], Sequence[Finding], Communication | None
-]
-"""What one rank found: its measurement, its collectives and their lines, how long they ran."""
+class RankShare(NamedTuple):
+    """What one rank found: its measurement, its collectives, their lines and their time."""
+
+    measurement: Measurement
+    collectives: Sequence[Collective]
+    lines: Sequence[Finding]
+    communication: Communication | None
 
 
 def joined(
@@ -328,17 +331,17 @@ def joined(
     Each of *rounds_ns*, the timed rounds, and *peak_bytes* are by rank. If the step of
     one rank never touched its GPU, the measurement of that rank is returned.
     """
-    measurements = [own for own, *_ in shares]
+    measurements = [share.measurement for share in shares]
     first = next((m for m in measurements if not m.times), measurements[0])
     if not first.times:
         return first
     unseen = _unseen_peaks(measurements)
-    _, collectives, lines, _ = max(shares, key=lambda share: _calls(share[1]))
+    busiest = max(shares, key=lambda share: _calls(share.collectives))
     by_rank = ByRank(
         step_ms=tuple(_step_ms(rounds_ns, first.times[STEP_MS.name].q50)),
         peak_bytes=() if unseen else tuple(peak_bytes),
-        collectives=tuple(collectives),
-        **_communication([ran for *_, ran in shares]),
+        collectives=tuple(busiest.collectives),
+        **_communication([share.communication for share in shares]),
     )
     waiting = max(measurements, key=lambda m: m.exact.get(SYNCS.name, 0))
     return replace(
@@ -346,7 +349,7 @@ def joined(
         times={**first.times, **_times(by_rank), **_largest(measurements)},
         exact=_exact(measurements, by_rank, missed=bool(why_cut_short(first))),
         missed=_missed(first) | unseen,
-        findings=(*waiting.findings, *lines),
+        findings=(*waiting.findings, *busiest.lines),
         dirty=tuple(_merged_remarks([m.dirty for m in measurements])),
         remarks=(
             *_merged_remarks([m.remarks for m in measurements]),

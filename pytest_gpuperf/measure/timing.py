@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil, log10, sqrt
-from operator import itemgetter
+from operator import attrgetter
 from statistics import fmean, median, variance
 from typing import Final, NamedTuple
 
@@ -90,9 +90,12 @@ LEAST_HALF: Final = 4
 """Rounds in half a run below which a drift cannot be separated from noise."""
 
 
-IsolatedStep = tuple[float, float, float | None]
-"""Milliseconds of one step between two synchronisations: by the clock, less what threads
-waited for a core, and between two events around it."""
+class IsolatedStep(NamedTuple):
+    """Milliseconds of one step between two synchronisations, and two events around it."""
+
+    latency_ms: float
+    unwaited_ms: float
+    span_ms: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,13 +121,13 @@ class Round:
 
         Of what is only a lower bound, the whole step *alone* is subtracted.
         """
-        latency_ms, _, alone_span_ms = alone
+        latency_ms = alone.latency_ms
         step_ms = without_fill(self.step_ms, latency_ms, steps)
         if step_ms == self.step_ms:
             return self
         span_ms, waited = None, self.loader_wait
-        if self.span_ms is not None and alone_span_ms is not None:
-            span_ms = max(0.0, (self.span_ms * steps - alone_span_ms) / (steps - 1))
+        if self.span_ms is not None and alone.span_ms is not None:
+            span_ms = max(0.0, (self.span_ms * steps - alone.span_ms) / (steps - 1))
         return replace(
             self,
             step_ms=step_ms,
@@ -309,7 +312,7 @@ def _filled(
     if not alone:
         return tuple(rounds)
     # The median of all: one disturbed step alone must not make a round look fast.
-    middle = sorted(alone, key=itemgetter(0))[len(alone) // 2]
+    middle = sorted(alone, key=attrgetter("latency_ms"))[len(alone) // 2]
     return tuple(r.without_fill(middle, steps) for r in rounds)
 
 
@@ -419,11 +422,11 @@ def isolated_steps(at: PhaseContext) -> Measurement:
     """Add how long single steps take."""
     until = at.share.cap.reserving(EXACT_STEPS * at.step_ms)
     alone = time_isolated_steps(at.device, at.subject, at.step_ms, until)
-    latency_ms = [one_ms for one_ms, _, _ in alone]
+    latency_ms = [one.latency_ms for one in alone]
     found = Found(
         times={LATENCY_MS.name: Distribution.of(latency_ms)},
         samples={LATENCY_MS.name: thinned(latency_ms)},
-        unwaited={LATENCY_MS.name: median(one_ms for _, one_ms, _ in alone)},
+        unwaited={LATENCY_MS.name: median(one.unwaited_ms for one in alone)},
     )
     return found.added_to(at.measurement)
 
@@ -452,4 +455,4 @@ def time_alone(device: MeasuringDevice, subject: Subject) -> IsolatedStep:
     unwaited_ns = unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns)
     # Ranks have no events, and count the rounds by this question.
     span_ms = None if end_event is None else device.span_ms(start_event, end_event)
-    return wall_ns / 1e6, unwaited_ns / 1e6, span_ms
+    return IsolatedStep(wall_ns / 1e6, unwaited_ns / 1e6, span_ms)

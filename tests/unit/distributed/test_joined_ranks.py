@@ -26,7 +26,7 @@ ROUNDS = ((8, 12), (9, 13), (8, 12))
 
 
 def shares(*measurements: Measurement) -> list[RankShare]:
-    return [(measurement, (GATHER, SCATTER), (), None) for measurement in measurements]
+    return [RankShare(each, (GATHER, SCATTER), (), None) for each in measurements]
 
 
 def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
@@ -54,7 +54,10 @@ def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
 
 def test_communication_that_nothing_hides_is_told_by_rank() -> None:
     found = joined(
-        [(MEASURED, (GATHER,), (), (2.0, exposed_ms)) for exposed_ms in (0.0, 1.5)],
+        [
+            RankShare(MEASURED, (GATHER,), (), (2.0, exposed_ms))
+            for exposed_ms in (0.0, 1.5)
+        ],
         ROUNDS,
         (1, 1),
     )
@@ -69,9 +72,11 @@ def test_communication_that_nothing_hides_is_told_by_rank() -> None:
 
 
 def test_communication_that_one_trace_does_not_show_is_not_known() -> None:
-    unseen: RankShare = (MEASURED, (GATHER,), (), None)
+    unseen = RankShare(MEASURED, (GATHER,), (), None)
 
-    found = joined([unseen, (MEASURED, (GATHER,), (), (2.0, 1.0))], ROUNDS, (1, 1))
+    found = joined(
+        [unseen, RankShare(MEASURED, (GATHER,), (), (2.0, 1.0))], ROUNDS, (1, 1)
+    )
 
     assert found.by_rank is not None
     assert found.by_rank.exposed_ms == ()
@@ -125,7 +130,7 @@ def test_a_rank_that_never_touched_its_gpu_speaks_for_all() -> None:
 def test_what_a_time_cap_left_out_is_missed_and_not_zero() -> None:
     cut = replace(MEASURED, exact={}, missed={"syncs": "no time"})
 
-    found = joined([(cut, (), (), None)] * 2, (), ())
+    found = joined([RankShare(cut, (), (), None)] * 2, (), ())
 
     assert found.exact == {}
     assert found.missed == dict.fromkeys(
