@@ -239,7 +239,7 @@ def last_words(text: str) -> str:
     return ": ".join(words).rstrip(".") or "it printed nothing"
 
 
-# The pins of a lock file, and how they differ from what is installed.
+# The pins of a lock file, and how they differ from the installed packages.
 
 
 Pins = Mapping[str, str]
@@ -298,7 +298,7 @@ def _requirement(line: str) -> Requirement | None:
 def _of_uv(text: str) -> Iterator[tuple[str, str]]:
     """Yield what the locked projects need from an index, for this interpreter.
 
-    Of their extras and groups that is what is installed: nobody says which were asked for.
+    Of their extras and groups these are the installed ones: nobody says which were asked for.
     """
     packages = _toml(text).get("package", [])
     here, edges = installed(), deque[dict[str, Any]]()
@@ -348,7 +348,7 @@ def _toml(text: str) -> dict[str, Any]:
 
 
 def differing(pins: Pins, here: Pins) -> tuple[str, ...]:
-    """Return the requirements of *pins* that what is *here* does not meet."""
+    """Return the requirements of *pins* that the packages *here* do not meet."""
     before, _ = changed(pins, here)
     return tuple(f"{name}{PINNED}{version}" for name, version in before.items())
 

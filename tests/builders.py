@@ -46,7 +46,7 @@ Machine = Hardware | DeviceKind
 TEST: Final = "tests/test_train.py::test_step"
 SOFTWARE: Final[Mapping[str, str]] = {"torch": "2.13.0"}
 USUAL: Final[Mapping[str, int]] = {"peak_allocated_bytes": 100 * MIB, "syncs": 0}
-"""What is exact of a step without syncs."""
+"""The exact numbers of a step without syncs."""
 
 
 def an_environment(

@@ -429,7 +429,7 @@ LOG_SECONDS: Final = 30.0
 
 
 class ElapsedLine:
-    """Writes what is going on, and for how long: over and over, or as lines of a log."""
+    """Writes the current activity and its duration: over and over, or as lines of a log."""
 
     def __init__(
         self,
@@ -468,7 +468,7 @@ def elapsed_shown(
     is_over: threading.Event,
     now: Callable[[], float] = time.monotonic,
 ) -> Iterator[None]:
-    """Show *line* whenever it is due, while what is inside runs; *is_over* ends that."""
+    """Show *line* whenever it is due while the block runs; *is_over* ends that."""
     start = now()
 
     def follow() -> None:

@@ -138,7 +138,7 @@ def _verb(metric: str) -> str:
 
 
 class Mark(Enum):
-    """What is known of a candidate; one that cannot be judged is skipped."""
+    """The answer for a candidate; one that cannot be judged is skipped."""
 
     GOOD = "good"
     BAD = "bad"
@@ -183,7 +183,7 @@ def _cut(items: Sequence[str], parts: int) -> list[list[str]]:
     return [list(items[a:b]) for a, b in pairwise(ends)]
 
 
-# What a comparison says of what is sought.
+# The answer of a comparison to the change that is sought.
 
 Sought = tuple[str, str]
 """A call, and the metric of it that got worse."""
@@ -226,7 +226,7 @@ def _moved(metric: str, before: float | None, after: float | None) -> str:
 
 
 def marked(found: AbRun, sought: Collection[Sought]) -> tuple[Mark, str]:
-    """Say whether *found* has some of what is *sought*, or why that is not known."""
+    """Say whether *found* has any of the *sought* changes, or why that is not known."""
     if not worse_of(found).keys().isdisjoint(sought):
         return Mark.BAD, ""
     why = next(filter(None, (_unknown(found, *each) for each in sought)), "")

@@ -1,4 +1,4 @@
-"""What is done to torch for us: GPUs are waited for, our own warnings are ignored."""
+"""Changes of torch for us: GPUs are waited for, our own warnings are ignored."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ T = TypeVar("T")
 
 @contextmanager
 def ignored() -> Iterator[None]:
-    """Ignore what is warned of inside, whatever filters are set, and put those back."""
+    """Ignore warnings of the block, whatever filters are set, and put those back."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
 class Unheard(AbstractContextManager[T]):
-    """Enters and leaves the context that *make* returns; what is warned of there is ignored.
+    """Enters and leaves the context that *make* returns, and ignores its warnings.
 
     What runs inside keeps the filters that are set.
     """

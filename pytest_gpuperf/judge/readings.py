@@ -371,4 +371,4 @@ def signed(ratio: float) -> str:
 
 
 WOULD_HAVE_FAILED: Final = "would have failed"
-"""What is said of a failure that is a warning."""
+"""The note on a failure that is a warning."""

@@ -1,4 +1,4 @@
-"""How runs scatter, and what is known of it: of one test, of a suite, between sessions."""
+"""How runs scatter, as far as it is known: of one test, of a suite, between sessions."""
 
 from __future__ import annotations
 

@@ -271,7 +271,7 @@ class _Steps(NamedTuple):
         ours, theirs = self.one.returned, self.two.returned
         if ours and theirs and ours.shape == theirs.shape:
             floor = SMALL_RESULT * sqrt(ours.size) if self.one.tensors else 0.0
-            yield self._apart("what is returned by", ours, theirs, floor)
+            yield self._apart("the result of", ours, theirs, floor)
 
     def _losses(self) -> Iterator[Apart]:
         for ours, theirs in zip(self.one.losses, self.two.losses, strict=False):

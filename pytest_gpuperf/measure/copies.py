@@ -55,7 +55,7 @@ UNKNOWN_COPY_SIZE: Final = "the profiler does not tell how many bytes a copy car
 
 
 class Transfer(NamedTuple):
-    """One copy of a tensor, its cause without numbers, and what is known of the rest.
+    """One copy of a tensor; its cause has no numbers, and unknown parts are ``None``.
 
     ``pinned`` is the memory of the host's side.
     """

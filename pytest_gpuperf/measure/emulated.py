@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
 
 PREDICTED_STEPS: Final = 2
-"""Steps after the first, which allocates what is kept. The last is explained, too."""
+"""Steps after the first, which allocates the persistent tensors. The last is explained, too."""
 
 MOST_UNLIKE: Final = 3
 """Steps to explain until one is like that before it: what a step keeps may be freed some
@@ -77,7 +77,7 @@ SEVERAL_STREAMS: Final = (
 
 COMPILED_PEAK: Final = (
     "torch.compile: the peak is that of eager code, and mostly a lower one on a GPU, "
-    "where what is fused is never in memory"
+    "where fused intermediates are never in memory"
 )
 
 COMPILED_RESERVED: Final = (
@@ -189,7 +189,7 @@ def _numbers(memory: MemoryAudit, for_peak: int) -> Mapping[str, int]:
 def of_compiled(found: Found) -> Found:
     """Take predicted peaks of eager code as what they say of the same code compiled.
 
-    What is allocated bounds it, what is reserved says nothing.
+    Allocated bytes bound it, reserved ones say nothing.
     """
     unknown = {name: COMPILED_RESERVED for name in RESERVED if name in found.exact}
     exact = {n: value for n, value in found.exact.items() if n not in unknown}

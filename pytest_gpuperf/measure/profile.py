@@ -228,7 +228,7 @@ UNSEEN_GRAPHS: Final = (
 
 
 def traced_steps(at: PhaseContext) -> Measurement:
-    """Add what a trace of a few steps shows: syncs, copies, launches, and what is idle.
+    """Add the syncs, copies, launches and idle times that a trace of a few steps shows.
 
     Raises ``UntouchedError`` if the device has kernels and the step ran none.
     """
@@ -605,7 +605,7 @@ def _is_inside_step(frame: FrameType) -> bool:
 class LineWaiter(AbstractContextManager[None]):
     """Waits for the device after each line of this thread, on behalf of that line.
 
-    Python says that a line begins, so what is waited for is of the one before it.
+    Python says that a line begins, so a wait is of the one before it.
     """
 
     def __init__(self, device: MeasuringDevice, sampler: LineSampler) -> None:

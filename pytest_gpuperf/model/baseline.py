@@ -47,7 +47,7 @@ class Leftovers:
 class Refresh(Enum):
     """Which tests' baselines a refresh replaces.
 
-    ``EVIDENCE`` replaces none: it adds the runs of another session to what is stored.
+    ``EVIDENCE`` replaces none: it adds the runs of another session to the stored ones.
     """
 
     MISSING = "missing"

@@ -223,7 +223,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """Peaks over the ``steps`` that were run, and what is in use at the larger one.
+    """Peaks over the ``steps`` that were run, and the use of memory at the larger one.
 
     ``not_checked`` says what of the program only a GPU can tell; then every number is
     a guess. ``notes`` say what else must be known to read the numbers. ``as_eager`` says

@@ -155,7 +155,7 @@ class Metric:
     counts when it exceeds both ``tolerance`` (a ratio) and ``floor`` (in the unit).
     ``can_be_zero`` says that a step can do without it, so that a budget may say 0.
     ``error`` is how far, as a ratio, a prediction may be off what a GPU would measure;
-    against itself it is exact. ``beneath`` names the metric of what is part of it and
+    against itself it is exact. ``beneath`` names the metric of a part of it and
     not the step's own: the tolerance is taken of the rest. ``phase`` reads it,
     ``of_ranks`` combines what several ranks read. ``scatter`` is the standard deviation
     of runs, as a ratio, that is assumed until stored runs show theirs; 0 assumes that of

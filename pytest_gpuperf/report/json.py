@@ -54,7 +54,7 @@ def from_json(text: str) -> TestVerdict:
 T = TypeVar("T")
 
 LARGEST_PUBLISHED: Final = 1e24
-"""No number of a metric is further from 0; what is made of these stays finite."""
+"""No number of a metric is further from 0; results of arithmetic on them stay finite."""
 
 RESULTS_SCHEMA: Final = 1
 """Version of the format that is written, and the only one that is read."""

@@ -449,7 +449,7 @@ def _statements(block: ast.AST) -> Iterator[ast.stmt]:
 
 
 def _definitions(path: Iterable[ast.AST]) -> Mapping[str, ast.expr]:
-    """Return by name what is called for it, or for what a loop takes it from."""
+    """Return by name the call that makes it, or that makes what a loop takes it from."""
     scopes = [scope for scope in path if isinstance(scope, (ast.Module, *_FUNCTIONS))]
     # A parameter hides the name outside of its function.
     given = {

@@ -268,7 +268,7 @@ LINES_THAT_CHANGE: Final = frozenset(
         FindingKind.GARBAGE,
     }
 )
-"""Kinds of findings with lines that no baseline stores: git alone knows what is new."""
+"""Kinds of findings with lines that no baseline stores: git alone knows new ones."""
 
 LEAST_HELD_SHARE: Final = 0.05
 """Share of the peak below which the memory of a line explains no growth."""

@@ -134,7 +134,7 @@ SAYS = {
 def test_comparisons_are_asserted_judged_and_reported(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in CI and where what is inconclusive fails, a slower side alone is no failure."""
+    """Also in CI, and where inconclusive tests fail, a slower side alone is no failure."""
     monkeypatch.setenv("CI", "true")
     project.script(SCRIPT)
     project.file(TESTS)

@@ -391,7 +391,7 @@ HIDDEN: Final = tuple(_hidden())
 
 @contextmanager
 def _calling_without() -> Iterator[None]:
-    """Call what is hidden from dynamo as it is."""
+    """Call functions that are hidden from dynamo as they are."""
     for function in HIDDEN:
         setattr(function, DISABLED, function)
     try:

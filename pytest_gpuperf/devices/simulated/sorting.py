@@ -169,7 +169,7 @@ def _topk(call: OpCall) -> Temporaries:
 
 
 def _grouped(sizes: Sequence[int | Sequence[int]]) -> list[Sequence[int]]:
-    """What is given back before the next part begins, at each of its heights."""
+    """Sizes of each part, which is given back before the next one begins."""
     kept = [size for size in sizes if isinstance(size, int)]
     parts = [size for size in sizes if not isinstance(size, int)]
     return [(*kept, *part) for part in parts]

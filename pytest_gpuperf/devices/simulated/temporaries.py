@@ -569,7 +569,7 @@ def _loss_of_logits(call: OpCall) -> Temporaries:
 
 
 def _loss_in_its_output(call: OpCall) -> Temporaries:
-    # The output is made for all elements, and another for what is to be reduced.
+    # The output is made for all elements, and another for the reduction.
     tensor = call["self"]
     if call["reduction"] == 0:
         return NO_TEMPORARIES

@@ -244,7 +244,7 @@ class Markup(str):
 
 def escaped(value: object) -> Markup:
     """Escape a text or number so that it reads as it is; return markup unchanged."""
-    # The type says what is escaped already, so that nothing is escaped twice or never.
+    # The type marks text that is escaped already, so that nothing is escaped twice or never.
     if isinstance(value, Markup):
         return value
     if hasattr(value, "__html__"):  # what a macro or a block of a template gave

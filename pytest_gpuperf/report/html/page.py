@@ -160,7 +160,7 @@ def _again(verdict: TestVerdict, test: str, hardware: Hardware | None) -> str:
 
 
 def _accept(verdict: TestVerdict, contents: Contents) -> str:
-    """Return how to accept what is pending, if that would help."""
+    """Return how to accept pending runs, if that would help."""
     hardware = contents.results.head.hardware
     outcomes = {v.outcome for v in verdict.verdicts}
     # Storing what has no baseline does not end a failure.

@@ -163,7 +163,7 @@ def _certainty_lines(shown: Sequence[Verdict]) -> Iterator[str]:
 
 
 def _inconclusive_lines(others: Sequence[Verdict]) -> Iterator[str]:
-    """Say what is inconclusive next to what failed, and why."""
+    """Name the inconclusive verdicts next to the failed ones, and why."""
     for verdict in others:
         if verdict.outcome is Outcome.INCONCLUSIVE and not verdict.is_missed:
             yield from labelled(

@@ -282,7 +282,7 @@ def _refresh_role(row: BaselineChange) -> LineRole:
 
 
 def progress_text(counts: str, part: str, test: str) -> str:
-    """Write the *counts*, and what is done to which *test* if there is room."""
+    """Write the *counts*, and the current *test* and its phase if there is room."""
     whole = ", ".join(filter(None, (counts, part)))
     return _with_name(whole if len(whole) < text_width() else counts, test)
 
@@ -316,7 +316,7 @@ class Interrupted:
 
 
 def interruption_lines(kept: Interrupted, file: str, command: str) -> Sequence[str]:
-    """Say what is stored in *file*, and the *command* that measures the rest."""
+    """Name the runs stored in *file*, and the *command* that measures the rest."""
     if kept.failure:
         return wrapped(f"gpuperf: interrupted: {kept.failure}")
     stored, thin = len(kept.complete) + len(kept.thin), len(kept.thin)

@@ -79,7 +79,7 @@ def test_whatever_is_named_is_bad_and_none_of_it_can_be_left_out() -> None:
         )
 
 
-# What a comparison says of what is sought.
+# The answer of a comparison to the change that is sought.
 
 WAITS = ExactChange(metric="syncs", before=0, after=1, turn=Turn.WORSE, gated=True)
 SOUGHT = [("t.py::a", "syncs")]

@@ -167,11 +167,11 @@ def test_a_loss_that_differs_is_shown_with_its_values() -> None:
         return step
 
     assert refusal(train(x, 2.0), train(y, 3.0)) == (
-        "the training differs: what is returned by step 1: 33.3 % apart (2 before, 3 "
+        "the training differs: the result of step 1: 33.3 % apart (2 before, 3 "
         "after), tolerated 1 %"
     )
     assert refusal(train(x, 2.0), train(y, nan)) == (
-        "the training differs: what is returned by step 1 is NaN or infinite on one side"
+        "the training differs: the result of step 1 is NaN or infinite on one side"
     )
     assert refusal(train(x, nan), train(y, nan)) == (
         "it cannot be checked: both sides train NaN or infinite numbers"

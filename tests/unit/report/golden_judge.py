@@ -45,7 +45,7 @@ def said_of(
     stored: Sequence[float | RunSummary] = STEADY,
     **fields: Any,
 ) -> str:
-    """What is said of *fresh* runs against the *stored* ones."""
+    """The sentence on *fresh* runs against the *stored* ones."""
     runs = [run if isinstance(run, RunSummary) else a_run(run) for run in stored]
     fields = {"suite_context": SuiteContext(), **SETTINGS, **fields}
     verdict = judge_stored(STEP_MS, fresh, runs, **fields)
@@ -98,7 +98,7 @@ def against_stored_runs() -> Cases:
     said["a change must exceed the floor as well"] = [
         said_of(clean(*[ms] * 5), floor=1.0) for ms in (10.6, 11.6)
     ]
-    said["a tolerance of 0 blames what is proven slower"] = [
+    said["a tolerance of 0 blames a proven slowdown"] = [
         said_of(clean(*[ms] * runs), tolerance=0.0, detect=0.02)
         for ms, runs in ((10.1, 5), (10.0, 1))
     ]

@@ -81,7 +81,7 @@ from pytest_gpuperf.worker.call_result import Compared
 
 
 Cases = dict[str, Iterable[str]]
-"""A sentence on each case, and what is said of it."""
+"""A sentence on each case, and the text that it gives."""
 
 
 def listed(cases: Callable[[], Cases]) -> str:
@@ -327,7 +327,7 @@ def audits() -> Cases:
         clip, read, steps=20, sources=sources
     )
     often = replace(CONDITION, per_step=12, in_steps=6)
-    said["what is rare comes after each step, copies of the set-up last"] = lines(
+    said["rare syncs come after those of each step, copies of the set-up last"] = lines(
         replace(AUDITED, op="aten::_to_copy", per_step=300, in_steps=0, once=True),
         replace(AUDITED, per_step=20, in_steps=1),
         replace(AUDITED, per_step=1, in_steps=0, once=True, location=LOSS),
@@ -344,7 +344,7 @@ def audits() -> Cases:
     )
     elsewhere = replace(UNCHECKED, innermost=None, per_step=2)
     other = replace(UNCHECKED, op="aten::eig")
-    said["what is alike is said once with its count"] = lines(
+    said["equal lines are said once with their count"] = lines(
         not_checked=(UNCHECKED, elsewhere, UNCHECKED, other),
         notes=("So.", "It.", "So."),
     )
@@ -473,7 +473,7 @@ def explanations() -> Cases:
     said["a time has its rule and all its numbers"] = lines(
         a_regression(evidence=known)
     )
-    said["a budget has no tolerance, and what is not known is left out"] = lines(
+    said["a budget has no tolerance, and unknown numbers are left out"] = lines(
         a_verdict(baseline=None, evidence=replace(budget, rule=DecidedBy.BUDGET))
     )
     return said

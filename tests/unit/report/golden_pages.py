@@ -287,7 +287,7 @@ def parts_of_a_test() -> Cases:
     )
     said["what changed is a table"] = bad(more={"stored": {BAD.test: entry(10.0)}})
     said["the snapshot is named"] = bad(snapshot=".gpuperf/memory-t.pickle")
-    said["what is pending can be accepted"] = bad(more=pending)
+    said["pending runs can be accepted"] = bad(more=pending)
     said["a broken budget cannot"] = bad(WAITS_MORE, LEAN, more=pending)
     said["nor beside what has no baseline"] = bad(WAITS_MORE, LEAN, new, more=pending)
     said["a metric of another version has no explanation"] = bad(
@@ -361,7 +361,7 @@ def parts_of_a_run() -> Cases:
         a_page(GOOD), GOOD, others=ran
     )
     said["without tests"] = head(hardware=None, commit=None, exit_status=5)
-    said["a run that did not finish names what is missing"] = head(
+    said["a run that did not finish names the missing tests"] = head(
         BAD, exit_status=None, selected=(BAD.test, "t.py::lost")
     )
     said["one that lost nothing has no objection"] = head(BAD, selected=(BAD.test,))

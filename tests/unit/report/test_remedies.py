@@ -193,7 +193,7 @@ def test_no_remedy_is_without_its_programs() -> None:
         ("computed-on-cpu", "places, columns = assigned(grid.cpu())"),
         ("copy-to-cpu", "kept = grid.cpu()"),
         ("copy-to-cpu", "rows.copy_(grid)"),
-        # Only a condition on what is read decides, and a later line says what for.
+        # Only a condition on the value that is read decides, and a later line says what for.
         (
             "index",
             "def at(i, is_last):\n    return row if is_last else rows[i]\nat(labels[0], 0)",
