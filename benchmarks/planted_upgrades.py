@@ -137,7 +137,9 @@ class Place:
         (self.project / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
         self._environ = {
             **os.environ,
-            "PYTHONPATH": str(here),
+            "PYTHONPATH": os.pathsep.join(
+                [str(here), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
             "UV_FIND_LINKS": str(self._wheels),
             "UV_NO_INDEX": "1",
             "PIP_FIND_LINKS": str(self._wheels),

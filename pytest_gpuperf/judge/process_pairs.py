@@ -26,6 +26,7 @@ from ..model.metrics import (
     GRAPH_BREAKS,
     METRICS,
     OCCASIONAL,
+    RECOMPILES,
     SPEEDUP,
     STEP_MS,
     Metric,
@@ -173,6 +174,10 @@ BLAMED: Final = frozenset(m.name for m in (GRAPH_BREAKS, *OCCASIONAL.values()))
 
 Of graph breaks both sides compile alike; of some steps' syncs both looked at the same.
 """
+
+BLAMED_IF_NEW: Final = frozenset({RECOMPILES.name})
+"""Worse where there were none. How often a compiler gives up after the first recompile
+depends on its limits and on what it compiled before."""
 
 Pair = tuple[Measurement, Measurement]
 """One run of ``before`` and one of ``after``."""
@@ -361,6 +366,10 @@ def _exact_change(
         before=old,
         after=new,
         turn=Turn.VARIES if proving else turn,
-        gated=metric.gated or metric.name in BLAMED,
+        gated=metric.gated or _is_blamed(metric, old),
         proving=proving,
     )
+
+
+def _is_blamed(metric: Metric, before: float) -> bool:
+    return metric.name in BLAMED or (metric.name in BLAMED_IF_NEW and before == 0)

@@ -180,6 +180,18 @@ def test_a_new_graph_break_is_worse_and_names_its_line_whatever_the_time_says() 
     assert judge_call([pair[::-1]] * 2, WHOLE).is_better
 
 
+def test_recompiles_where_there_were_none_are_worse() -> None:
+    pair = (run(recompiles=0), run(recompiles=2))
+
+    one, two = (judge_call([pair] * n, WHOLE) for n in (1, 2))
+
+    assert (one.settled, two.settled) == (False, True)
+    assert [(c.metric, c.turn, c.gated) for c in two.exact] == [
+        ("recompiles", Turn.WORSE, True)
+    ]
+    assert two.is_worse
+
+
 def test_what_the_compiler_did_is_said_not_to_be_judged_where_there_is_no_number() -> (
     None
 ):
