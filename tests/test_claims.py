@@ -31,7 +31,7 @@ from claims import (
     read_claims,
 )
 from claims_page import page
-from claims_table import ClaimsTable, Row, lines_of, row_of, written
+from claims_table import ClaimsTable, Row, row_of, written
 
 
 COUNTS: Final = {"D": 26, "Y": 11, "C": 20, "M": 11, "P": 10, "G": 15, "T": 8}
@@ -178,33 +178,6 @@ def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
     assert "- note: A note" in text.splitlines()
 
 
-@pytest.mark.parametrize(
-    "gone",
-    [
-        "TorchScript",
-        "nvFuser",
-        "FusedAdam",
-        "apex.amp",
-        "apex.parallel",
-        "dynamo.optimize",
-        "ORTModule",
-        "torch.Tensor(array)",
-        "from_array",
-        "torch_tb_profiler",
-        "export_memory_timeline",
-    ],
-)
-def test_the_page_says_what_took_the_place_of(gone: str) -> None:
-    (section,) = (
-        part
-        for part in (EXAMPLES / "README.md").read_text(encoding="utf-8").split("\n## ")
-        if part.startswith("What no longer holds, and its form today\n")
-    )
-
-    cells = [line.split("|")[-2] for line in section.splitlines() if "|" in line]
-    assert any(gone in cell for cell in cells)
-
-
 def claim(name: str, **fields: object) -> Claim:
     unit = Unit.SECONDS if "before" in fields else None
     return Claim(
@@ -304,19 +277,6 @@ def test_a_row_that_is_wrong_is_named_with_what_was_expected(
         read_claims(path)
 
     assert str(caught.value) == message
-
-
-def test_a_claim_that_no_row_has_is_refused() -> None:
-    claims = Claims(
-        rows=(claim("A1", example="a/test_b.py::test_c"),), ladder=(), notes={}
-    )
-
-    assert claims["A1"].text == "It is so."
-    with pytest.raises(ClaimsError) as caught:
-        claims["A9"]
-    assert str(caught.value) == (
-        "no claim is called 'A9': expected an id of claims.toml"
-    )
 
 
 def report(
@@ -464,21 +424,3 @@ def test_numbers_have_their_unit_and_four_digits(
     metric: str, before: int, after: int, text: str
 ) -> None:
     assert written(metric, before, after) == text
-
-
-def test_the_table_has_each_line_once() -> None:
-    longest = Row(
-        claim="M1 36272 -> 25194 MiB",
-        measured="9.188 -> 2.297 MiB",
-        verdict="inconclusive",
-        device="simulated",
-    )
-    filled = replace(longest, predicted="12345 -> 12345 ells")
-
-    lines = list(lines_of([longest, longest, filled]))
-
-    assert lines == [
-        "claim                 measured here      predicted          verdict      device",
-        "M1 36272 -> 25194 MiB 9.188 -> 2.297 MiB -                  inconclusive simulated",
-        "M1 36272 -> 25194 MiB 9.188 -> 2.297 MiB 12345 -> 12345 ells inconclusive simulated",
-    ]

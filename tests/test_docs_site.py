@@ -121,10 +121,6 @@ def leads(page: Path, link: str, pages: dict[Path, Reader]) -> bool:
     return unquote(parts.fragment) in {*pages[target].anchors, "__skip"}
 
 
-def test_an_error_id_is_an_anchor(pages: dict[Path, Reader], site: Path) -> None:
-    assert {"gp104", "gp715"} <= pages[site / "errors.html"].anchors
-
-
 def test_a_page_shows_blocks_and_hides_what_sets_them_up(site: Path) -> None:
     page = (site / "why" / "blamed.html").read_text("utf-8")
 
@@ -150,45 +146,3 @@ def browser() -> Iterator[Chromium]:
     with Chromium(str(program())) as started:
         started.resize(1280, 900)
         yield started
-
-
-def test_search_answers_without_a_server_and_nothing_is_asked_for(
-    site: Path, browser: Chromium
-) -> None:
-    browser.open(site / "index.html", "?q=inconclusive")
-    found = """new Promise((resolve) => {
-      const look = () => {
-        const links = [...document.querySelectorAll('.md-search-result__link')];
-        links.length ? resolve(links.map((a) => a.href)) : setTimeout(look, 50);
-      };
-      look();
-    })"""
-
-    assert any("why/inconclusive.html" in link for link in browser.value(found))
-    assert browser.complaints == []
-    assert [a for a in browser.requested if not a.startswith(("file:", "data:"))] == []
-
-
-@pytest.mark.parametrize("width", [1280, 400])
-@pytest.mark.parametrize("page", ["index.html", "why/blamed.html", "errors.html"])
-def test_no_page_is_wider_than_the_window(
-    site: Path, browser: Chromium, width: int, page: str
-) -> None:
-    browser.resize(width, 900)
-    browser.open(site / page)
-
-    assert browser.value("document.documentElement.scrollWidth") <= width
-
-
-def test_a_command_is_copied_without_prompt_and_output(
-    site: Path, browser: Chromium
-) -> None:
-    browser.resize(1280, 900)
-    browser.open(site / "why" / "blamed.html")
-    copied = """(() => {
-      const code = document.querySelector('.language-console code');
-      code.setAttribute('data-md-copying', '');
-      return code.innerText.trim();
-    })()"""
-
-    assert browser.value(copied) == "pytest --gpuperf --gpuperf-device=cpu test_step.py"

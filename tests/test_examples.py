@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Final
 
 import pytest
@@ -111,36 +111,6 @@ def test_a_run_can_end_with_what_became_of_each_claim(
     }
 
 
-OLD_GPU: Final = """\
-import torch
-
-torch.cuda.is_available = lambda: True
-torch.cuda.get_device_capability = lambda: (6, 0)
-"""
-
-
-def test_what_a_gpu_is_too_old_for_is_left_out_visibly(copied: Path) -> None:
-    (copied / "old_gpu.py").write_text(OLD_GPU)
-
-    test = (
-        "examples/graphs/test_old_gpu.py::test_a_function_is_compiled_on_a_gpu_that_can"
-    )
-    result = run_in(copied, "-rs", "-p", "old_gpu", test)
-
-    assert result.returncode == 0, result.stdout
-    assert "needs compute capability 7.0: this GPU has 6.0" in result.stdout
-    assert result.stdout.splitlines()[-1].startswith("1 skipped in ")
-
-
-def test_a_table_of_claims_without_measurements_is_refused(copied: Path) -> None:
-    result = run_in(copied, "examples", "--gpuperf-claims")
-
-    assert result.returncode == pytest.ExitCode.USAGE_ERROR
-    assert result.stderr.strip() == (
-        "ERROR: --gpuperf-claims: found no --gpuperf, which measures; add it"
-    )
-
-
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(EXAMPLES)
@@ -150,51 +120,6 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def commands(demo: ModuleType) -> ModuleType:
     return sys.modules["demo_commands"]
-
-
-RUNGS: Final = (
-    SimpleNamespace(name="plain", published_mib=36272),
-    SimpleNamespace(name="2 micro-batches", published_mib=25194),
-)
-
-
-def test_the_ladder_has_a_line_a_rung_with_the_published_peak_beside_ours(
-    demo: ModuleType,
-) -> None:
-    assert list(demo.ladder_lines(RUNGS, [34763.9, 22941.2])) == [
-        "MiB                         published           predicted",
-        "plain                           36272               34764",
-        "2 micro-batches                 25194   -31%        22941   -34%",
-    ]
-
-
-class _Played:
-    """Answers commands of the demo without running any."""
-
-    def __init__(self, *printed: str) -> None:
-        self._printed = printed
-
-    def run_all(self, _: object) -> tuple[str, ...]:
-        return self._printed
-
-
-@pytest.mark.parametrize(
-    ("printed", "message"),
-    [
-        ("it is lost", "found no peak in GiB"),
-        (
-            "needs 30.0 GiB at its peak",
-            "plain: expected 34764 MiB within 1%, found 30720",
-        ),
-    ],
-)
-def test_a_rung_that_is_predicted_otherwise_ends_the_demo(
-    demo: ModuleType, printed: str, message: str
-) -> None:
-    with pytest.raises(Exception, match=re.escape(message)) as caught:
-        demo.show_memory(_Played(printed), (0,))
-
-    assert type(caught.value).__name__ == "UnexpectedError"
 
 
 def test_each_edit_of_the_demo_can_be_made_and_names_a_test(demo: ModuleType) -> None:
@@ -209,19 +134,6 @@ def test_each_edit_of_the_demo_can_be_made_and_names_a_test(demo: ModuleType) ->
     for edit in (demo.REFACTORED, demo.CHECKED):
         compile(commands.edited(steps, edit), edit.file, "exec")
     compile(commands.edited(script, demo.FIXED), "train.py", "exec")
-
-
-def test_an_edit_that_no_longer_fits_ends_the_demo(
-    demo: ModuleType, commands: ModuleType
-) -> None:
-    (fault, *_) = demo.FAULTS
-
-    with pytest.raises(commands.UnexpectedError) as caught:
-        commands.edited("nothing of it", fault.edit)
-
-    assert str(caught.value) == (
-        "test_steps.py: expected 'total.add_(loss.detach())' once, found it 0 times"
-    )
 
 
 @pytest.fixture
@@ -262,41 +174,6 @@ def test_a_failure_without_its_test_headline_line_or_fix_ends_the_demo(
         demo.require_red(printed.replace(lost, ""), source)
 
     assert type(caught.value).__name__ == "UnexpectedError"
-
-
-def test_a_failure_more_than_planted_ends_the_demo(
-    demo: ModuleType, gated: tuple[str, str]
-) -> None:
-    printed, source = gated
-
-    with pytest.raises(Exception, match="found test_all_images"):
-        demo.require_red(f"{printed}\nFAILED a.py::test_b - why", source)
-
-
-def test_the_table_has_a_command_beside_or_below_what_was_shown(
-    demo: ModuleType,
-) -> None:
-    lines = list(demo.table(demo.SHOWN))
-
-    assert lines[0] == "lines that wait, with their fixes   gpuperf audit train.py"
-    assert max(map(len, lines)) <= 80
-    assert sum("gpuperf" in line for line in lines) >= len(demo.SHOWN)
-
-
-def test_a_command_that_ends_otherwise_ends_the_demo_with_its_errors(
-    commands: ModuleType, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    if not shutil.which("git"):
-        pytest.skip("needs git")
-    place = commands.Place(tmp_path, {})
-
-    with pytest.raises(commands.UnexpectedError) as caught:
-        place.run(commands.Command("git no-such-command"))
-
-    assert str(caught.value) == (
-        "`git no-such-command` ended with exit status 1, expected 0"
-    )
-    assert "'no-such-command' is not a git command" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

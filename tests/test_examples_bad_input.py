@@ -150,21 +150,6 @@ def test_one_core_with_4_gib_and_no_network_is_enough(
     assert not attempts.exists(), attempts.read_text()
 
 
-def test_the_guard_sees_who_asks_for_the_network(checkout: Path) -> None:
-    every_process_runs(CUT_OFF, checkout)
-    attempts = checkout.parent / "attempts.txt"
-    asking = "import socket\ndef test_it(): socket.create_connection(('192.0.2.1', 80))"
-    (checkout / "test_asking.py").write_text(asking)
-
-    result = run_in(checkout, "test_asking.py", environment={"ATTEMPTS": str(attempts)})
-
-    assert result.returncode == pytest.ExitCode.TESTS_FAILED
-    assert "OSError: [Errno 101] no network in this test, asked for 192.0.2.1" in (
-        result.stdout
-    )
-    assert attempts.read_text().startswith("socket.getaddrinfo 192.0.2.1\n")
-
-
 def optional_packages() -> Mapping[str, set[str]]:
     """Return the packages without which examples skip, and the files of those."""
     files: dict[str, set[str]] = {}

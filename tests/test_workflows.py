@@ -35,7 +35,6 @@ PIPELINES = ("gitlab-simulated.yml", "gitlab.yml")
 FILES = (*PIPELINES, *WORKFLOWS)
 OWN_WORKFLOWS = tuple(sorted((ROOT / ".github" / "workflows").iterdir()))
 JENKINS = "Jenkinsfile"
-MOST_LINES = 60
 
 VERSION = re.search(  # no reader of TOML on Python 3.10
     r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
@@ -253,13 +252,6 @@ def test_a_workflow_that_is_copied_is_no_risk(name: str) -> None:
     assert risks(DOCUMENTED[name]) == set()
 
 
-def test_there_are_workflows_to_look_at() -> None:
-    assert len(DOCUMENTED) >= len(WORKFLOWS) + 3
-    assert "uses: actions/upload-artifact@" + PINNED["actions/upload-artifact"] in (
-        ACTION.read_text("utf-8")
-    )
-
-
 @pytest.mark.parametrize(
     ("old", "new", "risk"),
     [
@@ -353,14 +345,6 @@ def test_only_the_job_that_runs_no_code_of_ours_can_publish() -> None:
     assert "secrets." not in DOCUMENTED[".github/workflows/release.yml"]
 
 
-SHORT = [*(FOLDER / name for name in (*GATES, *PIPELINES, JENKINS)), *OWN_WORKFLOWS]
-
-
-@pytest.mark.parametrize("path", SHORT, ids=lambda path: path.name)
-def test_who_has_to_trust_a_file_can_read_it(path: Path) -> None:
-    assert path.read_text("utf-8").count("\n") <= MOST_LINES
-
-
 # What others check files of these kinds with.
 
 SCHEMAS = {
@@ -400,23 +384,6 @@ def test_workflows_of_the_pages_are_what_their_schema_asks_for(
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize(
-    ("schema", "old", "new"),
-    [
-        ("github-workflows", "runs-on:", "run-on:"),
-        ("github-actions", "using:", "use:"),
-        ("gitlab-ci", "script:", "scripts:"),
-    ],
-)
-def test_a_misspelled_key_would_be_seen(
-    schema: str, old: str, new: str, tmp_path: Path
-) -> None:
-    text = SCHEMAS[schema][0].read_text("utf-8")
-    (tmp_path / "it.yml").write_text(text.replace(old, new), "utf-8")
-
-    assert checked(schema, tmp_path / "it.yml").returncode == 1
-
-
 def repository(path: Path) -> Path:
     """A repository with the workflows where they belong, and the action beside them.
 
@@ -448,16 +415,6 @@ def linted(path: Path) -> str:
 
 def test_actionlint_finds_nothing_to_say(tmp_path: Path) -> None:
     assert linted(repository(tmp_path)) == ""
-
-
-def test_actionlint_would_see_an_input_that_the_action_does_not_have(
-    tmp_path: Path,
-) -> None:
-    path = repository(tmp_path) / ".github" / "workflows" / "simulated.yml"
-    text = path.read_text("utf-8")
-    path.write_text(text.replace("arguments:", "argument:"), "utf-8")
-
-    assert 'input "argument" is not defined in action' in linted(tmp_path)
 
 
 # Jenkins reads Groovy, and of that what its declarative syntax knows.
@@ -503,17 +460,6 @@ def test_the_jenkinsfile_is_groovy_and_a_declarative_pipeline() -> None:
     assert not tree.has_error
     assert found <= {(a, name) for a, names in SECTIONS.items() for name in names}
     assert {("", "pipeline"), ("stages", "stage"), ("steps", "sh")} <= found
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("agent none", "agent none }"), ("stages {", "stages "), ("')", ")")],
-)
-def test_a_jenkinsfile_that_is_no_groovy_would_be_seen(old: str, new: str) -> None:
-    text = (FOLDER / JENKINS).read_text("utf-8")
-    assert old in text
-
-    assert groovy(text.replace(old, new, 1)).has_error
 
 
 def test_jenkins_keeps_what_a_run_leaves_and_no_forks_code_near_a_gpu() -> None:
@@ -787,14 +733,6 @@ def test_what_strangers_wrote_notifies_nobody_and_fits(comment: Comment) -> None
     assert len(text) < 65_536
     assert text.index("unchecked") < text.index("<!--", 5)
     assert not (comment.folder / "x").exists()
-
-
-def test_a_branch_of_the_repository_itself_needs_no_warning(comment: Comment) -> None:
-    comment.environ["HEAD_REPOSITORY"] = "o/r"
-
-    (text,) = comment.run().values()
-
-    assert text == "<!-- gpuperf 31 -->\n### gpuperf: 1 test got worse\n"
 
 
 # The pull request with the baselines of one night.

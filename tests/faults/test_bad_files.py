@@ -319,30 +319,3 @@ def _at(value: Any, place: tuple[str | int, ...]) -> Any:
 
 def _put(value: Any, place: tuple[str | int, ...], new: Any) -> None:
     _at(value, place[:-1])[place[-1]] = new
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("", id="empty"),
-        pytest.param("[]", id="a list"),
-        pytest.param("null", id="null"),
-        pytest.param('{"schema": 1', id="cut off"),
-        pytest.param('{"schema": 99}', id="of a newer schema"),
-        pytest.param("[" * 100_000, id="nested 100,000 deep"),
-        pytest.param(
-            '{"schema": ' + "9" * 100_000 + "}", id="a schema of 100,000 digits"
-        ),
-    ],
-)
-@pytest.mark.parametrize("file", [RESULTS, PENDING, BASELINE])
-def test_a_file_that_is_another_document_is_refused(
-    there: Path, capsys: pytest.CaptureFixture[str], file: str, text: str
-) -> None:
-    Path(file).write_text(text, encoding="utf-8")
-    command = next(command for read, command in READERS if read == file)
-
-    assert main(command) == USAGE_ERROR
-    said = capsys.readouterr().err
-    assert said.startswith(f"gpuperf: {file}: ")
-    assert said.count("\n") == 1

@@ -323,19 +323,6 @@ def test_lines_are_read_back_as_they_were_written() -> None:
     assert entry.lines == stored_lines([ITEM])
 
 
-def test_a_file_without_lines_is_read_as_ever() -> None:
-    raw = {
-        "schema": 1,
-        "hardware": {"kind": "simulated", "name": "CUDA"},
-        "tests": {"t": {"anchor": {}, "software": {}, "runs": [{}]}},
-    }
-
-    old = loads(json.dumps(raw), "it")
-
-    assert [e.lines for e in old.entries.values()] == [None]
-    assert loads(dumps(old), "it").entries == old.entries
-
-
 @pytest.mark.parametrize(
     "lines",
     [

@@ -455,20 +455,6 @@ def test_x_says_calmly_what_was_not_measured(
     assert "WITHOUT A RESULT" not in result.stdout.str()
 
 
-def test_x_and_an_ordinary_failure_raise_no_alarm_about_what_was_measured(
-    project: ScriptedProject,
-) -> None:
-    project.file("def test_plain(): assert 0\ndef test_step(gpuperf): gpuperf(int)\n")
-
-    result = project.run("-x")
-
-    result.assert_outcomes(failed=1)
-    assert "WITHOUT A RESULT" not in result.stdout.str()
-    result.stdout.fnmatch_lines(
-        ["gpuperf: 1 no baseline on scripted; *without baseline"]
-    )
-
-
 # Progress without a terminal.
 
 

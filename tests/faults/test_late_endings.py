@@ -102,12 +102,6 @@ def test_expects_it_behind_the_call(gpuperf):
     gpuperf(int)
     pytest.xfail("known")
 """
-OVER: Final = """
-@gpuperf.budget(mem_mb=60)
-def test_budget_and_a_skip(gpuperf, skips): gpuperf(int)
-@gpuperf.budget(speedup=3)
-def test_comparison_and_a_skip(gpuperf, skips): gpuperf.compare(int, int)
-"""
 
 
 def in_its_third_run(name: str) -> bool:
@@ -122,7 +116,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
     calls -= {"test_skips_with_a_name", "test_skips_in_the_teardown_of_a_test_case"}
     named = "TestUnit::test_skips_in_the_teardown_of_a_test_case"
     made.store({*calls, "test_skips_with_a_name#n", named})
-    made.file(FIXTURES + LATE + ONCE + BROKEN + EXPECTED + OVER)
+    made.file(FIXTURES + LATE + ONCE + BROKEN + EXPECTED)
     return made
 
 
@@ -131,7 +125,7 @@ def slow(folder: Folder) -> WholeRun:
     """Each step takes forty times as long as its baseline, or so long that it takes five runs."""
     third = {name: {"step_ms": 13.0} for name in names(LATE) if in_its_third_run(name)}
     folder.script({"*": {"step_ms": 400.0}, **third})
-    run = folder.run("-k", "not and_a_skip")
+    run = folder.run()
     for file in folder.path.glob("*.runs"):
         file.unlink()
     return run
@@ -141,7 +135,7 @@ def slow(folder: Folder) -> WholeRun:
 def same(folder: Folder, slow: WholeRun) -> WholeRun:
     """Nothing has changed but how the tests end."""
     folder.script({"*": {"step_ms": 10.0}})
-    return folder.run("-k", "not and_a_skip")
+    return folder.run()
 
 
 @pytest.mark.parametrize("name", names(LATE))
@@ -208,18 +202,6 @@ def test_what_fails_in_its_second_run_says_both_and_its_own_failure_first(
 @pytest.mark.parametrize("name", names(EXPECTED))
 def test_what_its_author_expects_is_forgiven(slow: WholeRun, name: str) -> None:
     assert slow.cases[name].outcome == "skipped"  # JUnit's word for an xfail
-
-
-@pytest.mark.parametrize("name", names(OVER))
-def test_a_late_skip_hides_no_budget(folder: Folder, over: WholeRun, name: str) -> None:
-    assert over.cases[name].outcome == "failure"
-    assert "LIMIT" in over.cases[name].text
-    assert "the data set is gone" in over.cases[name].text
-
-
-@pytest.fixture(scope="module")
-def over(folder: Folder, slow: WholeRun) -> WholeRun:
-    return folder.run("-k", "and_a_skip")
 
 
 # What ends pytest.

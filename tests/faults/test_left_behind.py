@@ -283,25 +283,6 @@ def _ours(folder: Path) -> list[str]:
     ]
 
 
-def no_folder(*_: Any, **__: Any) -> str:
-    raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
-
-
-def test_no_writable_temporary_folder_is_one_sentence(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    project.file("def test_step(gpuperf): gpuperf(lambda: None)")
-    monkeypatch.setattr(tempfile, "mkdtemp", no_folder)
-
-    result = project.run()
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(
-        "ERROR: no temporary folder can be made, no usable temporary directory "
-        "found; set TMPDIR to a folder that can be written to [GP614]"
-    )
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EACCES])
 def test_each_reason_for_it_is_said(
     monkeypatch: pytest.MonkeyPatch, number: int

@@ -10,7 +10,6 @@ import gzip
 import os
 import stat
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +26,7 @@ from pytest_gpuperf.baselines.store import (
 )
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.errors import BaselineError, UsageError
-from pytest_gpuperf.files import PlantedError, make_private, no_link, open_own
+from pytest_gpuperf.files import PlantedError, no_link, open_own
 from pytest_gpuperf.measure.profile import write_trace
 from pytest_gpuperf.model.environment import DeviceSlot
 from pytest_gpuperf.runner.evidence import forget_traces
@@ -109,15 +108,6 @@ def test_the_page_of_a_run_is_not_written_behind_a_link(
 
     assert "expected a folder of this project, found a link" in capsys.readouterr().err
     assert is_untouched(elsewhere)
-
-
-def test_a_plain_run_does_not_mind_the_link(project: ScriptedProject) -> None:
-    project.file("def test_a(gpuperf): gpuperf(int)\n")
-    (project.path / ".gpuperf").symlink_to("nowhere")
-
-    result = project.pytester.runpytest_inprocess()
-
-    result.assert_outcomes(passed=1)
 
 
 def test_baselines_may_lie_behind_a_link(
@@ -247,24 +237,6 @@ def test_the_lock_of_a_refresh_is_not_opened_through_a_link(tmp_path: Path) -> N
 
     assert f"it or its folder is a link to {target}: remove that" in str(refused.value)
     assert target.read_text("utf-8") == PRECIOUS
-    assert not path_of(tmp_path / "baselines", CPU).exists()
-
-
-def test_the_commands_that_write_refuse_the_link(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("CI", raising=False)
-    elsewhere = precious(tmp_path / "elsewhere")
-    updated(tmp_path / "locks")
-    pending = tmp_path / f"pending-{CPU.key}.json"
-    path_of(tmp_path / "baselines", CPU).rename(pending)
-    Path(".gpuperf").symlink_to(elsewhere)
-
-    assert main(["accept", str(pending)]) == 4
-
-    assert f"a link to {elsewhere}: remove that" in capsys.readouterr().err
-    assert is_untouched(elsewhere)
     assert not path_of(tmp_path / "baselines", CPU).exists()
 
 
@@ -426,14 +398,6 @@ class TestAnotherPlace:
         )
         assert (other / "gpu-1.lock").is_file()
 
-    def test_two_runs_still_meet_in_the_other_place(self, places: Path) -> None:
-        (places / "run" / "gpuperf").symlink_to(places / "home")
-
-        with closing(DeviceLock(lock_folder(), "gpu-0")) as ours:
-            assert ours.try_exclusive()
-            with closing(DeviceLock(lock_folder(), "gpu-0")) as theirs:
-                assert not theirs.try_exclusive()
-
     def test_there_may_be_no_home(
         self, places: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -443,9 +407,3 @@ class TestAnotherPlace:
         monkeypatch.setattr(device_lock.Path, "home", nobody)
 
         assert lock_folder() == places / "run" / "gpuperf"
-
-
-def test_a_private_folder_is_made_with_its_parents(tmp_path: Path) -> None:
-    make_private(tmp_path / "a" / "b")
-
-    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700

@@ -114,18 +114,6 @@ def test_what_a_red_run_says_to_accept_makes_the_gate_green(
     assert_green(desk, f"{FILE}::{test}")
 
 
-@pytest.mark.parametrize("test", FAULTS)
-def test_the_summary_of_a_job_says_of_each_test_what_the_terminal_says(
-    test: str, red: tuple[Desk, Typed]
-) -> None:
-    commands = [
-        of(test, PLACES[place](*red))
-        for place in ("the terminal", "the summary of the job")
-    ]
-
-    assert commands[0] == commands[1]  # which another case types
-
-
 def test_what_the_summary_says_to_accept_of_many_makes_them_all_green(
     red: tuple[Desk, Typed], tmp_path: Path
 ) -> None:
@@ -155,17 +143,6 @@ def test_what_the_comment_says_to_accept_of_one_stores_it_alone(
     changed = {t for t, e in desk.entries().items() if e != before.get(t)}
     assert changed == {f"{FILE}::{test}"}
     assert_green(desk, f"{FILE}::{test}")
-
-
-def test_the_annotation_of_a_missing_baseline_says_how_it_is_stored(
-    red: tuple[Desk, Typed], tmp_path: Path
-) -> None:
-    desk = red[0].copy(tmp_path / "project")
-    [line] = [x for x in red[1].output.splitlines() if "::NO BASELINE: " in x]
-    command = line.partition("commit it: ")[2].partition("%0A")[0]
-
-    assert desk.type(command).status == 0
-    assert_green(desk, f"{FILE}::test_new")
 
 
 def test_a_red_run_says_how_its_page_is_made(red: tuple[Desk, Typed]) -> None:
@@ -345,20 +322,6 @@ def test_a_name_with_blanks_and_quotes_can_be_typed(place: str, desk: Desk) -> N
     assert sorted(stored) == [0, 1]
 
 
-@pytest.mark.parametrize("place", ["the terminal", "the page"])
-def test_one_of_two_calls_of_a_test_is_accepted(place: str, desk: Desk) -> None:
-    desk.write(FILE, "def test_a(gpuperf):\n  gpuperf(int)\n  gpuperf(int, name='b')\n")
-    desk.store()
-    desk.play({"test_a#b": {"syncs": 1}, "test_a": {"syncs": 1}})
-    said = desk.gate(**GITHUB, GITHUB_STEP_SUMMARY="summary.md")
-    desk.type("gpuperf report")
-
-    for command in [of("test_a", PLACES[place](desk, said))]:
-        assert desk.type(command).status == 0
-    if place != "the page":  # which has a command for each call
-        assert_green(desk)
-
-
 def test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass(
     desk: Desk,
 ) -> None:
@@ -375,28 +338,6 @@ def test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass(
 
 
 # What a failure does not offer.
-
-
-def noisy(desk: Desk) -> None:
-    desk.play({"test_a": {"step_ms": [10, 12, 9, 11.5, 10.2, 9.4, 12.2, 10.8]}})
-    desk.store()
-    desk.play({"test_a": {"step_ms": [11, 12.5, 9.5, 12, 10.6, 10, 12.9, 11.3]}})
-
-
-@pytest.mark.parametrize("options", [["--gpuperf-strict"], []], ids=["strict", "not"])
-def test_noise_is_offered_to_nobody(options: list[str], desk: Desk) -> None:
-    noisy(desk)
-    said = desk.gate(*options, **GITHUB, GITHUB_STEP_SUMMARY="summary.md")
-    desk.type("gpuperf report")
-
-    assert "INCONCLUSIVE step time" in said.output, said.text
-    assert ("  strict   fails because --gpuperf-strict is on" in said.output) is bool(
-        options
-    )
-    told = said.output + desk.read("summary.md") + desk.read(".gpuperf/report.html")
-    assert not re.search(
-        r"gpuperf accept|  (accept|store) |gpuperf refresh|--gpuperf-update", told
-    )
 
 
 # Drift, and what was measured too seldom.
@@ -493,15 +434,6 @@ def test_gpuperf_refresh_goes_there_too(desk: Desk) -> None:
     assert_green(desk)
 
 
-def test_a_device_with_baselines_of_other_tests_is_not_meant(desk: Desk) -> None:
-    desk.store()
-    other_baseline(desk, CPU, "test_other")
-
-    done = desk.type(f"pytest --gpuperf --gpuperf-update=all {FILE}::test_a")
-
-    assert "refreshing on scripted" in done.output
-
-
 def test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused(
     desk: Desk,
 ) -> None:
@@ -517,15 +449,6 @@ def test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused(
     [option] = re.findall(r"--gpuperf-device\b", done.errors)
     again = f"pytest --gpuperf {option}=scripted --gpuperf-update=all {FILE}::test_a"
     assert desk.type(again).status == 0
-
-
-def test_a_baseline_that_cannot_be_read_is_no_device(desk: Desk) -> None:
-    desk.store()
-    desk.write("baselines/cpu-other.json", "{")
-
-    done = desk.type(f"pytest --gpuperf --gpuperf-update=all {FILE}::test_a")
-
-    assert done.status == 0, done.text
 
 
 # What is said where nothing is there yet, or what is there is broken.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import signal
 import subprocess
 import sys
@@ -394,47 +392,6 @@ class TestEndings:
         assert [path.name for path in temporary.glob("gpuperf-ab-*")] == []
         said = "interrupted: nothing was judged, no file is left" in error
         assert said == (number is signal.SIGINT)
-
-    @pytest.mark.skipif(
-        sys.platform != "linux", reason="git runs the filter in another way elsewhere"
-    )
-    def test_nothing_is_left_of_a_checkout_whose_parent_is_killed(
-        self, project: GitProject, process_fifo: ProcessFifo, temporary: Path
-    ) -> None:
-        """The filter writes on after the death, until it may end."""
-        project.write(".gitattributes", "slow filter=slow\n")
-        project.write("slow", "x\n")
-        project.commit()
-        may_end = temporary.parent / "may end"
-        os.mkfifo(may_end)
-        project.git(
-            "config",
-            "filter.slow.smudge",
-            f"sh -c 'printf ! > {process_fifo.fifo}; read x < \"{may_end}\"; cat'",
-        )
-
-        with subprocess.Popen(
-            [sys.executable, "-m", "pytest_gpuperf", "ab", SCRIPTED, "HEAD"],
-            stderr=subprocess.PIPE,
-        ) as process:
-            assert process_fifo.has_heard()
-            process.kill()
-            process.wait(PATIENCE_SECONDS)
-            assert any(temporary.iterdir())
-            may_end.write_text("\n")
-            process.communicate(timeout=PATIENCE_SECONDS)
-
-        assert project.is_untouched
-        assert is_emptied(temporary)
-
-
-def is_emptied(folder: Path) -> bool:
-    """Whether the processes that outlive a killed one empty *folder*, in a minute."""
-    for _ in range(600):
-        if not any(folder.iterdir()):
-            return True
-        select.select([], [], [], 0.1)
-    return False
 
 
 class TestGit:

@@ -132,31 +132,6 @@ def test_baselines_that_cannot_be_written_fail_their_tests_and_lose_nothing(
     ] == [12.0] * 8
 
 
-def test_on_a_disk_that_is_full_everywhere_the_old_baseline_and_the_verdicts_stay(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    old = recorded(project)
-    project.file(STEP)
-    monkeypatch.setattr(os, "fsync", full)
-
-    gated = project.run()
-    kept = project.refresh(which="all")
-    project.script({"*": {"step_ms": 9.0}})
-    refreshed = project.refresh(which="all")
-
-    cause = f"cannot be written, no space left on device; {INTACT} [GP506]"
-    pending = project.path / ".gpuperf" / "pending-scripted.json"
-    gated.assert_outcomes(passed=1)
-    assert f"gpuperf: {pending}: {cause}" in gated.outlines
-    kept.assert_outcomes(passed=1)
-    refreshed.assert_outcomes(failed=1)
-    assert f"{project.baseline}: {cause}" in refreshed.outlines
-    assert project.baseline.read_text(encoding="utf-8") == old
-
-
 def test_a_gate_judges_where_it_can_write_nothing(project: ScriptedProject) -> None:
     (project.path / ".gpuperf").write_text("mine", encoding="utf-8")
     project.file("@gpuperf.budget(ms=5)\n" + STEP + OTHERS)
@@ -249,21 +224,6 @@ def test_a_wrong_mark_is_refused_at_collection_however_it_was_made(
     assert result.outlines[at + 1] == "  --> test_it.py:3 in test_step"
 
 
-def test_a_wrong_budget_is_a_collection_error_at_its_line(
-    project: ScriptedProject,
-) -> None:
-    project.file(f"@gpuperf.budget(foo=1)\n{STEP}")
-
-    result = project.run()
-
-    assert result.ret == pytest.ExitCode.USAGE_ERROR
-    at = result.outlines.index("test_it.py:3: in <module>")
-    assert result.outlines[at + 1].strip() == "@gpuperf.budget(foo=1)"
-    underline = "^" in result.outlines[at + 2]
-    error = result.outlines[at + 2 + underline]
-    assert error == f"E   pytest_gpuperf.errors.UsageError: {UNKNOWN}"
-
-
 def test_an_error_at_collection_that_is_not_ours_keeps_its_exit_status(
     project: ScriptedProject,
 ) -> None:
@@ -272,20 +232,6 @@ def test_an_error_at_collection_that_is_not_ours_keeps_its_exit_status(
     result = project.run()
 
     assert result.ret == pytest.ExitCode.INTERRUPTED
-
-
-def test_a_step_that_never_becomes_steady_is_inconclusive_and_says_so(
-    project: ScriptedProject,
-) -> None:
-    project.store("test_step")
-    project.file(STEP)
-    project.script({"*": {"step_ms": 10.0, "growth": 1.002}})
-
-    result = project.run()
-
-    result.assert_outcomes(passed=1, warnings=1)
-    assert "gpuperf: 1 inconclusive on scripted" in result.outlines
-    result.stdout.fnmatch_lines(["*the step never became steady: after 200 steps of*"])
 
 
 def test_a_step_of_four_minutes_is_cut_short_by_the_time_cap_and_says_so(

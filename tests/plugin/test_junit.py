@@ -22,17 +22,6 @@ def test_skipped(gpuperf): pytest.skip("not today")
 def test_plain(): pass
 """
 
-HOSTILE = """
-IDS = ["a|b", "<b>&amp;", "'\\"", "two\\nlines", "\\x00\\x1b[31m", "\\U0001f600", "x" * 5_000]
-@pytest.mark.parametrize("value", range(len(IDS)), ids=IDS)
-@gpuperf.budget(ms=5)
-def test_hostile(gpuperf, value): gpuperf(int)
-"""
-
-UNESCAPED = (
-    "disable_test_id_escaping_and_forfeit_all_rights_to_community_support = true"
-)
-
 
 def properties(path: Path) -> dict[str, dict[str, str]]:
     """Name and value of our properties, but for the JSON, by test."""
@@ -77,29 +66,6 @@ def test_a_plain_run_has_none(project: ScriptedProject) -> None:
     project.pytester.runpytest_inprocess("--junitxml=out.xml")
 
     assert properties(project.path / "out.xml") == {"test_step": {}}
-
-
-@pytest.mark.parametrize(
-    ("ini", "workers"),
-    [("", ()), (UNESCAPED, ("-p", "xdist.plugin", "-n2"))],
-    ids=["escaped", "as they are, -n2"],
-)
-def test_ids_that_are_no_xml_leave_a_file_that_is(
-    project: ScriptedProject, workers: tuple[str, ...], ini: str
-) -> None:
-    if workers:
-        pytest.importorskip("xdist")
-    project.pytester.makeini(f"[pytest]\n{ini}\n")
-    project.file(HOSTILE)
-
-    project.run("--junitxml=out.xml", *workers)
-
-    found = properties(project.path / "out.xml")
-    assert len(found) == 7
-    assert {numbers["gpuperf.outcome"] for numbers in found.values()} == {"over budget"}
-    assert {numbers["gpuperf.step_ms"] for numbers in found.values()} == {"10"}
-    written = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))
-    assert len(written["tests"]) == 7
 
 
 RECORDING = """

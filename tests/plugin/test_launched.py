@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
 from xml.etree import ElementTree as ET
 
 import pytest
-from process_fifo import PATIENCE_SECONDS, ProcessFifo
+from process_fifo import ProcessFifo
 from scripted_project import ScriptedProject
 
 
@@ -242,42 +239,3 @@ def test_what_each_rank_would_do_for_itself_is_refused(
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert f"ERROR: {message}" in result.errlines
-
-
-HANGS = (
-    BEGINNING
-    + """
-@gpuperf.ranks(2)
-def test_hangs(gpuperf):
-    def step():
-        os.write(os.open("fifo", os.O_WRONLY), b"!")
-        os.read(os.pipe()[0], 1)
-    gpuperf(step)
-"""
-)
-
-
-@pytest.mark.parametrize("rank", [0, 1])
-def test_nothing_outlives_a_pytest_of_one_rank_that_is_killed(
-    project: ScriptedProject, process_fifo: ProcessFifo, rank: int
-) -> None:
-    project.file(HANGS)
-    (project.path / "conftest.py").write_text(
-        "import os\n"
-        "def pytest_collection_finish():\n"
-        "    open('pid' + os.environ['RANK'] + '.' + str(os.getpid()), 'w')\n"
-    )
-
-    with subprocess.Popen(
-        [*TORCHRUN, *ON_CPU],
-        cwd=project.path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    ) as process:
-        assert process_fifo.has_heard()
-        first = min(project.path.glob(f"pid{rank}.*"), key=lambda p: p.stat().st_mtime)
-        os.kill(int(first.suffix[1:]), signal.SIGKILL)
-        process.communicate(timeout=PATIENCE_SECONDS)
-
-    assert process.returncode == 1
-    assert process_fifo.all_ended()

@@ -113,19 +113,6 @@ def test_a_torch_that_cannot_be_imported_is_named_before_anything_is_measured(
     )
 
 
-def test_collecting_in_a_project_without_budgets_imports_even_less(
-    bare: ScriptedProject,
-) -> None:
-    bare.pytester.makepyfile(test_it="def test_step(gpuperf): gpuperf(int)\n")
-
-    bare.pytester.runpytest_subprocess("--co")
-
-    assert ours(imported(bare)) == TO_COLLECT_BUDGETS - {
-        "pytest_gpuperf.model.budget",
-        "pytest_gpuperf.model.metrics",
-    }
-
-
 def test_the_package_itself_is_cheap_to_import(bare: ScriptedProject) -> None:
     code = (
         "import sys, pytest_gpuperf as gpuperf; gpuperf.budget; gpuperf.Gpuperf; "

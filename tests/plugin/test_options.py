@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from scripted_project import ScriptedProject
@@ -132,21 +131,6 @@ def test_a_flag_comes_from_the_option_or_the_ini_key(
     found = settings(project.pytester, *([option] if place == "option" else []))
 
     assert getattr(found, FLAGS[name]) is True
-
-
-@pytest.mark.parametrize("place", ["option", "ini"])
-def test_the_folder_comes_from_the_option_or_the_ini_key(
-    project: ScriptedProject, place: str
-) -> None:
-    ini = "[pytest]\ngpuperf_baselines = perf\n" if place == "ini" else ""
-    project.pytester.makeini(ini)
-
-    found = settings(
-        project.pytester,
-        *(["--override-ini=gpuperf_baselines=perf"] if place == "option" else []),
-    )
-
-    assert found.baselines == project.path / Path("perf")
 
 
 def test_the_option_wins_over_the_ini_key(project: ScriptedProject) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from builders import entries_in
-from local_strings import leaks, written
 from scripted_project import ScriptedProject
 
 
@@ -177,39 +176,3 @@ def test_step(gpuperf): gpuperf.compare(int, float)
     result.stdout.fnmatch_lines(
         ["gpuperf.compare(before, after): steps take turns in one process, and this *"]
     )
-
-
-LEAKY = """
-import os
-import socket
-import torch
-from torch import distributed
-
-pytestmark = gpuperf.ranks(2)
-
-@gpuperf.budget(collectives=0)
-def test_counts(gpuperf):
-    gpuperf(lambda: distributed.all_reduce(torch.ones(3)))
-
-def test_reads(gpuperf):
-    def step():
-        open(f"{os.environ['HOME']}/{distributed.get_rank()}.pt")
-    gpuperf(step)
-
-def test_asserts(gpuperf):
-    gpuperf(lambda: distributed.all_reduce(torch.ones(3)))
-    assert (distributed.get_rank(), os.environ["GITHUB_TOKEN"]) == (0, "")
-"""
-
-
-def test_ranks_leave_nothing_of_this_machine(
-    project: ScriptedProject, local_strings: list[str]
-) -> None:
-    project.file(LEAKY)
-
-    result = project.pytester.runpytest_inprocess(*ON_CPU)
-
-    result.assert_outcomes(failed=3)
-    names = [name for name, _ in written(project)]
-    assert ".gpuperf/results.json" in names
-    assert leaks(project, local_strings) == []

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -141,30 +139,6 @@ def test_the_commit_is_recorded(
     project.run("-k", "plain")
 
     assert results(project)["commit"] == "1f2e"
-
-
-def test_an_older_run_does_not_speak_for_one_that_can_write_nothing(
-    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-    project.file(STEPS)
-    project.run("-k", "plain")
-    monkeypatch.setattr(os, "fsync", full)
-
-    ended = project.run("-k", "plain")
-
-    path = project.path / ".gpuperf" / "results.json"
-    ended.assert_outcomes(passed=1, deselected=3)
-    assert (
-        ended.outlines.count(
-            f"gpuperf: {path}: cannot be written, no space left on "
-            "device; what was stored before is unchanged; solve that and run again [GP506]"
-        )
-        == 1
-    )
-    assert not path.exists()
 
 
 def test_an_older_run_does_not_speak_for_one_that_could_not_begin(

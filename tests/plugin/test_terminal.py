@@ -64,27 +64,6 @@ def test_every_test_has_a_row_worst_first_and_q_shows_less(
     assert ours(three.run("-q", "-k", "ok")) == ["gpuperf: 1 passed on scripted"]
 
 
-def test_a_quiet_refresh_shows_the_new_values_and_a_silent_one_none(
-    project: ScriptedProject,
-) -> None:
-    project.file("def test_step(gpuperf): gpuperf(int)\n")
-
-    quiet = project.refresh("-q", which="all")
-    silent = project.refresh("-qq", which="all")
-
-    quiet.stdout.fnmatch_lines(
-        ["refreshed baselines/scripted.json:", "10.00 ms  * test_it.py::test_step"]
-    )
-    quiet.stdout.no_fnmatch_line("noise: *")
-    project.script({"*": {"step_ms": [10, 31, 14, 22, 40, 12, 18, 27]}})
-    noisy = project.refresh("-q", which="drift")
-    noisy.stdout.fnmatch_lines(
-        ["noise: runs vary by 62 %; * slowdowns of 499 % or more,"]
-    )
-    assert [line for line in silent.outlines if "test_it.py::" in line] == []
-    silent.stdout.fnmatch_lines(["gpuperf: 1 passed on scripted"])
-
-
 def test_a_run_below_the_folder_of_the_baselines_says_that_it_saw_none(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,23 +196,3 @@ def test_workers_leave_progress_to_their_controller(seen: ScriptedProject) -> No
     shown = re.findall(LIVE, written)
     assert len(shown) == len(set(shown)) > 0
     assert [line for line in screen_of(written) if "measuring" in line] == []
-
-
-OVER = "@gpuperf.budget(syncs=1)\ndef test_step(gpuperf): gpuperf(int)\n"
-
-
-@pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=["alone", "-n1"])
-def test_a_failure_is_coloured_where_pytest_is(
-    project: ScriptedProject, workers: tuple[str, ...]
-) -> None:
-    project.script({"*": {"syncs": 2}})
-    project.file(OVER)
-
-    coloured = project.run("--color=yes", *workers).stdout.str()
-    plain = project.run("--color=no").stdout.str()
-
-    headline = "OVER LIMIT syncs"
-    assert f"{RED}\x1b[1m{headline}\x1b[0m: 2 per step, limit 1" in coloured
-    assert "\x1b[1mtrain.py:12 in step" in coloured
-    assert f"{headline}: 2 per step, limit 1" in plain
-    assert "\x1b[" not in plain

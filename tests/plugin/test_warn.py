@@ -184,26 +184,6 @@ def test_nothing_is_run_again_for_a_warning_and_no_debugger_opens(
     assert "1 rerun" not in again.stdout.str()
 
 
-def test_what_another_plugin_raises_in_its_place_is_not_forgiven(
-    project: ScriptedProject,
-) -> None:
-    project.file(OVER)
-    project.pytester.makeconftest(
-        """
-import pytest
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call(item):
-    try:
-        return (yield)
-    except BaseException as error:
-        raise ZeroDivisionError from error
-"""
-    )
-
-    project.run(*WARN).assert_outcomes(failed=1)
-
-
 # What a refresh and a review make of it.
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any
 
 import pytest
@@ -83,65 +82,6 @@ def test_in_place_of_a_worker_that_crashes_another_one_reports(
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     found = results(with_workers)
     assert (set(found["tests"]), found["unreported"]) == ({SLOW, OK}, [])
-
-
-DIES_MEANWHILE = """
-import os
-
-def pytest_collection_finish():
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
-    if worker and not os.path.exists(worker):
-        open(worker, "w").write(str(os.getpid()))
-"""
-
-
-def test_a_worker_that_dies_while_the_controller_measures_is_replaced(
-    with_workers: ScriptedProject,
-) -> None:
-    with_workers.pytester.makeconftest(DIES_MEANWHILE)
-    with_workers.file(
-        THREE + "def test_kills(gpuperf):\n    import os\n"
-        "    os.kill(int(open('gw0').read()), 9)\n    gpuperf(int)\n"
-    )
-
-    result = with_workers.run(*WORKERS)
-
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(
-        ["*node down: Not properly terminated", "gpuperf: 1 failed (1 over limit), *"]
-    )
-    assert results(with_workers)["unreported"] == []
-
-
-MEETING = """
-import os
-
-def pytest_collection():
-    if os.environ.get("PYTEST_XDIST_WORKER") == "gw0":
-        open("meeting").close()
-        os._exit(9)
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtestloop():
-    if os.environ.get("PYTEST_XDIST_WORKER") == "gw1":
-        open("meeting", "w").close()
-"""
-"""Opening a FIFO waits for the other side: gw0 crashes when gw1 has collected."""
-
-
-def test_a_run_whose_workers_are_not_replaced_is_not_green(
-    with_workers: ScriptedProject,
-) -> None:
-    os.mkfifo(with_workers.path / "meeting")
-    with_workers.pytester.makeconftest("import pytest\n" + MEETING)
-
-    result = with_workers.run(*WORKERS, "--max-worker-restart=0")
-
-    assert result.ret in {
-        pytest.ExitCode.TESTS_FAILED,
-        pytest.ExitCode.NO_TESTS_COLLECTED,
-    }
-    assert results(with_workers)["unreported"] == [OK, SLOW]
 
 
 def test_an_internal_error_in_a_worker_fails_the_run(
@@ -346,24 +286,6 @@ def test_a_group_of_tests_is_no_part_of_their_names(
     assert counted in alone.outlines
     assert counted in together.outlines
     assert set(results(with_workers)["tests"]) == names
-
-
-def test_a_crash_in_a_group_is_told_by_the_test_s_own_name(
-    with_workers: ScriptedProject,
-) -> None:
-    with_workers.file(GROUPED)
-    with_workers.pytester.makeconftest(
-        CRASHES + "def pytest_runtest_setup(item):\n"
-        "    if item.name == 'test_step' and not os.path.exists('crashed'):\n"
-        "        open('crashed', 'w').close()\n"
-        "        os._exit(9)\n"
-    )
-
-    result = with_workers.run(*WORKERS, "--dist=loadgroup", "-rf")
-
-    result.assert_outcomes(failed=1, passed=1)
-    result.stdout.fnmatch_lines(["FAILED test_it.py::test_step*"])
-    result.stdout.no_fnmatch_line("*WITHOUT A RESULT*")
 
 
 def test_with_workers_ff_measures_all_and_the_one_that_failed_first(

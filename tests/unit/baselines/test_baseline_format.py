@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jsonschema
 import pytest
@@ -457,25 +456,6 @@ def test_another_shape_is_refused_with_its_place(
 )
 def test_the_frame_is_checked_too(text: str, found: str) -> None:
     assert refusal_of(text) == f"{found}; {WAY_OUT}"
-
-
-@given(st.data())
-def test_a_value_of_another_type_anywhere_is_refused_in_one_line(
-    data: st.DataObject,
-) -> None:
-    raw = json.loads(TEXT)
-    place = raw
-    while isinstance(place, (dict, list)) and place:
-        holder: Any = place
-        key = data.draw(
-            st.sampled_from(sorted(holder))
-            if isinstance(holder, dict)
-            else st.integers(0, len(holder) - 1)
-        )
-        place = holder[key]
-    holder[key] = data.draw(st.sampled_from([True, [[]], {"x": {"y": 1}}]))
-
-    assert "\n" not in refusal_of(json.dumps(raw))
 
 
 def test_the_schema_knows_every_time_that_an_anchor_can_have() -> None:

@@ -328,29 +328,6 @@ def test_an_audit_imports_less_of_torch_than_the_script_does_by_itself(
     ]
 
 
-WITHOUT_NUMPY = """\
-import warnings
-import torch
-
-warnings.warn("Failed to initialize NumPy: No module named 'numpy' (Triggered ...)")
-warnings.warn("NumPy is old")
-torch.ones(1, device="cuda")
-"""
-
-
-@with_torch
-def test_what_torch_warns_of_at_its_import_without_numpy_is_not_shown(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    write("train.py", WITHOUT_NUMPY)
-
-    assert main(["audit", "train.py"]) == 0
-
-    errors = capfd.readouterr().err
-    assert "Failed to initialize" not in errors
-    assert "NumPy is old" in errors
-
-
 COMPILER = """\
 import torch
 
@@ -382,29 +359,6 @@ def test_optimizers_know_of_dynamo_as_soon_as_the_script_loads_it(
     assert main(["audit", "train.py"]) == 0
 
     assert capfd.readouterr().out.splitlines()[0].startswith("4 ")
-
-
-RECURRENT = """\
-import sys
-import torch
-
-layer = torch.nn.LSTM(4, 4).cuda()
-output, _ = layer(torch.ones(3, 2, 4).to("cuda"))
-output.sum().backward()
-print(sorted({"sympy", "torch.distributed.tensor", "torch._dynamo"} & {*sys.modules}))
-"""
-
-
-@pytest.mark.slow
-@with_torch
-def test_a_step_on_the_simulated_gpu_imports_no_more_of_torch_than_on_the_cpu(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    write("train.py", RECURRENT)
-
-    assert main(["audit", "train.py"]) == 0
-
-    assert capfd.readouterr().out.splitlines()[0] == "[]"
 
 
 INTERRUPTED = """\
@@ -666,59 +620,6 @@ def test_a_package_that_fails_to_import_says_so_itself(
 
     with pytest.raises(ModuleNotFoundError, match="something_that_is_not_installed"):
         load(Program(name="broken.train", is_module=True, arguments=()))
-
-
-@pytest.mark.slow
-@with_torch
-def test_a_module_that_does_not_exist_is_refused(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["audit", "-m", "none"]) == 4
-    assert capfd.readouterr() == (
-        "",
-        (
-            "gpuperf: -m none: found no such module; expected one that `python -m none` "
-            "runs [GP111]\n"
-        ),
-    )
-
-
-TOO_LARGE = """\
-import torch
-from pytest_gpuperf.devices.simulated.tensor_values import BACKING
-
-BACKING._available = lambda: 2**30
-weights = torch.ones(2**15, 2**15, device="cuda")
-print("made", weights.sum().item() > 0)
-"""
-
-
-@pytest.mark.slow
-@with_torch
-def test_a_script_too_large_for_the_host_is_told_to_run_without_values(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    write("train.py", TOO_LARGE)
-
-    main(["audit", "train.py"])
-    shown = capfd.readouterr().out
-    main(["audit", "train.py", "--json"])
-    document = json.loads(capfd.readouterr().out)
-
-    assert shown.splitlines()[1] == "gpuperf: 1 sync on 1 line; 1 not checked"
-    assert shown.splitlines()[-5:] == [
-        "note: values on the simulated GPU need more than the 1024 MiB of memory that",
-        "      this machine has left: from there on it runs without values",
-        NONE_COPIED,
-        "next: gpuperf audit --max-syncs=1 train.py",
-        "      exits with 1 when a sync is added",
-    ]
-    assert "train.py:6 in <module>: " in shown.partition("not checked (only")[2]
-    (note,) = document["notes"]
-    assert note == (
-        "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
-        "has left: from there on it runs without values"
-    )
 
 
 LOOP = """\

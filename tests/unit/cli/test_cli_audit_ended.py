@@ -60,18 +60,6 @@ def test_sigterm_prints_what_was_found_until_then(
     assert (code, *capfd.readouterr()) == (TERMINATED, FOUND, "")
 
 
-@pytest.mark.slow
-def test_json_says_that_a_signal_ended_it(capfd: pytest.CaptureFixture[str]) -> None:
-    write(ENDED.format(process="os.getpid()"))
-
-    code = main(["audit", "train.py", "--json"])
-
-    document = json.loads(capfd.readouterr().out)
-    assert code == TERMINATED
-    assert document["totals"]["syncs"] == 1
-    assert document["notes"] == ["SIGTERM ended it: this is what it did before"]
-
-
 FORKED = """\
 import os
 import signal

@@ -194,49 +194,6 @@ def test_batches_end_no_step_while_there_is_an_optimizer_that_has_yet_to_step(
 
 @pytest.mark.slow
 @with_torch
-def test_steps_of_an_optimizer_that_is_made_later_take_the_place_of_batches_before(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    write(
-        "import torch\n"
-        "from torch.utils.data import DataLoader\n"
-        "model = torch.nn.Linear(256, 256).cuda()\n"
-        "for batch in DataLoader(torch.randn(3, 256)): model(batch.cuda())\n"
-        "optimizer = torch.optim.AdamW(model.parameters())\n"
-        "for _ in range(9):\n"
-        "    model(batch.cuda()).sum().backward()\n"
-        "    optimizer.step()\n"
-    )
-
-    assert main(["memory", "train.py", "--json", "--no-savings"]) == 0
-
-    found = document(capfd)
-    assert found["steps"] == 4
-    assert found["notes"] == []
-
-
-@pytest.mark.slow
-@with_torch
-def test_without_an_optimizer_of_torch_a_step_is_a_backward(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    write(
-        "import torch\n"
-        "weight = torch.ones(256, 256, device='cuda', requires_grad=True)\n"
-        "while True:\n"
-        "    weight.square().sum().backward()\n"
-        "    weight.data.add_(weight.grad, alpha=-0.1)\n"
-    )
-
-    assert main(["memory", "train.py", "--json", "--no-savings"]) == 0
-
-    found = document(capfd)
-    assert found["steps"] == 4
-    assert found["notes"] == ["no optimizer steps: a step is a backward"]
-
-
-@pytest.mark.slow
-@with_torch
 def test_two_optimizers_that_step_in_turns_make_one_step(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
@@ -404,20 +361,6 @@ def test_a_script_too_large_for_the_host_says_so_and_is_predicted(
         "  note     values on the simulated GPU need more than the 1024 MiB of memory",
         "           that this machine has left: from there on it runs without values",
     ]
-
-
-@pytest.mark.slow
-@with_torch
-def test_a_script_larger_than_the_simulated_gpu_is_predicted_all_the_same(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    write("import torch\nweights = torch.ones(2**20, 2**15, device='cuda')\n")
-
-    code = main(["memory", "train.py", "--no-savings", "--no-values", "--gb=80"])
-
-    out = capfd.readouterr().out.splitlines()
-    assert code == 1
-    assert out[0] == "train.py needs 128 GiB at its peak; it does not fit in 80 GiB"
 
 
 CYCLES = """

@@ -196,21 +196,6 @@ def test_counting_more_never_improves_the_outcome(
     assert GOOD_TO_BAD.index(after.outcome) >= GOOD_TO_BAD.index(before.outcome)
 
 
-@given(counts, counts, st.integers(min_value=1, max_value=1000))
-def test_the_unit_does_not_matter(
-    stored: list[int], fresh: list[int], scale: int
-) -> None:
-    scaled = [value * scale for value in fresh]
-    ordered = sorted(stored)
-
-    here = judge_exact(SYNCS, counted(SYNCS, *fresh), ordered, tolerance=0.0)
-    there = judge_exact(
-        SYNCS, counted(SYNCS, *scaled), [v * scale for v in ordered], tolerance=0.0
-    )
-
-    assert (here.outcome, here.settled) == (there.outcome, there.settled)
-
-
 @pytest.mark.parametrize(
     ("metric", "changes", "runs"),
     [

@@ -162,28 +162,6 @@ verdicts = st.builds(
 )
 
 
-@given(st.lists(verdicts, max_size=12), st.randoms())
-def test_the_order_of_the_tests_does_not_matter(
-    found: list[Verdict], chance: random.Random
-) -> None:
-    tests = suite(*found)
-    shuffled = list(tests)
-    chance.shuffle(shuffled)
-
-    settled = {t.test: t for t in settle_suite(tests)}
-
-    assert {t.test: t for t in settle_suite(shuffled)} == settled
-
-
-@given(st.lists(verdicts, max_size=12))
-def test_settling_twice_is_settling_once_for_what_stays_blamed(
-    found: list[Verdict],
-) -> None:
-    once = settle_suite(suite(*found))
-
-    assert outcomes(settle_suite(once)) == outcomes(once)
-
-
 MACHINE = "sentinels too: the machine, not the code"
 CODE = "sentinels still: a common cause in code or a dependency"
 UNKNOWN = (
@@ -250,16 +228,6 @@ def test_a_wider_tolerance_takes_a_larger_shift() -> None:
     shifts = [SIX_PERCENT] * 8
 
     assert suite_verdict(shifts, tolerance=0.07) is None
-
-
-@given(st.lists(st.floats(min_value=-0.2, max_value=0.2), max_size=12), st.randoms())
-def test_the_order_of_the_tests_does_not_matter_to_the_suite(
-    shifts: list[float], chance: random.Random
-) -> None:
-    shuffled = list(shifts)
-    chance.shuffle(shuffled)
-
-    assert suite_verdict(shuffled) == suite_verdict(shifts)
 
 
 def test_a_whole_suite_without_a_change_is_blamed_in_one_run_of_a_hundred() -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from math import inf, nan, pi
+from math import inf, nan
 
 import pytest
-from hypothesis import given, strategies as st
 from scipy import stats
 
 from pytest_gpuperf.judge.statistics import f_sf, t_isf, t_sf
@@ -30,35 +29,8 @@ def test_the_quantile_is_that_of_scipy(nu: float) -> None:
     assert ours == pytest.approx(list(stats.t.isf(TAILS, nu)), rel=1e-9)
 
 
-def test_one_degree_of_freedom_has_the_tail_of_cauchy() -> None:
-    assert t_sf(1, 1) == pytest.approx(0.25, rel=1e-14)
-    assert t_sf(1e200, 1) == pytest.approx(1 / (pi * 1e200), rel=1e-12)
-
-
 def test_the_ends_of_the_line_have_no_tail_and_all_of_it() -> None:
     assert (t_sf(inf, 5), t_sf(-inf, 5), t_sf(0, 5)) == (0.0, 1.0, 0.5)
-
-
-def test_the_distribution_is_symmetric() -> None:
-    assert t_sf(-2, 6) == 1 - t_sf(2, 6)
-    assert t_isf(0.75, 6) == -t_isf(0.25, 6)
-    assert t_isf(0.5, 6) == 0.0
-
-
-@given(
-    st.floats(min_value=1e-12, max_value=0.499), st.floats(min_value=0.5, max_value=1e4)
-)
-def test_a_quantile_has_the_tail_it_was_asked_for(p: float, nu: float) -> None:
-    assert t_sf(t_isf(p, nu), nu) == pytest.approx(p, rel=1e-9)
-
-
-@given(
-    st.floats(min_value=-50, max_value=50),
-    st.floats(min_value=0, max_value=10),
-    st.floats(min_value=0.5, max_value=1e4),
-)
-def test_a_farther_point_has_no_larger_tail(t: float, more: float, nu: float) -> None:
-    assert t_sf(t + more, nu) <= t_sf(t, nu) * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("nu", [0, -1, inf, nan])

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from builders import a_distribution, an_entry
 
-from pytest_gpuperf.judge.context import Sentinels
 from pytest_gpuperf.model.ab import Answer
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.environment import DeviceKind
-from pytest_gpuperf.model.measurement import Distribution, Measurement
+from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.verdict import Outcome
 
 
@@ -25,18 +23,6 @@ import noise
 import order_of_work
 import verdicts
 from order_of_work import Effort
-
-
-SILENT = replace(
-    noise.BOOST,
-    white=0.0,
-    drift=0.0,
-    tail_share=0.0,
-    run=0.0,
-    session=0.0,
-    shift_share=0.0,
-    slow_share=0.0,
-)
 
 
 def times(*medians: float) -> noise.Array:
@@ -77,51 +63,7 @@ def test_a_peer_compares_the_oldest_runs_and_blames_beyond_its_threshold(
     assert blames(before, times(blamed, 1.0))
 
 
-def test_no_peer_blames_a_speed_up() -> None:
-    verdicts = [
-        peer.blames(times(1.0), times(0.8, 0.8, 0.8)) for peer in order_of_work.PEERS
-    ]
-
-    assert not any(verdicts)
-
-
 # Noise
-
-
-def test_a_draw_without_noise_is_of_ones() -> None:
-    (draw,) = noise.draws(SILENT, 3, np.random.default_rng(1))
-
-    assert draw.stored.shape == (3, 8, 100)
-    assert draw.fresh.shape == (3, 5, 100)
-    assert np.all(draw.stored == 1.0)
-    assert np.all(draw.fresh == 1.0)
-
-
-def test_what_slows_a_machine_slows_all_steps_of_a_run_and_is_seen_by_its_sentinel() -> (
-    None
-):
-    slow = replace(SILENT, slow_share=1.0, slow_run=(0.02, 0.02), lasting=3.0)
-
-    (draw,) = noise.draws(slow, 50, np.random.default_rng(1))
-
-    assert np.allclose(draw.stored, np.exp(0.02))
-    assert np.allclose(draw.fresh, np.exp(0.02))
-    assert 0.3 * 0.02 < draw.fresh_sentinels.mean() < 1.2 * 0.02
-
-
-def test_tests_are_drawn_in_portions_and_the_same_for_the_same_seed() -> None:
-    first = list(noise.draws(noise.SHARED, 1200, seeded()))
-    again = list(noise.draws(noise.SHARED, 1200, seeded()))
-
-    assert [len(draw.stored) for draw in first] == [1000, 200]
-    assert all(
-        np.array_equal(one.fresh, other.fresh)
-        for one, other in zip(first, again, strict=True)
-    )
-
-
-def seeded() -> np.random.Generator:
-    return np.random.default_rng(7)
 
 
 # Recorded noise
@@ -153,35 +95,7 @@ def test_62_pairs_a_workload_were_recorded() -> None:
     }
 
 
-def test_no_process_is_chosen_twice_and_fresh_ones_follow_one_another() -> None:
-    source = noise.processes("conv", quiet=False)
-
-    choice = noise.choose(source, 200, seeded(), fresh=8, spread=False)
-
-    together = np.concatenate([choice.stored, choice.fresh], axis=1)
-    assert all(len(set(row)) == 16 for row in together.tolist())
-    assert np.all(np.diff(choice.fresh, axis=1) % len(source) == 1)
-    assert source.clean[choice.stored].all()
-    assert not source.clean[choice.fresh].all()
-
-
-def test_fresh_processes_that_are_spread_need_not_follow_one_another() -> None:
-    source = noise.processes("conv", quiet=False)
-
-    choice = noise.choose(source, 50, seeded(), fresh=8, spread=True)
-
-    assert np.any(np.diff(choice.fresh, axis=1) < 0)
-
-
 # The product's judge
-
-
-def test_a_run_is_summarised_as_the_product_summarises_it() -> None:
-    steps = np.arange(1.0, 25.0).reshape(2, 3, 4)
-
-    found = order_of_work.distributions(steps)
-
-    assert found == [Distribution.of(row) for row in steps.reshape(6, 4).tolist()]
 
 
 @pytest.mark.parametrize(
@@ -198,25 +112,6 @@ def test_a_test_gets_runs_until_it_is_settled(
     runs = fresh(*[10 * (1 + slowdown)] * 6)
 
     assert order_of_work.gate_one(EIGHT, runs) == ended
-
-
-def test_a_test_that_runs_out_of_runs_is_inconclusive() -> None:
-    assert order_of_work.gate_one(EIGHT, fresh(11.0, 11.0)) == (Outcome.INCONCLUSIVE, 2)
-
-
-def test_disturbed_slow_runs_blame_nobody() -> None:
-    outcome, _ = order_of_work.gate_one(EIGHT, fresh(*[11.0] * 8, clean=False))
-
-    assert outcome is Outcome.INCONCLUSIVE
-
-
-def test_a_sentinel_that_saw_the_slowdown_takes_the_blame_from_the_code() -> None:
-    def sentinels_of(runs: int) -> Sentinels:
-        return Sentinels(fresh=(0.1,) * runs, stored=(0.0,) * 8)
-
-    outcome, _ = order_of_work.gate_one(EIGHT, fresh(*[11.0] * 5), sentinels_of)
-
-    assert outcome is Outcome.INCONCLUSIVE
 
 
 def test_a_suite_blames_the_test_that_is_slow_and_passes_the_others_at_once() -> None:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,8 +12,7 @@ pytest.importorskip("torch")
 
 sys.path.append(str(Path(__file__).parents[3] / "benchmarks"))
 
-from agreement_operations import Answer, Row, Standing, as_markdown, changes
-from forks import Ended, Task, each_in_a_fork
+from agreement_operations import Answer, Row, Standing, changes
 
 
 def answer(waits: int = 0, *, inconclusive: int = 0, silent: str = "") -> Answer:
@@ -48,17 +44,6 @@ def test_what_only_a_gpu_can_tell_is_no_agreement() -> None:
     assert OPEN.shown == "syncs in forward: 1 to 2, in fact 1 (1 of 1)"
 
 
-def test_an_operation_of_which_no_sample_ran_on_both_is_not_checked() -> None:
-    assert MUTE.standing is Standing.UNCHECKED
-    assert MUTE.shown == "cuda: it raised"
-
-
-def test_samples_that_one_side_did_not_run_are_left_out() -> None:
-    mixed = row((answer(1), answer(silent="it raised")), (answer(2), answer(2)))
-
-    assert mixed.standing is Standing.AGREE
-
-
 def test_nothing_has_changed_where_all_is_as_it_is_known() -> None:
     rows = [SAME, OTHER, MUTE]
 
@@ -75,46 +60,3 @@ def test_nothing_has_changed_where_all_is_as_it_is_known() -> None:
 )
 def test_a_change_of_what_is_known_is_found(known: dict[str, str], line: str) -> None:
     assert [*changes([SAME, OTHER], known, {})] == [line]
-
-
-def test_the_page_has_the_cause_of_each_difference() -> None:
-    page = as_markdown([SAME, OTHER, MUTE], "torch", {"mul": "it rounds"}, {})
-
-    assert "| 3 | 1 | 1 | 1 | 4 |" in page
-    assert f"| `mul` | {OTHER.shown} | it rounds |" in page
-    assert "| `eig` | cuda: it raised | not known |" in page
-
-
-def crash() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def fail() -> None:
-    msg = "no such thing"
-    raise LookupError(msg)
-
-
-def hang() -> None:
-    time.sleep(60)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
-def test_a_fork_that_crashes_or_fails_loses_its_own_task_alone() -> None:
-    functions = (crash, fail, os.getpid)
-    tasks = [Task(name=f.__name__, function=f, arguments=()) for f in functions]
-
-    ended = {e.name: e for e in each_in_a_fork(tasks, jobs=2, most_seconds=60)}
-
-    assert ended["crash"] == Ended("crash", None, "exit status -9")
-    assert ended["fail"] == Ended("fail", None, "LookupError: no such thing")
-    assert ended["getpid"].result != os.getpid()
-    assert ended["getpid"].failure == ""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the platform has no fork")
-def test_a_fork_that_hangs_is_ended_at_its_limit() -> None:
-    task = Task(name="hang", function=hang, arguments=())
-
-    assert [*each_in_a_fork([task], jobs=1, most_seconds=0.05)] == [
-        Ended("hang", None, "it did not end")
-    ]

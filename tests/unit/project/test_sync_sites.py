@@ -76,14 +76,6 @@ def test_calls_are_read_and_jumps_inside_a_function_are_not(tool: ModuleType) ->
     }
 
 
-def test_calls_on_arm_are_read_as_well(tool: ModuleType) -> None:
-    calls = tool.calls_of(
-        ["00001000 <f>:\n", "    1000:\tbl\t2000 <cudaDeviceSynchronize@plt>\n"]
-    )
-
-    assert calls == {"f": {"cudaDeviceSynchronize@plt"}}
-
-
 def test_the_report_compares_what_waits_with_the_table(tool: ModuleType) -> None:
     calls = tool.calls_of(DISASSEMBLY.splitlines(keepends=True))
 
@@ -131,64 +123,3 @@ def test_an_operation_is_told_by_its_kernel(
     function: str, operation: str, tool: ModuleType
 ) -> None:
     assert tool.operations([function], REGISTERED) == {operation}
-
-
-@pytest.mark.parametrize(
-    "function",
-    [
-        "main",
-        "c10d::ProcessGroupNCCL::abort()",
-        "at::native::foreach_tensor_kernel_cuda(int)",
-        "at::(anonymous namespace)::wrapper_CUDA__unheard_of()",
-    ],
-)
-def test_other_functions_are_no_operations(function: str, tool: ModuleType) -> None:
-    assert tool.operations([function], REGISTERED) == frozenset()
-
-
-def test_a_build_without_cuda_is_said_to_be_none(
-    tool: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code = tool.main([str(tmp_path)])
-
-    assert code == 4
-    assert capsys.readouterr() == (
-        "",
-        (
-            f"sync_sites: {tmp_path} holds no libtorch_cuda.so: this is no CUDA build of "
-            "torch; name the folder torch/lib of one, unpacked from its wheel (no GPU is "
-            "needed)\n"
-        ),
-    )
-
-
-def test_a_machine_without_torch_is_said_to_have_none(
-    tool: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(tool, "find_spec", lambda _: None)
-
-    code = tool.main([])
-
-    assert code == 4
-    assert capsys.readouterr().err == (
-        "sync_sites: torch is not installed here; expected a CUDA build of it\n"
-    )
-
-
-def test_the_programs_that_it_needs_are_named(
-    tool: ModuleType,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    (tmp_path / "libtorch_cuda.so").touch()
-    monkeypatch.setattr(tool.shutil, "which", lambda _: None)
-
-    code = tool.main([str(tmp_path)])
-
-    assert code == 4
-    assert capsys.readouterr().err == (
-        "sync_sites: objdump and c++filt not found: install binutils\n"
-    )
