@@ -5,14 +5,12 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from browser.chromium import Chromium, program
 from documents import DOCUMENTS, ROOT
 
 
@@ -137,12 +135,3 @@ def test_the_index_for_language_models_names_each_page_with_its_text(
 
     assert entries == re.findall(r"\]\((\S+)\)", index)
     assert sorted(site / e for e in entries) == sorted(site.rglob("*.md"))
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    if program() is None:
-        pytest.skip("no Chromium is installed: `apt-get install chromium`")
-    with Chromium(str(program())) as started:
-        started.resize(1280, 900)
-        yield started

@@ -117,11 +117,6 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("demo")
 
 
-@pytest.fixture
-def commands(demo: ModuleType) -> ModuleType:
-    return sys.modules["demo_commands"]
-
-
 def test_each_edit_of_the_demo_can_be_made_and_names_a_test(demo: ModuleType) -> None:
     steps = (EXAMPLES / "gate" / "test_steps.py").read_text()
     script = (EXAMPLES / "first_minute" / "train.py").read_text()

@@ -204,24 +204,6 @@ def test_an_interrupt_in_the_writing_leaves_a_whole_file(
     assert [path.name for path in played.file.parent.iterdir()] == ["scripted.json"]
 
 
-def test_a_folder_that_cannot_be_written_is_tried_once_and_said_at_the_end(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tries: list[Path] = []
-
-    def full(path: Path, content: bytes) -> None:
-        tries.append(path)
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(store, "replace_file", full)
-
-    found = played.run(Play(), Refresh.MISSING)
-
-    texts = [report.text for report in found.reports.values()]
-    assert all("no space left on device" in text for text in texts)
-    assert [path for path in tries if path == played.file] == [played.file] * 2
-
-
 # Verdicts that were reached before an interrupt.
 
 
@@ -309,22 +291,6 @@ def test_a_failure_in_a_refresh_ends_it_and_nothing_is_stored(played: Played) ->
     assert play.done == [(A, 0), (B, 0)]
     assert found.unmeasured == (C,)
     assert not played.runs
-
-
-def test_a_refresh_without_failures_is_not_shortened(played: Played) -> None:
-    played.run(Play(), Refresh.MISSING, maxfail=1)
-
-    assert played.runs == {A: 8, B: 8, C: 8}
-
-
-def test_unchanged_code_passes_alike_whether_failures_end_it_or_not(
-    played: Played,
-) -> None:
-    played.run(Play(), Refresh.MISSING)
-
-    all_at_once, in_turn = played.run(Play()), played.run(Play(), maxfail=1)
-
-    assert in_turn.verdicts == all_at_once.verdicts
 
 
 # SIGTERM.

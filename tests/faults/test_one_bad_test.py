@@ -21,17 +21,14 @@ from pytest_gpuperf.devices.cpu import CpuDevice
 from pytest_gpuperf.errors import ErrorId, RunError, UsageError
 from pytest_gpuperf.judge.readings import unreal_time
 from pytest_gpuperf.model.baseline import RunSummary
-from pytest_gpuperf.model.budget import Ranks
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.run import Ending, Report, StepCall
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
 from pytest_gpuperf.runner.pool import results_of
-from pytest_gpuperf.runner.request import RunRequest
 from pytest_gpuperf.runner.rounds import REPORT_IT, ErrorIsolation
 from pytest_gpuperf.runner.screening import Case
-from pytest_gpuperf.worker import ranks_child as in_ranks
 
 
 # A run with many of them
@@ -366,27 +363,3 @@ def passed(case: Case, _: object = None) -> Report:
 
 
 # Ranks without end
-
-
-@pytest.mark.parametrize("count", [33, 1000, 10**9, 10**100])
-def test_more_ranks_than_the_cores_can_run_are_refused_before_any_is_forked(
-    monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    forks: list[object] = []
-    monkeypatch.setattr(in_ranks, "usable_cores", lambda: 2)
-    monkeypatch.setattr(in_ranks, "run_ranks", lambda *_, **__: forks.append(1))
-    request = RunRequest(
-        tests=("t.py::test_a",),
-        names=("t.py::test_a",),
-        device=DeviceKind.CPU,
-        ranks=Ranks(count=count, timeout_s=60.0),
-    )
-
-    (answer,) = in_ranks.measure(encode(request))
-
-    assert forks == []
-    assert answer["ending"] == "failed"
-    assert answer["text"] == (
-        f"gpuperf.ranks({count}): each rank is a process, and this machine runs at most "
-        "32, 16 for each of its 2 cores; ask for fewer"
-    )

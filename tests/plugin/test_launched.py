@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import closing
 from xml.etree import ElementTree as ET
 
 import pytest
-from process_fifo import ProcessFifo
 from scripted_project import ScriptedProject
 
 
@@ -90,12 +87,6 @@ def test_ordinary():
     assert os.environ["RANK"] == "0"
 """
 )
-
-
-@pytest.fixture
-def process_fifo(project: ScriptedProject) -> Iterator[ProcessFifo]:
-    with closing(ProcessFifo(project.path / "fifo")) as process_fifo:
-        yield process_fifo
 
 
 def torchrun(project: ScriptedProject, *arguments: str) -> pytest.RunResult:

@@ -123,20 +123,6 @@ def test_steps_that_never_touch_the_gpu_have_no_time() -> None:
     assert (sides.before, sides.after) == ({}, {})
 
 
-def test_each_side_plays_its_own_part_of_the_script_whoever_ran_before() -> None:
-    device = ScriptedDevice(SCRIPT, run=0)
-    before = device.prepare(int, "a.py::t#before")
-    after = device.prepare(int, "a.py::t#after")
-    readings = []
-
-    for step in (before, after, before):
-        start_ns = device.now_ns()
-        step()
-        readings.append((device.now_ns() - start_ns) / 1e6)
-
-    assert readings == [13.0, 10.0, 13.0]
-
-
 def test_a_peak_leaves_out_what_only_the_other_side_holds() -> None:
     """Of 100 bytes a side asks for, the allocator takes 512."""
     kept = {name: torch.ones(25) for name in ("before", "after", "both")}

@@ -238,14 +238,6 @@ def refusal_of(ask: Callable[[], object]) -> str:
     return refusal.value.text
 
 
-def accepted(ask: Callable[[], object]) -> bool:
-    try:
-        ask()
-    except PreflightError:
-        return False
-    return True
-
-
 def absence(torch_like: SimpleNamespace) -> str:
     torch_like.cuda.is_available = lambda: False
     with pytest.raises(UsageError) as absent:
@@ -361,12 +353,6 @@ def test_the_hardware_is_torch_s_name_with_a_mig_profile_if_any(
     assert environment.hardware == Hardware(kind=DeviceKind.CUDA, name=name)
 
 
-def test_a_mig_slice_has_baselines_of_its_own() -> None:
-    slice_ = device(nvml=FakeNvml(name="NVIDIA H200 MIG 3g.71gb")).environment()
-
-    assert slice_.hardware.key == "cuda-nvidia-h200-mig-3g-71gb"
-
-
 def test_versions_and_settings_stand_beside_the_hardware(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -450,16 +436,6 @@ def test_the_checks_of_every_device_come_first(monkeypatch: pytest.MonkeyPatch) 
     assert message.startswith("CUDA_LAUNCH_BLOCKING=1 ")
 
 
-def test_a_process_is_accepted_once_nothing_is_in_the_way() -> None:
-    cuda = FakeCuda()
-    cuda.sync_debug_mode = 2
-    refusal_of(device(cuda).preflight)
-
-    cuda.sync_debug_mode = 0
-
-    assert accepted(device(cuda).preflight)
-
-
 # Time
 
 
@@ -474,14 +450,6 @@ def test_the_clocks_are_the_monotonic_one_and_the_process_s(
 
     assert (timed.now_ns(), timed.process_ns()) == (5, 3)
     assert (timed.waiting_ns(), timed.others_ns()) == (1, 2)
-
-
-def test_to_synchronise_is_to_wait_for_the_whole_device() -> None:
-    cuda = FakeCuda()
-
-    device(cuda).synchronize()
-
-    assert cuda.calls == ["synchronize"]
 
 
 def test_to_synchronise_is_to_wait_for_each_gpu_that_the_process_has_used() -> None:
@@ -526,12 +494,6 @@ def test_a_gpu_is_told_from_others_without_its_uuid() -> None:
 
     assert first == again == sha256(b"uuid-of-0").hexdigest()[:12]
     assert second == sha256(b"uuid-of-1").hexdigest()[:12]
-
-
-def test_the_step_runs_as_it_is() -> None:
-    def step() -> None: ...
-
-    assert device().prepare(step, "test_a.py::test") is step
 
 
 def test_settling_watches_the_compiler_and_the_allocator(

@@ -61,19 +61,6 @@ def test_the_samples_of_a_run_are_those_that_its_times_sum_up() -> None:
     }
 
 
-def test_each_run_plays_its_own_value_and_the_last_one_holds_on() -> None:
-    script = {"step": {"step_ms": [4.0, 5.0]}}
-
-    times = [
-        in_a_minute(ScriptedDevice(script, run), Subject(step=int))
-        .measurement.times["step_ms"]
-        .q50
-        for run in range(3)
-    ]
-
-    assert times == [4.0, 5.0, 5.0]
-
-
 def test_where_only_times_are_asked_nothing_runs_after_the_timed_rounds() -> None:
     script = {"step": {"step_ms": 4.0, "mem_mb": 2, "syncs": 1}}
     done: list[str] = []
