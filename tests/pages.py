@@ -191,7 +191,7 @@ COURSE: Final = MemoryCourse(
 )
 
 
-def told() -> Contents:
+def full_contents() -> Contents:
     """A run of two tests with everything that can be known of one."""
     bad = replace(BAD, findings=(ITEM, replace(PEAK, course=COURSE)))
     return contents(

@@ -15,7 +15,7 @@ from pytest_gpuperf.model.environment import DeviceKind
 class QueueingGpu(ScriptedDevice):
     """Work takes its time on a stream; the host runs ahead until it waits.
 
-    ``side`` is a stream beside the current one.
+    ``side`` is a stream next to the current one.
     """
 
     def __init__(self) -> None:

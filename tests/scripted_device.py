@@ -94,7 +94,7 @@ class ScriptedDevice(MeasuringDevice):
     becomes steady), ``mem_mb``, ``syncs``, ``disturbance``,
     ``waiting`` (share of the time without a core), ``clock_mhz``, ``gpu`` (the
     fingerprint), ``schedule`` (of a host and a GPU in its profiled steps, as ``{"step":
-    [["load", 900], ["launch", 40, 25]]}`` for ``SimulatedGpu``). Beside the tests there
+    [["load", 900], ["launch", 40, 25]]}`` for ``SimulatedGpu``). Next to the tests there
     are ``hardware``, ``software``, ``slots`` (names of GPUs, which are
     locked as such) and ``together``, which says that one process may
     play this script and that of another version in turns.

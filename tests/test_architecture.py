@@ -266,7 +266,7 @@ def test_no_files_import_each_other_in_a_circle() -> None:
 SIMULATED: Final = "devices.simulated"
 
 FACE: Final = "simulated_gpu"
-"""What its room defines itself, beside what it offers of its modules."""
+"""What its room defines itself, next to what it offers of its modules."""
 
 
 @cache

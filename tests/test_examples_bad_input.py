@@ -180,12 +180,12 @@ def test_an_example_skips_and_names_the_package_that_it_has_not(checkout: Path) 
 
     result = run_in(checkout, *files, environment={"WITHOUT": " ".join(packages)})
 
-    told = result.stdout + result.stderr
-    assert result.returncode in {0, pytest.ExitCode.NO_TESTS_COLLECTED}, told
-    assert " failed" not in told
+    said = result.stdout + result.stderr
+    assert result.returncode in {0, pytest.ExitCode.NO_TESTS_COLLECTED}, said
+    assert " failed" not in said
     for file in files:
         why = "(could not import|slow: select it)"
-        assert re.search(rf"SKIPPED \[\d+\] {file}:\d+: {why}", told), told
+        assert re.search(rf"SKIPPED \[\d+\] {file}:\d+: {why}", said), said
 
 
 @pytest.mark.parametrize(

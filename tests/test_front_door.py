@@ -74,7 +74,7 @@ def test_an_old_python_is_named_with_one_that_is_new_enough(
 
 
 @pytest.mark.parametrize("missing", ["venv", "ensurepip"])
-def test_a_python_without_venv_is_told_how_to_get_it(
+def test_a_python_without_venv_learns_how_to_get_it(
     missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, missing, None)

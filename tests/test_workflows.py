@@ -385,7 +385,7 @@ def test_workflows_of_the_pages_are_what_their_schema_asks_for(
 
 
 def repository(path: Path) -> Path:
-    """A repository with the workflows where they belong, and the action beside them.
+    """A repository with the workflows where they belong, and the action next to them.
 
     actionlint knows the inputs of an action that is in the same repository.
     """

@@ -34,10 +34,11 @@ PLACES: Final = {
     "docs/evidence": 0,
     "tests/features.md": 0,
     "pytest_gpuperf": 0,
+    "tests": 12,
 }
 """Files and folders, and how much may still be found there: a number only becomes smaller.
 
-Of Markdown the text is read, of Python what is printed: messages and help.
+Of Markdown the text is read, of Python what is printed: messages and help; of tests their names.
 """
 
 PATTERNS: Final = {
@@ -93,6 +94,10 @@ PATTERNS: Final = {
 }
 """What to look for, spaces standing for any gap, and what to write in its place."""
 
+TEST_NAME: Final = re.compile(r"^ *def (test_\w+)", re.MULTILINE)
+IN_NAMES: Final = {r"\btold\b": '"said", "shown"', r"\bbesides?\b": '"next to"'}
+"""What to look for in the names of tests: they are long, and each is read alone."""
+
 ALLOWED: Final = {
     ("pytest_gpuperf/devices/simulated/tensor.py", "host"): "torch's own message"
 }
@@ -113,11 +118,11 @@ class Finding(NamedTuple):
     why: str
 
 
-def findings(text: str) -> list[Finding]:
-    """What the patterns find in plain *text*, in its order."""
+def findings(text: str, patterns: Mapping[str, str] = PATTERNS) -> list[Finding]:
+    """What the *patterns* find in plain *text*, in its order."""
     return sorted(
         Finding(text.count("\n", 0, found.start()) + 1, " ".join(found[0].split()), why)
-        for pattern, why in PATTERNS.items()
+        for pattern, why in patterns.items()
         for found in re.finditer(pattern.replace(" ", r"\s+"), text)
     )
 
@@ -141,12 +146,28 @@ def sentences_of(source: str) -> str:
     return "\n".join(lines)
 
 
+def names_of(source: str) -> str:
+    """The names of the tests in *source* as words, at their lines."""
+    names = (TEST_NAME.match(line) for line in source.splitlines())
+    return "\n".join(name[1].replace("_", " ") if name else "" for name in names)
+
+
 def files_of(place: str) -> list[Path]:
     """The file, or those in the folder that are read."""
     path = ROOT / place
     if path.is_file():
         return [path]
+    if place == "tests":
+        return sorted(path.rglob("test_*.py"))
     return sorted([*path.rglob("*.md"), *path.rglob("*.py")])
+
+
+def read(path: Path) -> list[Finding]:
+    """What is found in the text of a page, the messages of a module, the names of tests."""
+    text = path.read_text(encoding="utf-8")
+    if path.name.startswith("test_"):
+        return findings(names_of(text), IN_NAMES)
+    return findings(prose_of(text) if path.suffix == ".md" else sentences_of(text))
 
 
 def found_in(place: str) -> list[str]:
@@ -154,11 +175,9 @@ def found_in(place: str) -> list[str]:
     lines = []
     for path in files_of(place):
         name = str(path.relative_to(ROOT))
-        text = path.read_text(encoding="utf-8")
-        read = prose_of(text) if path.suffix == ".md" else sentences_of(text)
         lines += [
             f"{name}:{found.line}: {found.words!r}: {found.why}"
-            for found in findings(read)
+            for found in read(path)
             if (name, found.words) not in ALLOWED
         ]
     return lines

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from chromium import Chromium, program
-from pages import BAD, GOOD, ITEM, contents, told
+from pages import BAD, GOOD, ITEM, contents, full_contents
 
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.verdict import Outcome
@@ -146,7 +146,7 @@ BEYOND = """[...document.querySelectorAll('body *')].filter((e) => {
 def full(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A page with every picture, of tests that failed and tests that passed."""
     path: Path = tmp_path_factory.mktemp("full") / "report.html"
-    path.write_text(page_text(told()), "utf-8")
+    path.write_text(page_text(full_contents()), "utf-8")
     return path
 
 

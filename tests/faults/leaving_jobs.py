@@ -78,7 +78,7 @@ def leave_a_silent_fork(request: Request) -> str:
 
 
 def have_a_daemon_and_wait(request: Request) -> str:
-    """Work on, beside a daemon, until a line is written to the FIFO ``until``."""
+    """Work on, next to a daemon, until a line is written to the FIFO ``until``."""
     _be_forgotten(request)
     with Path(request["until"]).open(encoding="utf-8") as until:
         until.read()

@@ -107,7 +107,7 @@ def test_a_step_s_own_chance_blames_nobody(
     [
         pytest.param(1024, Outcome.PASS, id="two scalars"),
         pytest.param(16 * 2**10, Outcome.PASS, id="16 KiB of 4 MiB"),
-        pytest.param(100 * 2**10, Outcome.REGRESSED, id="100 KiB beside workspaces"),
+        pytest.param(100 * 2**10, Outcome.REGRESSED, id="100 KiB next to workspaces"),
         pytest.param(330 * 2**10, Outcome.REGRESSED, id="half a percent of all"),
         pytest.param(-100 * 2**10, Outcome.IMPROVED, id="100 KiB less"),
     ],
@@ -218,7 +218,7 @@ def test_what_is_allowed_is_neither_stored_nor_called_new() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "said"),
     [
         pytest.param(work(9, "y = f(x)"), [], id="as many operations"),
         pytest.param(work(8, "y = f(x)"), [], id="fewer"),
@@ -227,12 +227,12 @@ def test_what_is_allowed_is_neither_stored_nor_called_new() -> None:
         pytest.param(work(30, "self.net(x)", op=CALLED), [0], id="a new call"),
     ],
 )
-def test_a_line_that_runs_operations_is_told_of_where_it_runs_more(
-    now: Finding, told: list[int]
+def test_a_line_that_runs_operations_is_named_where_it_runs_more(
+    now: Finding, said: list[int]
 ) -> None:
     found = compared([now], stored_lines([work(9, "y = f(x)")]))
 
-    assert [finding.stored for finding in found] == told
+    assert [finding.stored for finding in found] == said
 
 
 def test_a_call_is_not_blamed_for_more_operations_inside_of_it() -> None:
@@ -277,7 +277,7 @@ def test_waits_are_kept_before_lines_that_only_run_operations() -> None:
 OLD_SYNC = replace(at(ITEM, 5), source="scaler.step(optimizer)", per_step=4)
 
 
-def told(findings: list[Finding], failing: set[str]) -> list[str]:
+def said(findings: list[Finding], failing: set[str]) -> list[str]:
     found = compared(findings, stored_lines([OLD_SYNC]))
     return list(finding_lines(found, failing, 20))
 
@@ -291,19 +291,19 @@ NEW_SYNC = [
 
 
 def test_the_new_wait_stands_first_and_the_old_one_is_counted() -> None:
-    assert told([OLD_SYNC, ITEM], {"syncs"}) == [*NEW_SYNC, "           and 1 older"]
+    assert said([OLD_SYNC, ITEM], {"syncs"}) == [*NEW_SYNC, "           and 1 older"]
 
 
 def test_a_slower_step_is_not_put_down_to_a_wait_that_the_baseline_has() -> None:
-    assert told([OLD_SYNC], {"step_ms"}) == []
-    assert told([OLD_SYNC, ITEM], {"step_ms"}) == NEW_SYNC
+    assert said([OLD_SYNC], {"step_ms"}) == []
+    assert said([OLD_SYNC, ITEM], {"step_ms"}) == NEW_SYNC
 
 
 @pytest.mark.parametrize(
     "metric", ["growth_bytes", "retained_graphs", "launches", PEAK]
 )
 def test_no_wait_is_named_for_what_waits_do_not_cause(metric: str) -> None:
-    assert told([OLD_SYNC, ITEM], {metric}) == []
+    assert said([OLD_SYNC, ITEM], {metric}) == []
 
 
 # The file

@@ -249,10 +249,10 @@ def test_a_budget_that_no_run_measured_fails_in_ci_and_warns_elsewhere(
     ended = "failure" if ci else "passed"
     wanted = dict.fromkeys(UNCHECKED, (ended,)) | dict.fromkeys(PASSES, ("passed",))
     assert otherwise(cases, {**wanted, **FAILS}) == []
-    told = " ".join(project.shown.stdout.str().split())
+    said = " ".join(project.shown.stdout.str().split())
     for metric in ("syncs", "memory growth", "peak memory"):
-        assert f"INCONCLUSIVE {metric}" in told
-    assert len(set(re.findall(r"(\w+=\d+) was not checked: the time cap", told))) == 3
+        assert f"INCONCLUSIVE {metric}" in said
+    assert len(set(re.findall(r"(\w+=\d+) was not checked: the time cap", said))) == 3
 
 
 def test_a_time_that_its_baseline_lacks_is_named_by_a_warning_and_the_last_line(

@@ -80,13 +80,13 @@ def objections(text: str, *, annotated: bool = False) -> list[str]:
     ]
     lines = text.split("\n")
     ours = [line for line in lines if annotated and ALLOWED.match(line)]
-    told = [
+    said = [
         line
         for line in lines
         if line not in ours
         and (line.lstrip().startswith("::") or re.search(r"##\w*\[", line))
     ]
-    return [*odd, *told, *(line for line in lines if line.startswith("FORGED"))]
+    return [*odd, *said, *(line for line in lines if line.startswith("FORGED"))]
 
 
 def stored(path: Path, text: str, step_ms: float, drifted: float = 0.0) -> None:

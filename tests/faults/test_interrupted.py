@@ -222,7 +222,7 @@ def test_verdicts_that_were_reached_are_said_when_it_is_interrupted(
     assert found.stopped == "not decided (interrupted)"
 
 
-def test_a_verdict_that_more_runs_could_change_is_not_told(played: Played) -> None:
+def test_a_verdict_that_more_runs_could_change_is_not_shown(played: Played) -> None:
     played.run(Play(), Refresh.MISSING)
 
     found = played.run(Play(ms={A: 12.0}, interrupted_at=(A, 1)))
@@ -416,8 +416,8 @@ def test_x_says_calmly_what_was_not_measured(
 
     assert result.ret == (2 if "-n1" in arguments else 1)
     assert not (project.path / "third.txt").exists()
-    told = "1 not measured (stopped after the first failure): test_it.py::test_third"
-    assert result.stdout.str().count(told) == 1
+    shown = "1 not measured (stopped after the first failure): test_it.py::test_third"
+    assert result.stdout.str().count(shown) == 1
     assert "WITHOUT A RESULT" not in result.stdout.str()
 
 

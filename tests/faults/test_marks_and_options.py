@@ -85,7 +85,7 @@ OF_RANKS = [
 
 
 @pytest.mark.parametrize(
-    ("mark", "keywords", "told"),
+    ("mark", "keywords", "shown"),
     [
         *((gpuperf.budget, *row) for row in BUDGETS),
         *((gpuperf.tolerance, *row) for row in TOLERANCES),
@@ -93,19 +93,19 @@ OF_RANKS = [
     ],
 )
 def test_a_mark_that_cannot_be_meant_is_refused_in_one_sentence(
-    mark: Callable[..., object], keywords: dict[str, object], told: str
+    mark: Callable[..., object], keywords: dict[str, object], shown: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         mark(**keywords)
 
     said = str(caught.value)
     assert said.startswith(f"gpuperf.{mark.__name__}(")
-    assert told in said
+    assert shown in said
     assert len(said) < 400
 
 
 @pytest.mark.parametrize(
-    ("layers", "told"),
+    ("layers", "shown"),
     [
         (
             [Tolerance(ratios={"ms": 0.5}, detect=0.01)],
@@ -127,12 +127,12 @@ def test_a_mark_that_cannot_be_meant_is_refused_in_one_sentence(
     ids=["one mark", "mark above project", "function above class", "default tolerance"],
 )
 def test_a_slowdown_that_is_ignored_and_must_be_noticed_is_a_contradiction(
-    layers: Sequence[Tolerance], told: str
+    layers: Sequence[Tolerance], shown: str
 ) -> None:
     with pytest.raises(UsageError) as caught:
         refuse_blind(layers, "here")
 
-    assert str(caught.value).startswith(f"here: {told}")
+    assert str(caught.value).startswith(f"here: {shown}")
 
 
 @pytest.mark.parametrize(
@@ -233,14 +233,14 @@ OPTIONS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "text", "told"), OPTIONS)
+@pytest.mark.parametrize(("name", "text", "shown"), OPTIONS)
 def test_an_option_s_value_that_is_none_is_refused_by_what_is_wrong_with_it(
-    name: str, text: str, told: str
+    name: str, text: str, shown: str
 ) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011 - the text is looked at
         PARSERS[name](text)
 
-    assert told in str(caught.value)
+    assert shown in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["gpuperf", "gpuperf_strict"])
@@ -254,9 +254,9 @@ def test_an_ini_key_that_is_neither_true_nor_false_is_named_with_its_file(
     result = project.pytester.runpytest_inprocess(*on)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = result.stderr.str()
+    shown = result.stderr.str()
     file = Path(project.path) / "tox.ini"
-    assert f"ini key {name} in {file}: invalid truth value '2'" in told
+    assert f"ini key {name} in {file}: invalid truth value '2'" in shown
 
 
 @pytest.mark.parametrize(
@@ -275,9 +275,9 @@ def test_a_contradiction_of_layers_is_a_usage_error(
     result = project.run(*arguments)
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    told = " ".join((result.stdout.str() + result.stderr.str()).split())
+    shown = " ".join((result.stdout.str() + result.stderr.str()).split())
     assert (
-        "that is tolerated, and a slowdown between them would pass in silence" in told
+        "that is tolerated, and a slowdown between them would pass in silence" in shown
     )
 
 
@@ -288,12 +288,12 @@ def test_a_budget_that_binds_nowhere_is_warned_of_by_its_test(
 
     result = project.run()
 
-    told = " ".join(result.stdout.str().split())
+    shown = " ".join(result.stdout.str().split())
     assert (
         "PytestCollectionWarning: gpuperf.budget(on='cupa') binds nowhere: expected a "
         "device kind (cuda, simulated, cpu) or a pattern of a hardware's name, such as "
         '"*H200*"; did you mean cuda?'
-    ) in told
+    ) in shown
     assert result.ret == pytest.ExitCode.OK
 
 

@@ -127,7 +127,7 @@ def test_the_run_ends_as_one_with_failures(folder: Folder, run: WholeRun) -> Non
 
 
 @pytest.mark.parametrize("test", GOOD)
-def test_a_good_test_keeps_its_pass_beside_them(
+def test_a_good_test_keeps_its_pass_next_to_them(
     folder: Folder, run: WholeRun, test: str
 ) -> None:
     assert folder.results()["tests"][f"test_it.py::{test}"]["outcome"] == "pass"
@@ -250,7 +250,7 @@ def test_an_answer_of_another_shape_is_a_death_of_its_tests_alone(answer: Any) -
     assert "left a result of another shape" in results[0].text
 
 
-def test_a_dead_process_is_told_as_it_was() -> None:
+def test_a_dead_process_is_shown_as_it_was() -> None:
     (result,) = results_of(
         ("t.py::test_a",), RunError("was killed by signal 9", ErrorId.GP602)
     )

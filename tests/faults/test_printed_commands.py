@@ -621,7 +621,7 @@ def test_a_cap_that_was_too_low_decides_where_it_is_raised(here: Desk) -> None:
         "gpuperf accept .gpuperf",
     ],
 )
-def test_ci_is_told_how_a_job_may_refresh(command: str, here: Desk) -> None:
+def test_ci_learns_how_a_job_may_refresh(command: str, here: Desk) -> None:
     here.store()
     refused = here.type(command, CI="true")
     assert refused.status == 4
@@ -842,10 +842,10 @@ WHY: Final = {
 
 TABLE: Final = """
 baselines/format.py | --gpuperf-update | test_a_broken_baseline_is_recorded_anew_as_the_refusal_says
-settings.py | set {}=1 | test_ci_is_told_how_a_job_may_refresh
+settings.py | set {}=1 | test_ci_learns_how_a_job_may_refresh
 judge/stored_times.py | gpuperf refresh | test_a_session_that_a_reason_asks_for_is_added_to_the_baseline
 judge/stored_times.py | gpuperf ab | test_a_time_that_nobody_judged_is_decided_by_the_command_named
-cli/accept.py | gpuperf accept | test_ci_is_told_how_a_job_may_refresh
+cli/accept.py | gpuperf accept | test_ci_learns_how_a_job_may_refresh
 cli/doctor.py | --gpuperf-device | test_the_doctor_says_how_baselines_are_recorded
 plugin/__init__.py | --gpuperf-device | DESCRIBED
 plugin/__init__.py | --gpuperf-watch | DESCRIBED
@@ -898,7 +898,7 @@ report/command.py | --gpuperf-device | test_a_time_that_failed_is_compared_again
 report/command.py | --device={} | test_what_was_measured_too_seldom_says_how_it_is_measured
 report/screen/acceptance.py | --gpuperf-update | test_entries_without_a_test_are_removed_by_the_option_named
 report/json.py | pytest --gpuperf | DESCRIBED
-plugin/parse_settings.py | --gpuperf-update | test_ci_is_told_how_a_job_may_refresh
+plugin/parse_settings.py | --gpuperf-update | test_ci_learns_how_a_job_may_refresh
 runner/fork_server.py | --gpuperf-seconds | MACHINE
 judge/process_pairs.py | --gpuperf-seconds | MINUTES
 report/command.py | --gpuperf-seconds | test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more

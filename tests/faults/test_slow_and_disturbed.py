@@ -65,9 +65,9 @@ def test_a_slower_step_fails_under_every_time_cap(
 
     result.assert_outcomes(failed=len(factors))
     if seconds == "1":
-        told = " ".join(result.stdout.str().split())
-        assert "100 times the stored time" in told
-        assert "too slow to measure within --gpuperf-seconds" in told
+        said = " ".join(result.stdout.str().split())
+        assert "100 times the stored time" in said
+        assert "too slow to measure within --gpuperf-seconds" in said
 
 
 @pytest.mark.parametrize("seconds", CAPS[::3])
@@ -145,7 +145,7 @@ def test_one_odd_stored_run_does_not_blind_a_test(
 
 
 @pytest.mark.parametrize("stored", ODD.values(), ids=ODD.keys())
-def test_unchanged_code_passes_beside_an_odd_stored_run(stored: list[float]) -> None:
+def test_unchanged_code_passes_next_to_an_odd_stored_run(stored: list[float]) -> None:
     assert judged(sorted(stored), [measured(10.0)]).outcome is Outcome.PASS
 
 

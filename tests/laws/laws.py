@@ -1,7 +1,7 @@
 """Steps of known work, and what is true of each: the plugin must measure the same.
 
 ``h`` is work of the host and ``g`` a kernel, in milliseconds. The GPU does what is
-launched in order, beside the host, so each number here is found with paper and pencil.
+launched in order, next to the host, so each number here is found with paper and pencil.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def item_at_the_start() -> Step:
 
 @law(step_ms=24, latency_ms=28, busy_ms=20, launches=2)
 def item_in_the_middle() -> Step:
-    """The second half of the host's work runs beside the GPU, the first does not."""
+    """The second half of the host's work runs next to the GPU, the first does not."""
     loss = scalar()
 
     def step() -> None:
@@ -421,7 +421,7 @@ def loaded_before() -> Step:
 
 @law(step_ms=13, latency_ms=17, busy_ms=4, loader_ms=12)
 def slow_data_loader() -> Subject:
-    """Without the loader the other work of the host would run beside the GPU."""
+    """Without the loader the other work of the host would run next to the GPU."""
     return loop_over(DataLoader(Rows(), batch_size=None), on_batch)
 
 

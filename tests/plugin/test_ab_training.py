@@ -92,5 +92,5 @@ def test_a_script_trains_the_same_or_names_the_option_that_differs(
     assert codes == [0, 2], shown
     assert "same training: 1 of 1; " in shown
     assert "same training: 0 of 1\n" in shown
-    told = "train.py: training differs: lr of weight: 0.1 before, 0.2 after"
-    assert told in " ".join(shown.split())
+    said = "train.py: training differs: lr of weight: 0.1 before, 0.2 after"
+    assert said in " ".join(shown.split())

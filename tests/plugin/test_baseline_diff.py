@@ -40,8 +40,8 @@ def put_back(folder: Path, found: Mapping[str, str]) -> None:
 def changed_lines(before: Path, after: Path) -> int:
     """Count what ``git diff --stat`` counts."""
     asked = ["git", "diff", "--no-index", "--numstat", str(before), str(after)]
-    told = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    return sum(int(n) for row in told.splitlines() for n in row.split("\t")[:2])
+    said = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
+    return sum(int(n) for row in said.splitlines() for n in row.split("\t")[:2])
 
 
 def test_one_sync_more_in_the_test_of_the_readme_is_a_diff_of_four_lines(

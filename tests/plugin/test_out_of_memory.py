@@ -75,11 +75,11 @@ def test_a_step_too_large_for_the_gpu_fails_with_what_the_allocator_would_hold(
             "E *torch.OutOfMemoryError: CUDA out of memory. *",
         ]
     )
-    told = " ".join(line.strip() for line in result.outlines)
+    said = " ".join(line.strip() for line in result.outlines)
     assert (
-        "the GPU would run out of memory in a step, and its allocator flush its" in told
+        "the GPU would run out of memory in a step, and its allocator flush its" in said
     )
-    assert "/pytest_gpuperf/" not in told
+    assert "/pytest_gpuperf/" not in said
 
 
 def test_a_step_for_a_larger_gpu_fits_on_one(
@@ -122,12 +122,12 @@ def test_a_step_too_large_for_the_host_says_so_before_it_swaps(
     result = project.pytester.runpytest_inprocess(*ON, "-rs")
 
     result.assert_outcomes(passed=1, skipped=1)
-    told = " ".join(line.strip() for line in result.outlines)
+    said = " ".join(line.strip() for line in result.outlines)
     assert (
         "values on the simulated GPU need more than the 1024 MiB of memory that this machine "
         "has left: from there on it runs without values"
-    ) in told
+    ) in said
     assert (
         "only a GPU can judge Tensor.item (test_it.py:19): no values are kept on the simulated GPU, so "
         "what was read is a guess, which decides what runs"
-    ) in told
+    ) in said

@@ -1,4 +1,4 @@
-"""Real loaders with worker processes: measured, their failures told, nothing left."""
+"""Real loaders with worker processes: measured, their failures shown, nothing left."""
 
 from __future__ import annotations
 

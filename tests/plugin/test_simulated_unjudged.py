@@ -170,8 +170,8 @@ def test_code_that_only_a_gpu_can_judge_is_named_with_its_reason(
     assert f"{counted}without baseline" in result.outlines
     judge = "only a GPU can judge "
     lines = [line for line in result.outlines if line.startswith("SKIPPED")]
-    told = [line.partition(judge)[2] for line in lines]
-    assert sorted(re.sub(r":\d+\)", ")", reason) for reason in told) == sorted(REASONS)
+    said = [line.partition(judge)[2] for line in lines]
+    assert sorted(re.sub(r":\d+\)", ")", reason) for reason in said) == sorted(REASONS)
 
 
 SKIPS_ITSELF = """

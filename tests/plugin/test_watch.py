@@ -266,7 +266,7 @@ def test_a_conftest_may_import_what_torch_scripts_itself(suite: Desk) -> None:
     assert "1 passed" in watched(suite, "-k", "test_cpu").text
 
 
-def test_a_line_of_the_checkout_beside_the_rootdir_is_named_and_stored(
+def test_a_line_of_the_checkout_next_to_the_rootdir_is_named_and_stored(
     empty: Desk,
 ) -> None:
     empty.write("package.py", PACKAGE)
@@ -281,7 +281,7 @@ def test_a_line_of_the_checkout_beside_the_rootdir_is_named_and_stored(
     assert "../package.py" in empty.read("one/baselines/watch/simulated-cuda.json")
 
 
-def test_memory_of_a_test_that_only_the_collector_frees_is_told_with_its_cycle(
+def test_memory_of_a_test_that_only_the_collector_frees_is_shown_with_its_cycle(
     empty: Desk,
 ) -> None:
     empty.write("test_suite.py", GARBAGE)
@@ -289,8 +289,8 @@ def test_memory_of_a_test_that_only_the_collector_frees_is_told_with_its_cycle(
     found = watched(empty)
 
     assert "5 passed" in found.text
-    told = [x for x in found.output.splitlines() if x.startswith("  test_suite.py::")]
-    assert told == ["  test_suite.py::test_cycle: 1.000 MiB"]
+    shown = [x for x in found.output.splitlines() if x.startswith("  test_suite.py::")]
+    assert shown == ["  test_suite.py::test_cycle: 1.000 MiB"]
     assert_lines(
         found,
         "tests with device memory that only Python's garbage collector frees:",

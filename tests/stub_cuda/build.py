@@ -48,7 +48,7 @@ OWN: Final = {
     "libnvrtc": ("nvrtc",),
     "libnccl": ("nccl",),
 }
-"""Sources of each library, beside its generated stubs; the others have those alone."""
+"""Sources of each library, next to its generated stubs; the others have those alone."""
 
 LOADED_ALONE: Final = ("libnvidia-ml",)
 """Libraries that are not linked with the runtime."""

@@ -6,7 +6,7 @@
     python tests/stub_cuda/check.py --each-torch OUT
     python tests/stub_cuda/check.py --syncs OUT
 
-Installs the CUDA build of torch and its Triton beside this interpreter where they can be
+Installs the CUDA build of torch and its Triton next to this interpreter where they can be
 had, builds the stubs into OUT, and runs ``tests/laws``, examples (``cuda_examples.py``) and
 ``benchmarks/gpu.sh`` with them, each part with a time-out and all tests on the virtual
 clock, which a busy machine does not disturb; the results are in ``OUT/results``. With
@@ -134,7 +134,7 @@ def environment(out: Path) -> dict[str, str]:
     return {
         **os.environ,
         "CLOCK": " ".join(virtual_clock(out)),
-        # Kernels are computed on the CPU, beside others.
+        # Kernels are computed on the CPU, next to others.
         **PASSIVE,
         "LD_LIBRARY_PATH": str(out / "libs"),
         "PYTEST_ADDOPTS": "--numprocesses 2",  # a crash ends one test and not all
@@ -229,7 +229,7 @@ def cpu_seconds() -> float:
 
 
 def run_parts(out: Path) -> int:
-    """Run the script and the other parts, of one process each, beside each other."""
+    """Run the script and the other parts, of one process each, next to each other."""
     resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
     with ThreadPoolExecutor(1) as beside:
         script = beside.submit(run_gpu_script, out)

@@ -46,7 +46,7 @@ OF_A_FOLDER: Final[Mapping[str, Mapping[str, str]]] = {
     "kernels": {"GPUPERF_STUB_MIRROR_MOST": "17M"},
     "ladder": {"GPUPERF_STUB_DEVICES": "2"},
 }
-"""What a folder needs beside or in place of the settings of all."""
+"""What a folder needs next to or in place of the settings of all."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "GPUPERF_STUB_VALUES": "mirror",

@@ -33,7 +33,7 @@ NVML_NAMES: Final = rb"(?<=\0)nvml[A-Z]\w+(?=\0)"
 """torch looks these up by name, so they are among its strings."""
 
 TRITON_NAMES: Final = rb"\bcu[A-Z][a-z]+[A-Z][A-Za-z0-9]+\b(?=[(),])"
-"""What Triton calls and looks up: its part beside the driver comes as C source."""
+"""What Triton calls and looks up: its part next to the driver comes as C source."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,7 @@ SOURCES: Final = Sources(
     is_ours={"train.py"}.__contains__,
     address=lambda file, line: f"https://ci/blob/4f2a/{file}#L{line}",
 )
-"""A project with one file beside its tests."""
+"""A project with one file next to its tests."""
 
 
 def regressed(test: str, now: float = 12.0, **more: object) -> Record:

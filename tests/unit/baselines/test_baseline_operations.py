@@ -1,4 +1,4 @@
-"""Operations beside a baseline: what is stored, what is not, and what is ignored."""
+"""Operations next to a baseline: what is stored, what is not, and what is ignored."""
 
 from __future__ import annotations
 

@@ -117,9 +117,9 @@ def test_an_entry_sums_up_what_a_step_was_spent_on_and_its_memory() -> None:
         held_for=(("activations", 60), ("parameters", 30)),
         location=None,
     )
-    told = replace(measured(10.0), findings=(peak,))
+    shown = replace(measured(10.0), findings=(peak,))
 
-    entry = new_entry([measured(10.0), told])
+    entry = new_entry([measured(10.0), shown])
     text = dumps(baselines(H200, t=entry))
 
     assert entry.step == StepSummary(peak_bytes={"activations": 60, "parameters": 30})

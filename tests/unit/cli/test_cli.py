@@ -256,7 +256,7 @@ def test_it_names_its_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("xyz", "`gpuperf --help` lists all"),
     ],
 )
-def test_a_mistyped_command_is_told_what_was_meant(
+def test_a_mistyped_command_gets_a_suggestion(
     typed: str, sentence: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([typed]) == 4

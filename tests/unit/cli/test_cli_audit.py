@@ -426,7 +426,7 @@ read(torch.ones((), device="cuda"))
 
 
 @with_torch
-def test_lines_below_the_root_are_named_beside_the_innermost(
+def test_lines_below_the_root_are_named_next_to_the_innermost(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "lib"), prepend=os.pathsep)

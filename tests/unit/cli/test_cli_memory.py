@@ -281,7 +281,7 @@ def test_a_script_that_fails_has_no_peak(capfd: pytest.CaptureFixture[str]) -> N
 
 
 @with_torch
-def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_told_without_values(
+def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_known_without_values(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     write(

@@ -77,7 +77,7 @@ def test_the_page_goes_where_it_is_wanted() -> None:
     assert sorted(path.name for path in Path("public").iterdir()) == ["perf.html"]
 
 
-def test_what_is_stored_and_pending_stands_beside_the_run() -> None:
+def test_what_is_stored_and_pending_is_next_to_the_run() -> None:
     leave(BAD)
     put("perf/cuda-nvidia-h200.json", *[10.0] * 8)
     put(".gpuperf/pending-cuda-nvidia-h200.json", *[12.0] * 5)

@@ -22,7 +22,7 @@ NOISY = (1.0, 1.1, 0.9, 1.2, 0.8, 1.0, 1.1, 0.9)
 
 
 class Runs:
-    """Two sides whose runs take the times that are told, and who ran when."""
+    """Two sides whose runs take the times that are shown, and who ran when."""
 
     def __init__(self, seconds: float = 1.0) -> None:
         self.order: list[str] = []

@@ -78,7 +78,7 @@ def test_a_pair_that_does_it_only_together_is_named_so() -> None:
     assert first == "b 1 -> 2, g 1 -> 2, only together: t.py::a: syncs 0 -> 1"
 
 
-def test_packages_that_do_not_install_apart_cannot_be_told_apart() -> None:
+def test_packages_that_do_not_install_apart_cannot_be_separated() -> None:
     first, *_ = lines(Played({"c:a": 1}, apart="cd"))
 
     assert first == (
@@ -96,7 +96,7 @@ def test_two_packages_that_each_add_waits_are_both_named() -> None:
     ]
 
 
-def test_what_takes_another_package_beside_a_culprit_is_said() -> None:
+def test_what_takes_another_package_next_to_a_culprit_is_said() -> None:
     said = lines(Played({"c:a": 2, "ch:b": 1}))
 
     assert "t.py::b: syncs is worse only with more of the changes" in said

@@ -23,7 +23,7 @@ WARM_STEPS = 18
 
 
 class Stage:
-    """A device and two steps on it, which take what they are told and note their turn."""
+    """A device and two steps on it, which take what they are shown and note their turn."""
 
     def __init__(
         self, before_ms: Callable[[], float], after_ms: Callable[[], float]
@@ -109,7 +109,7 @@ def test_a_step_against_its_like_is_the_same() -> None:
 
 def test_it_is_followed_before_each_quad() -> None:
     stage = Stage(steadily(20.0), steadily(20.0))
-    told: list[str] = []
+    said: list[str] = []
 
     found = compare_steps(
         stage.device,
@@ -118,10 +118,10 @@ def test_it_is_followed_before_each_quad() -> None:
         seconds=60.0,
         tolerance=0.01,
         detect=0.03,
-        follow=told.append,
+        follow=said.append,
     )
 
-    assert told == [f"quad {n + 1}" for n in range(found.quads)]
+    assert said == [f"quad {n + 1}" for n in range(found.quads)]
     assert found.quads >= 14
 
 
@@ -230,7 +230,7 @@ def test_the_machine_is_looked_at_once_a_block() -> None:
     assert len(looks) == 1 + 4 * compared.quads
 
 
-def test_a_machine_that_stays_disturbed_says_why_nothing_can_be_told() -> None:
+def test_a_machine_that_stays_disturbed_says_why_nothing_can_be_said() -> None:
     stage = Stage(noisily(10.0, 1), noisily(10.0, 2))
     stage.device.troubles = lambda _: "the GPU is throttling"
 
@@ -314,11 +314,11 @@ def test_drift_and_neighbours_of_both_sides_are_no_change() -> None:
     shared = random.Random(5)  # noqa: S311 - noise, no secret
     drift = [1.0]
 
-    def beside() -> float:
+    def neighbour() -> float:
         drift[0] *= 1.0005
         return 10.0 * drift[0] * (1.5 if shared.random() < 0.1 else 1.0)
 
-    compared = Stage(beside, beside).compare()
+    compared = Stage(neighbour, neighbour).compare()
 
     assert compared.answer is Answer.SAME
     assert drift[0] > 1.05

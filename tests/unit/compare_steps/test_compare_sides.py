@@ -72,7 +72,7 @@ def compare(
     return compare_sides(device(script, run=0), question)
 
 
-def test_times_and_counts_of_both_sides_stand_beside_each_other() -> None:
+def test_times_and_counts_of_both_sides_are_next_to_each_other() -> None:
     sides = compare().sides
 
     assert sides.time is not None

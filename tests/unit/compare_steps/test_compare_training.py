@@ -264,7 +264,7 @@ def test_results_that_cannot_be_compared_are_refused() -> None:
         "it cannot be checked: before returns 2 numbers, after returns a str; let both "
         "return their loss, or neither"
     )
-    assert check(returning(None), returning("told")) == (
+    assert check(returning(None), returning("done")) == (
         "gradients and movement of 4 tensors agree in every digit over 3 steps"
     )
 

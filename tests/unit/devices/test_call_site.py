@@ -56,7 +56,7 @@ def test_a_marker_without_a_location_has_none() -> None:
     assert (marker, location_in(marker)) == ("gpuperf.sync|", None)
 
 
-def test_a_marker_carries_the_line_of_a_library_beside_that_of_the_project() -> None:
+def test_a_marker_carries_the_line_of_a_library_next_to_that_of_the_project() -> None:
     project = Location(file="/src/train.py", line=12, function="step")
     library = Location(file="/lib/mask|ing.py", line=307, function="expand")
 

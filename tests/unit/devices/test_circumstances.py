@@ -30,7 +30,7 @@ def write(root: Path, files: Mapping[str, str]) -> None:
         path.write_text(f"{text}\n")
 
 
-def told(root: Path, gpus: int = 1) -> dict[str, Circumstance]:
+def said(root: Path, gpus: int = 1) -> dict[str, Circumstance]:
     return {one.subject: one for one in host.host_circumstances(gpus, root)}
 
 
@@ -45,7 +45,7 @@ def test_a_quiet_host_has_nothing_to_complain_of(tmp_path: Path) -> None:
         },
     )
 
-    found = told(tmp_path)
+    found = said(tmp_path)
 
     advised = found.pop("workers")
     assert advised == Circumstance(
@@ -77,7 +77,7 @@ def test_a_container_that_has_a_share_of_the_cores(
 ) -> None:
     write(tmp_path, files)
 
-    found = told(tmp_path, gpus=2)
+    found = said(tmp_path, gpus=2)
 
     assert found["cores"] == Circumstance(
         subject="cores",
@@ -98,7 +98,7 @@ def test_a_container_that_has_a_share_of_the_cores(
 def test_no_quota_is_no_share(tmp_path: Path, quota: str) -> None:
     write(tmp_path, {"sys/fs/cgroup/cpu.max": quota})
 
-    assert told(tmp_path)["cores"].found == "8 may be used, all the time"
+    assert said(tmp_path)["cores"].found == "8 may be used, all the time"
 
 
 @pytest.mark.usefixtures("calm")
@@ -111,7 +111,7 @@ def test_clocks_that_follow_the_load(tmp_path: Path) -> None:
         },
     )
 
-    found = told(tmp_path)
+    found = said(tmp_path)
 
     assert found["governor"] == Circumstance(
         subject="governor",
@@ -123,7 +123,7 @@ def test_clocks_that_follow_the_load(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("calm")
 def test_a_governor_that_is_hidden(tmp_path: Path) -> None:
-    assert told(tmp_path)["governor"] == Circumstance(
+    assert said(tmp_path)["governor"] == Circumstance(
         subject="governor",
         found="not to be seen, as in most containers and virtual machines",
         means="whether the cores' clocks move is not known",
@@ -134,7 +134,7 @@ def test_a_governor_that_is_hidden(tmp_path: Path) -> None:
 def test_a_busy_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getloadavg", lambda: (4.0, 0.0, 0.0))
 
-    assert told(tmp_path)["load"] == Circumstance(
+    assert said(tmp_path)["load"] == Circumstance(
         subject="load",
         found="4.0 on 8 cores",
         means="other programs want the same cores",

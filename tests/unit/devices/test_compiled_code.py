@@ -140,7 +140,7 @@ def test_a_break_is_one_line_from_wherever_it_is_called(torch: Any) -> None:
         (calling, "looping", 'print(end="")  # noqa: T201'),
     ],
 )
-def test_a_function_that_is_given_up_counts_beside_the_line_that_breaks_it_and_is_first(
+def test_a_function_that_is_given_up_counts_next_to_the_line_that_breaks_it_and_is_first(
     torch: Any, step: Any, given_up: str, line: str
 ) -> None:
     compiled = torch.compile(step, backend="eager")

@@ -128,7 +128,7 @@ def timed(step_ms: float, core: float) -> Round:
 def test_only_the_rounds_that_count_must_have_had_the_core(
     shared: int, slowdown: float | None
 ) -> None:
-    # Beside a neighbour a step takes longer too, so the quick rounds are the others.
+    # Next to a neighbour a step takes longer too, so the quick rounds are the others.
     rounds = [*[timed(15.0, 1.5)] * shared, *[timed(10.0, 1.0)] * (20 - shared)]
     assert core_slowdown(rounds, FULL_NS) == slowdown
 

@@ -353,7 +353,7 @@ def test_the_hardware_is_torch_s_name_with_a_mig_profile_if_any(
     assert environment.hardware == Hardware(kind=DeviceKind.CUDA, name=name)
 
 
-def test_versions_and_settings_stand_beside_the_hardware(
+def test_versions_and_settings_are_next_to_the_hardware(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
@@ -483,7 +483,7 @@ def test_the_clock_is_that_of_the_multiprocessors_where_nvml_sees_it() -> None:
     assert device().clock_mhz() is None
 
 
-def test_a_gpu_is_told_from_others_without_its_uuid() -> None:
+def test_a_gpu_is_known_among_others_without_its_uuid() -> None:
     cuda = FakeCuda()
     watched = CudaDevice(torch=fake_torch(cuda), nvml_of=lambda _: None)
 
@@ -659,7 +659,7 @@ def test_strangers_are_no_disturbance_where_we_are_not_seen_ourselves(
 # Memory
 
 
-def test_what_the_allocator_has_lent_is_told_by_address() -> None:
+def test_what_the_allocator_has_lent_is_known_by_address() -> None:
     cuda = FakeCuda()
     blocks = [
         {"address": 64, "size": 512, "state": IN_USE},
@@ -811,7 +811,7 @@ def test_a_step_that_raises_leaves_the_reset_of_torch_as_it_was() -> None:
 
 
 @pytest.mark.parametrize("is_initialized", [True, False])
-def test_the_allocator_s_summary_is_told_of_an_error_that_ran_out_of_gpu_memory(
+def test_the_allocator_s_summary_is_added_to_an_error_that_ran_out_of_gpu_memory(
     *, is_initialized: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: is_initialized)

@@ -91,7 +91,7 @@ def test_old_gradients_count_until_they_are_let_go() -> None:
     assert peak_bytes(zero_last) == 4000 + 4000 + 4000 + 4
 
 
-def test_an_old_gradient_adds_to_what_lived_beside_it() -> None:
+def test_an_old_gradient_adds_to_what_lived_next_to_it() -> None:
     weight = torch.nn.Parameter(torch.ones(1000))
     weight.grad = torch.ones(1000)
 

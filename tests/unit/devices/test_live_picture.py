@@ -330,7 +330,7 @@ print(picture.op, picture.site, roles, picture.held)
 def test_the_picture_is_the_same_in_every_process_and_with_any_number_of_threads() -> (
     None
 ):
-    told = {
+    said = {
         subprocess.run(
             [sys.executable, "-c", SEVERAL, threads],
             check=True,
@@ -341,5 +341,5 @@ def test_the_picture_is_the_same_in_every_process_and_with_any_number_of_threads
         for seed, threads in zip("01234", "11122", strict=True)
     }
 
-    assert len(told) == 1
-    assert "optimizer state" in told.pop()
+    assert len(said) == 1
+    assert "optimizer state" in said.pop()

@@ -104,7 +104,7 @@ def test_a_gpu_is_found_with_and_without_prefix(
 
 
 @pytest.mark.parametrize("uuid", [MIG, MIG.removeprefix("MIG-")])
-def test_a_mig_instance_is_found_and_its_board_beside_it(
+def test_a_mig_instance_is_found_and_its_board_next_to_it(
     install: Callable[[Any], None], uuid: str
 ) -> None:
     parent = answers({MIG: GPU.encode()})

@@ -96,7 +96,7 @@ def test_what_is_run_again_in_a_backward_belongs_to_its_own_line() -> None:
     assert (ops["aten::addmm"], ops["aten::addmm (backward)"]) == (1, 1)
 
 
-def test_a_line_outside_of_the_project_is_named_beside_the_users() -> None:
+def test_a_line_outside_of_the_project_is_named_next_to_the_users() -> None:
     net, x = Net(), torch.ones(2, 4)
 
     lines = operations_of_step(lambda: net(x), (), "/elsewhere")

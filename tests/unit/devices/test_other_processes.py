@@ -15,7 +15,7 @@ TICK_NS = 10**9 // os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0
 pytestmark = pytest.mark.skipif(not TICK_NS, reason="this system has no ticks")
 
 
-def told(proc: Path, pid: int, parent: int, *ticks: int, name: str = "python") -> None:
+def said(proc: Path, pid: int, parent: int, *ticks: int, name: str = "python") -> None:
     """Write what /proc says of a process: user, system, and those of ended children."""
     (proc / str(pid)).mkdir()
     times = " ".join(map(str, ticks))
@@ -41,11 +41,11 @@ def proc(tmp_path: Path) -> Path:
 def test_what_neither_this_process_nor_its_descendants_took_is_the_others(
     proc: Path,
 ) -> None:
-    told(proc, 1, 0, 50, 0, 0, 0)
-    told(proc, os.getpid(), 1, 100, 10, 40, 5)
-    told(proc, 500_000, os.getpid(), 200, 1, 0, 0, name="a (worker) of it")
-    told(proc, 500_001, 500_000, 30, 0, 0, 0)
-    told(proc, 500_002, 1, 33, 0, 0, 0)
+    said(proc, 1, 0, 50, 0, 0, 0)
+    said(proc, os.getpid(), 1, 100, 10, 40, 5)
+    said(proc, 500_000, os.getpid(), 200, 1, 0, 0, name="a (worker) of it")
+    said(proc, 500_001, 500_000, 30, 0, 0, 0)
+    said(proc, 500_002, 1, 33, 0, 0, 0)
 
     busy = 500 + 20 + 30 + 4 + 5 + 6
     own = 100 + 10 + 40 + 5 + 200 + 1 + 30
@@ -56,9 +56,9 @@ def test_no_process_but_its_own_is_asked_where_the_kernel_lists_children(
     proc: Path,
 ) -> None:
     me = os.getpid()
-    told(proc, me, 1, 100, 10, 40, 5)
-    told(proc, 500_000, me, 200, 1, 0, 0)
-    told(proc, 500_001, 500_000, 30, 0, 0, 0)
+    said(proc, me, 1, 100, 10, 40, 5)
+    said(proc, 500_000, me, 200, 1, 0, 0)
+    said(proc, 500_001, 500_000, 30, 0, 0, 0)
     children_of(proc, me, {me: "", 500_100: "500000 "})
     children_of(proc, 500_000, {500_000: "500001 500009 "})  # one has just ended
     children_of(proc, 500_001, {500_001: ""})
@@ -70,7 +70,7 @@ def test_no_process_but_its_own_is_asked_where_the_kernel_lists_children(
 
 
 def test_a_process_that_ends_meanwhile_is_left_out(proc: Path) -> None:
-    told(proc, os.getpid(), 1, 100, 0, 0, 0)
+    said(proc, os.getpid(), 1, 100, 0, 0, 0)
     (proc / "500000").mkdir()
 
     assert others_ns(proc) == (565 - 100) * TICK_NS
@@ -78,12 +78,12 @@ def test_a_process_that_ends_meanwhile_is_left_out(proc: Path) -> None:
 
 def test_relatives_are_those_above_and_below_and_no_siblings(proc: Path) -> None:
     me = os.getpid()
-    told(proc, 1, 0)
-    told(proc, 600_000, 1)
-    told(proc, me, 600_000)
-    told(proc, 600_001, me)
-    told(proc, 600_002, 600_001)
-    told(proc, 600_003, 600_000)
+    said(proc, 1, 0)
+    said(proc, 600_000, 1)
+    said(proc, me, 600_000)
+    said(proc, 600_001, me)
+    said(proc, 600_002, 600_001)
+    said(proc, 600_003, 600_000)
 
     assert relatives(proc) >= {me, 600_000, 600_001, 600_002}
     assert 600_003 not in relatives(proc)

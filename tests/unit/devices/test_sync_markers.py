@@ -1,4 +1,4 @@
-"""Lines of syncs at the boundary of torch: what a GPU would tell is told here by hand."""
+"""Lines of syncs at the boundary of torch: what a GPU would tell is shown here by hand."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class FakeEvent:
 
 
 class FakeTorch:
-    """What of torch decides where lines come from, with a GPU that waits when told."""
+    """What of torch decides where lines come from, with a GPU that waits on demand."""
 
     def __init__(self) -> None:
         self.mode = 0
@@ -226,7 +226,7 @@ def test_a_marker_is_shown_to_no_dispatch_mode_of_the_step() -> None:
     assert shown == []
 
 
-def test_a_line_that_cannot_be_told_is_a_marker_without_one(
+def test_a_line_that_cannot_be_known_is_a_marker_without_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(_: object) -> None:

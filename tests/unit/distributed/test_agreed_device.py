@@ -156,7 +156,7 @@ def test_the_environment_says_how_many_ranks_there_are() -> None:
 
 
 class WithSentinels(Clockwork):
-    """Steps of 10 ms, and one sentinel: *play* is told how often it ran before."""
+    """Steps of 10 ms, and one sentinel: *play* is shown how often it ran before."""
 
     def __init__(self, play: Callable[[int], float]) -> None:
         super().__init__(lambda _: 10.0)

@@ -29,7 +29,7 @@ def shares(*measurements: Measurement) -> list[RankShare]:
     return [RankShare(each, (GATHER, SCATTER), (), None) for each in measurements]
 
 
-def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
+def test_each_ranks_numbers_are_next_to_those_of_the_worst() -> None:
     found = joined(shares(MEASURED, MEASURED), ROUNDS, (2**20, 2**21))
 
     assert found.by_rank == ByRank(
@@ -52,7 +52,7 @@ def test_each_ranks_numbers_stand_beside_those_of_the_worst() -> None:
     )
 
 
-def test_communication_that_nothing_hides_is_told_by_rank() -> None:
+def test_communication_that_nothing_hides_is_known_by_rank() -> None:
     found = joined(
         [
             RankShare(MEASURED, (GATHER,), (), (2.0, exposed_ms))

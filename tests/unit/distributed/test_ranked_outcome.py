@@ -1,4 +1,4 @@
-"""What is told of a test whose ranks did not all do the same."""
+"""What is shown of a test whose ranks did not all do the same."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_a_rank_that_fails_is_named_with_its_traceback_and_where_the_other_was()
     )
 
 
-def test_the_first_failure_is_told_whole_and_those_it_caused_in_lines() -> None:
+def test_the_first_failure_is_shown_whole_and_those_it_caused_in_lines() -> None:
     closed = a_result(
         test=TEST, ending=Ending.FAILED, text=BOOM.text, headline="connection closed"
     )
@@ -133,7 +133,7 @@ def test_the_first_failure_is_told_whole_and_those_it_caused_in_lines() -> None:
     ]
 
 
-def test_a_crash_is_told_by_its_stack() -> None:
+def test_a_crash_is_known_by_its_stack() -> None:
     crashed = RankEnd(
         said=(),
         code=-11,
@@ -157,7 +157,7 @@ def test_a_crash_is_told_by_its_stack() -> None:
     )
 
 
-def test_a_rank_that_could_not_start_is_told_by_what_it_printed() -> None:
+def test_a_rank_that_could_not_start_is_known_by_what_it_printed() -> None:
     broken = RankEnd(said=(), code=1, ended_at=1.0, stack="", output="one\ntwo")
 
     result = result_of(TEST, [broken, broken], 60)

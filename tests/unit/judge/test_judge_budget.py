@@ -185,7 +185,7 @@ def test_what_varies_is_over_budget_only_if_eight_draws_are() -> None:
     assert eight.because == "3 against 2 in each of 8 runs"
 
 
-def test_bytes_are_told_in_mib_with_the_digits_it_takes() -> None:
+def test_bytes_are_shown_in_mib_with_the_digits_it_takes() -> None:
     runs = [a_measurement(None, exact={PEAK_ALLOCATED.name: 900 * MIB + 512})] * 2
 
     verdict = judge_exact_budget(PEAK_ALLOCATED, runs, 900 * MIB)

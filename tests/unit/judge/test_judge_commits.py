@@ -239,9 +239,9 @@ def test_a_time_that_is_none_is_no_evidence() -> None:
 
 def test_a_time_that_a_run_has_lost_is_inconclusive() -> None:
     lost = a_measurement(None)
-    told = replace(lost, missed={"step_ms": "the profiler saw no kernel"})
+    said = replace(lost, missed={"step_ms": "the profiler saw no kernel"})
 
-    changes = [judge_call([(run(10.0), one)], WHOLE) for one in (lost, told)]
+    changes = [judge_call([(run(10.0), one)], WHOLE) for one in (lost, said)]
 
     assert [change.no_time for change in changes] == [
         "no time was measured",
@@ -273,7 +273,7 @@ def test_pairs_that_were_disturbed_blame_nobody() -> None:
 @pytest.mark.parametrize(
     ("factor", "answer"), [(30.0, Answer.SLOWER), (3.0, Answer.INCONCLUSIVE)]
 )
-def test_more_than_a_disturbance_adds_is_blamed_beside_it(
+def test_more_than_a_disturbance_adds_is_blamed_next_to_it(
     factor: float, answer: Answer
 ) -> None:
     def busy(ms: float) -> Measurement:
@@ -289,7 +289,7 @@ def test_more_than_a_disturbance_adds_is_blamed_beside_it(
     assert "throttled" in ended.time.why
 
 
-def test_clean_pairs_decide_beside_disturbed_ones() -> None:
+def test_clean_pairs_decide_next_to_disturbed_ones() -> None:
     calm = run(10.0)
     pairs = [(calm, calm)] * 3
 

@@ -146,7 +146,7 @@ def test_a_change_of_memory_exceeds_tolerance_and_floor(
     assert verdict.outcome is outcome
 
 
-def test_memory_is_told_in_mib_with_the_limit_in_bytes() -> None:
+def test_memory_is_shown_in_mib_with_the_limit_in_bytes() -> None:
     runs = counted(PEAK_ALLOCATED, 912 * MIB, 912 * MIB)
 
     verdict = judge_exact(PEAK_ALLOCATED, runs, [900 * MIB], tolerance=0.005)

@@ -97,7 +97,7 @@ def test_a_copy_that_comes_more_often_fails_as_a_wait_does() -> None:
         pytest.param(
             looked(100, 7, 14, usual=1, count=2),
             looked(100, 7, 14, usual=1, count=2),
-            id="beside the usual",
+            id="next to the usual",
         ),
     ],
 )

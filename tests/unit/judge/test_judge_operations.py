@@ -64,7 +64,7 @@ def test_a_renamed_module_function_and_file_are_blamed_for_nothing() -> None:
     assert blame(*renamed) == []
 
 
-def test_what_a_line_runs_besides_is_named_with_its_line_and_module() -> None:
+def test_what_a_line_runs_in_addition_is_named_with_its_line_and_module() -> None:
     ops = {**LINEAR.ops, "aten::clone": (1, 64)}
     copied = line("x = self.a(x).contiguous()", ops, number=9)
 

@@ -226,7 +226,7 @@ def test_constant_times_are_the_same_once_there_are_enough_of_them() -> None:
 @pytest.mark.parametrize(
     ("after", "answer"), [(10.3, Answer.SLOWER), (9.7, Answer.FASTER)]
 )
-def test_constant_times_that_differ_are_told_apart(
+def test_constant_times_that_differ_are_distinguished(
     after: float, answer: Answer
 ) -> None:
     """Ties count against the change, so that it takes 56 quads instead of 14."""

@@ -195,7 +195,7 @@ def shifted(*fresh: float) -> Sentinels:
     return Sentinels(fresh=fresh, stored=(0.0,) * 8)
 
 
-def test_one_run_of_a_faster_machine_keeps_an_improvement_from_being_told() -> None:
+def test_one_run_of_a_faster_machine_keeps_an_improvement_from_being_shown() -> None:
     fresh = clean(*[9.7] * 5)
 
     honest = judged(STEADY, fresh, sentinels=shifted(0, 0, 0, 0, 0))
@@ -386,7 +386,7 @@ def test_the_limit_is_what_both_tests_ask_of_the_mean() -> None:
     )
 
 
-def test_probabilities_are_told_only_where_runs_are_enough_to_blame() -> None:
+def test_probabilities_are_shown_only_where_runs_are_enough_to_blame() -> None:
     few = evidence_of(judged(STEADY, clean(*[10.3] * 4)))
     unstored = evidence_of(judged(STEADY[:4], clean(*[10.3] * 5)))
 
@@ -394,7 +394,7 @@ def test_probabilities_are_told_only_where_runs_are_enough_to_blame() -> None:
     assert (unstored.p_regressed, unstored.p_improved) == (None, None)
 
 
-def test_disturbed_slow_runs_are_not_counted_but_told_of() -> None:
+def test_disturbed_slow_runs_are_not_counted_but_shown() -> None:
     verdict = judged(STEADY, [timed(12.0, "hot")] * 2)
 
     assert evidence_of(verdict).runs == 0

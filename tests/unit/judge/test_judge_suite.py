@@ -76,7 +76,7 @@ def test_the_shift_of_a_suite_is_the_median_of_at_least_8_tests(
     assert suite_shift(shifts) == pytest.approx(median)
 
 
-def told(
+def shown(
     outcome: Outcome, p: float | None = None, *, baseline: float | None = 10.0
 ) -> Verdict:
     """Make a verdict on a time whose two probabilities are *p* and its complement."""
@@ -108,10 +108,10 @@ def outcomes(tests: tuple[TestVerdict, ...]) -> list[Outcome]:
 
 
 def test_blame_that_chance_explains_among_all_tests_becomes_inconclusive() -> None:
-    passed = [told(Outcome.PASS)] * 38
+    passed = [shown(Outcome.PASS)] * 38
 
     *settled, proven, chance = settle_suite(
-        suite(*passed, told(Outcome.REGRESSED, 1e-5), told(Outcome.REGRESSED, 0.004))
+        suite(*passed, shown(Outcome.REGRESSED, 1e-5), shown(Outcome.REGRESSED, 0.004))
     )
 
     assert outcomes(tuple(settled)) == [Outcome.PASS] * 38
@@ -126,10 +126,10 @@ def test_blame_that_chance_explains_among_all_tests_becomes_inconclusive() -> No
 
 
 def test_an_improvement_is_shared_out_in_the_same_way() -> None:
-    passed = [told(Outcome.PASS)] * 18
+    passed = [shown(Outcome.PASS)] * 18
 
     *_, proven, chance = settle_suite(
-        suite(*passed, told(Outcome.IMPROVED, 1e-5), told(Outcome.IMPROVED, 0.004))
+        suite(*passed, shown(Outcome.IMPROVED, 1e-5), shown(Outcome.IMPROVED, 0.004))
     )
 
     assert proven.outcome is Outcome.IMPROVED
@@ -141,22 +141,22 @@ def test_an_improvement_is_shared_out_in_the_same_way() -> None:
 
 
 def test_one_test_alone_keeps_its_verdict() -> None:
-    tests = suite(told(Outcome.REGRESSED, 0.009))
+    tests = suite(shown(Outcome.REGRESSED, 0.009))
 
     assert settle_suite(tests) == tuple(tests)
 
 
 def test_what_is_no_time_against_a_baseline_neither_counts_nor_changes() -> None:
     exact = a_verdict("syncs", Outcome.REGRESSED, None, None, because="1 against 0")
-    budget = told(Outcome.OVER_BUDGET, 0.9, baseline=None)
-    blamed = told(Outcome.REGRESSED, 0.009)
+    budget = shown(Outcome.OVER_BUDGET, 0.9, baseline=None)
+    blamed = shown(Outcome.REGRESSED, 0.009)
     test = a_test(exact, budget, blamed, runs=5)
 
     assert settle_suite([test]) == (test,)
 
 
 verdicts = st.builds(
-    told,
+    shown,
     st.sampled_from([Outcome.REGRESSED, Outcome.IMPROVED, Outcome.PASS]),
     st.floats(min_value=0, max_value=0.01),
 )
@@ -237,7 +237,7 @@ def test_a_whole_suite_without_a_change_is_blamed_in_one_run_of_a_hundred() -> N
         p_values = [chance.random() for _ in range(40)]
         tests = suite(
             *(
-                told(Outcome.REGRESSED if p < 0.01 else Outcome.PASS, p)
+                shown(Outcome.REGRESSED if p < 0.01 else Outcome.PASS, p)
                 for p in p_values
             )
         )
@@ -247,7 +247,7 @@ def test_a_whole_suite_without_a_change_is_blamed_in_one_run_of_a_hundred() -> N
 
 
 def test_a_verdict_without_numbers_stays_as_it_is() -> None:
-    bare = replace(told(Outcome.REGRESSED, 0.009), evidence=None)
-    tests = suite(bare, told(Outcome.PASS), told(Outcome.PASS))
+    bare = replace(shown(Outcome.REGRESSED, 0.009), evidence=None)
+    tests = suite(bare, shown(Outcome.PASS), shown(Outcome.PASS))
 
     assert settle_suite(tests) == tuple(tests)

@@ -203,11 +203,11 @@ def test_the_verdict_is_that_of_an_independent_reference() -> None:
         stored = 10 * np.exp(rng.normal(0, 0.007, 8))
 
         alone = judged(clean(*(12 * np.exp(logs))))
-        beside = judged(clean(*(12 * np.exp(logs))), stored)
+        in_addition = judged(clean(*(12 * np.exp(logs))), stored)
 
         sigma = max(0.002, np.log(stored).std(ddof=1))
         assert alone.outcome is expected(logs, 0.01, 10)
-        assert beside.outcome is expected(logs, sigma, 7)
+        assert in_addition.outcome is expected(logs, sigma, 7)
         seen.add(alone.outcome)
     assert seen == {PASS, INCONCLUSIVE, OVER}
 

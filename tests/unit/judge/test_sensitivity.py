@@ -80,10 +80,10 @@ def seen(
 def test_the_smallest_slowdown_is_the_one_that_every_verdict_tells(
     values: list[float], tolerance: float, suite_context: SuiteContext
 ) -> None:
-    told = judged(values, [10.0], tolerance, suite_context).evidence
+    said = judged(values, [10.0], tolerance, suite_context).evidence
 
-    assert told is not None
-    assert seen(values, tolerance, suite_context).smallest == told.smallest_detectable
+    assert said is not None
+    assert seen(values, tolerance, suite_context).smallest == said.smallest_detectable
 
 
 @given(times, tolerances, suite_contexts)
@@ -191,7 +191,7 @@ def test_the_smallest_slowdown_is_blamed_about_nine_times_in_ten(
     assert 0.85 < blamed.mean() < 0.95
 
 
-def test_of_few_stored_runs_it_is_told_what_enough_of_them_would_show() -> None:
+def test_of_few_stored_runs_it_is_shown_what_enough_of_them_would_show() -> None:
     few = seen([10.0, 10.1], 0.01, SuiteContext())
     spread = Spread(sigma=reference([10.0, 10.1], SuiteContext()).spread.sigma, nu=4)
 
@@ -236,7 +236,7 @@ def test_a_tolerance_is_advised_where_fewer_than_95_percent_can_be_decided(
     assert suite.decidable_then == decidable_then
 
 
-def test_a_suite_is_told_by_its_medians_and_names_the_noisiest_first() -> None:
+def test_a_suite_is_known_by_its_medians_and_names_the_noisiest_first() -> None:
     tests = [one(s, decidable=True, name=str(s)) for s in (0.01, 0.05, 0.02)]
 
     suite = suite_acuity(tests, {})

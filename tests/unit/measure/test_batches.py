@@ -215,7 +215,7 @@ def test_what_takes_a_batch_or_does_not_say_is_accepted(
     ],
     ids=["in an epoch", "over its end", "first batches alone", "nothing else"],
 )
-def test_the_share_is_that_of_the_time_beside_the_opening_of_epochs(
+def test_the_share_is_that_of_the_time_next_to_the_opening_of_epochs(
     before: Fetched, after: Fetched, wall_ms: int, share: float | None
 ) -> None:
     found = loader_wait(before, after, wall_ms * MS)
@@ -249,7 +249,7 @@ def measured_loop(loader: Iterable[object], seconds: float = 60) -> Measurement:
     ).measurement
 
 
-def test_a_loop_is_measured_like_a_step_and_its_wait_beside_it() -> None:
+def test_a_loop_is_measured_like_a_step_and_its_wait_next_to_it() -> None:
     measurement = measured_loop(count())
 
     assert measurement.times["step_ms"].q50 == 40.0
@@ -291,7 +291,7 @@ def test_a_loop_that_ran_once_has_no_share_for_want_of_time() -> None:
         ),
     ],
 )
-def test_a_first_batch_that_takes_long_is_told(
+def test_a_first_batch_that_takes_long_is_shown(
     took_ms: int, remarks: tuple[str, ...]
 ) -> None:
     batches = clocked([1, 2], [took_ms])

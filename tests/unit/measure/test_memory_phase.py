@@ -66,7 +66,7 @@ def test_batches_that_happen_to_grow_in_size_are_no_leak(last: int) -> None:
     assert ledger.steps == MEMORY_STEPS + 1
 
 
-def test_a_leak_is_not_told_from_fewer_steps_than_three() -> None:
+def test_a_leak_is_not_inferred_from_fewer_steps_than_three() -> None:
     ledger = Ledger([10, 20, 30], peak_allocated_bytes=[1, 2, 3])
 
     assert measured(ledger, seconds=2.5) == {"peak_allocated_bytes": 2}

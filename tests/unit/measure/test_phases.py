@@ -222,7 +222,7 @@ def test_an_awaitable_is_refused_and_closed() -> None:
 
 
 class OnCuda(ScriptedDevice):
-    """Claims to be a GPU; its trace holds what it is told."""
+    """Claims to be a GPU; its trace holds what it is shown."""
 
     kind = DeviceKind.CUDA
 
@@ -263,12 +263,12 @@ def test_a_gpu_s_copies_are_counted_and_a_cpu_has_none_to_count() -> None:
 
 def test_it_is_followed_from_warm_up_to_the_phases_without_times() -> None:
     device = Clockwork(lambda _: 200.0)
-    told: list[str] = []
+    said: list[str] = []
 
-    in_a_minute(device, Subject(step=device.step), follow=told.append)
+    in_a_minute(device, Subject(step=device.step), follow=said.append)
 
-    assert [doing for doing in told if doing.startswith("warm-up")] == told[:2]
-    assert told[2:] == [*(f"round {n}/5" for n in range(1, 6)), "memory and syncs"]
+    assert [doing for doing in said if doing.startswith("warm-up")] == said[:2]
+    assert said[2:] == [*(f"round {n}/5" for n in range(1, 6)), "memory and syncs"]
 
 
 class Launching(OnCuda):

@@ -106,7 +106,7 @@ def test_the_lines_of_copies_and_the_functions_of_launches_are_found_too() -> No
     assert str(finding.location) == "train.py:8 in step (line unknown, this is the def)"
 
 
-def test_a_line_of_the_project_keeps_the_library_s_beside_it() -> None:
+def test_a_line_of_the_project_keeps_the_library_s_next_to_it() -> None:
     plain = [step(), call("cudaDeviceSynchronize", 10)]
     named = "train.py|12|step|lib.py|3|read"
     marked = [step(), call("cudaDeviceSynchronize", 20), marker(named, 19)]
@@ -126,7 +126,7 @@ KERNEL: Final = {"cat": "kernel", "name": "sgemm"}
 
 
 class TwoProfiles(Clockwork):
-    """A GPU that waits as often as it is told in each kind of profile."""
+    """A GPU that waits as often as it is shown in each kind of profile."""
 
     kind = DeviceKind.CUDA
     lines_take_time = True

@@ -42,15 +42,15 @@ def now_ms(device: QueueingGpu) -> float:
 @pytest.mark.parametrize("gpu_ms", [0.5, 30.0, 150.0])
 def test_a_gpu_is_warmed_up_by_a_second_of_queued_work(gpu_ms: float) -> None:
     device = QueueingGpu()
-    told: list[float] = []
+    said: list[float] = []
 
     def follow(_: str) -> None:
-        told.append(now_ms(device))
+        said.append(now_ms(device))
 
     warmth = warm_up(device, device.step(0.2, gpu_ms), device.deadline(), follow)
 
     assert warmth.unsteady is None
-    before, after = told[-2:]  # the block that made two, and the one behind the queues
+    before, after = said[-2:]  # the block that made two, and the one behind the queues
     assert after - before >= HEATING_MS
     assert device.synchronized <= 100
 

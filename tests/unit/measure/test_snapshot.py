@@ -62,7 +62,7 @@ def held(line: int | None, size: int, blocks: int = 1) -> Finding:
     )
 
 
-def test_what_was_alive_at_the_peak_is_told_by_the_line_that_asked_for_it() -> None:
+def test_what_was_alive_at_the_peak_is_known_by_the_line_that_asked_for_it() -> None:
     trace = [
         event("alloc", 512, 100, line=3),
         event("alloc", 1024, 300, line=4),
@@ -200,7 +200,7 @@ def torch_with(memory: Memory) -> SimpleNamespace:
     cuda = SimpleNamespace(
         memory=memory,
         synchronize=lambda: memory.calls.append("synchronize"),
-        device_count=lambda: 0,  # none beside the current one
+        device_count=lambda: 0,  # none but the current one
     )
     return SimpleNamespace(cuda=cuda)
 

@@ -174,28 +174,28 @@ def test_the_time_cap_leaves_what_was_measured_and_says_so() -> None:
 
 def test_it_is_followed_before_each_round_and_never_within() -> None:
     device = Clockwork(lambda _: 150.0)
-    told: list[tuple[str, int]] = []
+    said: list[tuple[str, int]] = []
 
     time_rounds(
         device,
         subject(device),
         150.0,
         deadline(device),
-        lambda doing: told.append((doing, device.steps)),
+        lambda doing: said.append((doing, device.steps)),
     )
 
-    assert told == [(f"round {n + 1}/5", n) for n in range(LEAST_ROUNDS)]
+    assert said == [(f"round {n + 1}/5", n) for n in range(LEAST_ROUNDS)]
 
 
 def test_a_round_that_is_repeated_keeps_its_number() -> None:
     device = Clockwork(lambda _: 150.0)
     disturbances = iter([None, None, "throttled", None])
     device.disturbance = lambda: next(disturbances, None)  # type: ignore[method-assign]
-    told: list[str] = []
+    said: list[str] = []
 
-    time_rounds(device, subject(device), 150.0, deadline(device), told.append)
+    time_rounds(device, subject(device), 150.0, deadline(device), said.append)
 
-    assert told[:3] == ["round 1/5", "round 2/5", "round 2/5"]
+    assert said[:3] == ["round 1/5", "round 2/5", "round 2/5"]
 
 
 def test_between_two_rounds_the_machine_is_looked_at_once() -> None:

@@ -149,7 +149,7 @@ def test_points_may_come_in_any_order() -> None:
     assert [names(a) for a in enclosing(points, spans)] == [["second"], [], ["first"]]
 
 
-def test_spans_that_overlap_in_part_are_told_by_their_ends() -> None:
+def test_spans_that_overlap_in_part_are_known_by_their_ends() -> None:
     spans = [span("ends early", 0, 10), span("ends late", 5, 30)]
 
     (around,) = enclosing([span("call", 19, 21)], spans)

@@ -103,9 +103,9 @@ def test_a_step_that_takes_no_time_at_all_does_not_divide_by_it() -> None:
 
 def test_it_is_followed_block_by_block() -> None:
     device = Clockwork(lambda n: 500.0 if n in {1, 9} else 10.0)
-    told: list[str] = []
+    said: list[str] = []
 
-    warmth = warm_up(device, subject(device), deadline(device), told.append)
+    warmth = warm_up(device, subject(device), deadline(device), said.append)
 
     assert warmth.steps == 16
-    assert told == ["warm-up, step 1", "warm-up, step 9"]
+    assert said == ["warm-up, step 1", "warm-up, step 9"]

@@ -154,7 +154,7 @@ def test_a_run_outside_of_ci_has_no_pages(tmp_path: Path) -> None:
     assert place(tmp_path).sources("4f2a").address("a.py", 1) == ""
 
 
-def test_a_file_beside_the_rootdir_is_named_from_the_repository_on(
+def test_a_file_next_to_the_rootdir_is_named_from_the_repository_on(
     tmp_path: Path,
 ) -> None:
     root = tmp_path / "repo" / "one"

@@ -155,7 +155,7 @@ def test_each_verdict_of_the_results_says_what_it_said(written: Path) -> None:
     for call in calls:
         verdict = results_json.verdict_of(call, "results.json")
         time = (call.get("sides") or {}).pop("time", None)  # written in another way
-        call.pop("diagnosis", None)  # what a step waits for is told no more
+        call.pop("diagnosis", None)  # what a step waits for is said no more
         assert says(encode(verdict), call)
         assert time is None or says_the_same(verdict.sides, time)
 

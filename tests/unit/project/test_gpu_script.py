@@ -60,12 +60,12 @@ def test_a_part_that_raises_and_one_that_cannot_start_lose_none_of_the_others(
     parts = [
         part("raises", "raise SystemExit(3)"),
         broken,
-        part("ends", "print('told')"),
+        part("ends", "print('done')"),
     ]
 
     assert gpu_run.run(parts, folder, out, in_ten_minutes()) == 1
     assert statuses(out) == {"raises": 3, "broken": gpu_run.NOT_STARTED, "ends": 0}
-    assert packed(out)["results/ends.txt"].endswith("told\n")
+    assert packed(out)["results/ends.txt"].endswith("done\n")
 
 
 def test_a_part_for_which_too_little_time_is_left_is_named_and_a_shorter_one_runs(
@@ -74,7 +74,7 @@ def test_a_part_for_which_too_little_time_is_left_is_named_and_a_shorter_one_run
     folder, out = places
     parts = [
         part("long", "print('long')", limit_s=9000),
-        part("short", "print('told')"),
+        part("short", "print('done')"),
     ]
 
     assert gpu_run.run(parts, folder, out, in_ten_minutes()) == 1

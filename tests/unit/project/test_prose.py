@@ -92,6 +92,12 @@ def test_of_python_the_sentences_are_read_that_are_no_docstrings() -> None:
     assert found.words == "lies"
 
 
+def test_of_tests_the_names_are_read() -> None:
+    names = prose.names_of("def test_a_rank_is_told_why(): ...\ndef told(): ...\n")
+
+    assert [f.words for f in prose.findings(names, prose.IN_NAMES)] == ["told"]
+
+
 @pytest.mark.parametrize(("most", "status"), [(0, 1), (1, 0), (2, 0)])
 def test_a_place_may_have_as_many_as_it_had(
     tmp_path: Path, most: int, status: int, capsys: pytest.CaptureFixture[str]

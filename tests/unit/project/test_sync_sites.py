@@ -119,7 +119,7 @@ REGISTERED = {
         ("at::(anonymous namespace)::wrapper_SparseCUDA__bmm(int)", "bmm"),
     ],
 )
-def test_an_operation_is_told_by_its_kernel(
+def test_an_operation_is_known_by_its_kernel(
     function: str, operation: str, tool: ModuleType
 ) -> None:
     assert tool.operations([function], REGISTERED) == {operation}

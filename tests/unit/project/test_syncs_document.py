@@ -1,4 +1,4 @@
-"""What operations do on CUDA, as a document, a page and beside NVIDIA's catalogue."""
+"""What operations do on CUDA, as a document, a page and next to NVIDIA's catalogue."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_each_release_that_was_asked_has_an_answer_of_each_program_and_side() ->
         assert set(each.cuda) == set(each.simulated) == asked, each.program.operation
 
 
-def told(**by_release: Answer) -> list[str]:
+def said(**by_release: Answer) -> list[str]:
     """The lines of the page about ``x[0]`` with these answers, by ``torch_2_6_0``."""
     programs = (each.program for each in operations())
     program = next(each for each in programs if each.operation == "x[0]")
@@ -87,13 +87,13 @@ def told(**by_release: Answer) -> list[str]:
 def test_an_operation_that_is_the_same_in_all_releases_stands_there_once() -> None:
     twice = Answer(syncs=2)
 
-    assert told(torch_2_6_0=twice, torch_2_10_1=twice) == ["| indexing | `x[0]` (2) |"]
+    assert said(torch_2_6_0=twice, torch_2_10_1=twice) == ["| indexing | `x[0]` (2) |"]
 
 
 def test_one_that_changed_lists_its_releases_together_where_they_are_equal() -> None:
     once, twice = Answer(syncs=1), Answer(syncs=2)
 
-    assert told(
+    assert said(
         torch_2_10_1=Answer(), torch_2_6_0=twice, torch_2_7_1=twice, torch_2_8_0=once
     ) == ["| `x[0]` | 2.6 to 2.7: waits 2 times; 2.8: waits; 2.10: nothing |"]
 
@@ -101,7 +101,7 @@ def test_one_that_changed_lists_its_releases_together_where_they_are_equal() -> 
 def test_what_did_not_run_on_a_release_says_so_and_why() -> None:
     failed = Answer(failed="AttributeError: no such thing")
 
-    assert told(torch_2_6_0=failed, torch_2_7_1=Answer(copies=1)) == [
+    assert said(torch_2_6_0=failed, torch_2_7_1=Answer(copies=1)) == [
         "| `x[0]` | 2.6: not run, `AttributeError: no such thing`; 2.7: copies |"
     ]
 

@@ -105,8 +105,8 @@ def test_the_timers_can_be_named_without_importing_torch() -> None:
         "print(t.cuda_sync.__module__, t.cuda_event.__name__)"
     )
 
-    told = subprocess.run(
+    said = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
 
-    assert told.stdout == "pytest_gpuperf.timers cuda_event\n"
+    assert said.stdout == "pytest_gpuperf.timers cuda_event\n"

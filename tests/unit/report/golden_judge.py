@@ -271,7 +271,7 @@ def of_runs() -> Cases:
         answer(RUN, with_loss(2.1), RUN, with_loss(2.3)),
         answer(RUN, with_loss(2.0003), RUN, with_loss(2.0001)),
     ]
-    said["a difference beside a small scatter is one"] = [
+    said["a difference next to a small scatter is one"] = [
         answer(RUN, with_loss(2.1), with_loss(2.00001), with_loss(2.1))
     ]
     drawn = replace(with_loss(2.1), unseeded=True)

@@ -200,7 +200,7 @@ def memory() -> Cases:
     said["what does not fit is counted"] = lines_of(
         HELD, more, PEAK, of="peak_allocated_bytes", room=3
     )
-    said["the peak beside any verdict"] = peak_lines([ITEM, HELD, PEAK])
+    said["the peak next to any verdict"] = peak_lines([ITEM, HELD, PEAK])
     said["no peak"] = peak_lines([ITEM])
     said["a peak of an unknown phase"] = peak_lines(
         [replace(PEAK, phase=None, reason="")]
@@ -235,7 +235,7 @@ def slow_lines() -> Cases:
     said["slow lines explain no memory"] = lines_of(
         slow(3, 60.0), of="peak_allocated_bytes"
     )
-    said["a new wait stands beside a slow line"] = lines_of(
+    said["a new sync is shown with a slow line"] = lines_of(
         slow(3, 60.0), replace(ITEM, stored=0), of="step_ms"
     )
     said["one that was there does not"] = lines_of(
@@ -542,7 +542,7 @@ def comparisons() -> Cases:
             *compared_lines([BARE]),
         ]
     )
-    said["what agreed and what could not be told are below the row"] = painted(
+    said["what agreed and what is unknown are below the row"] = painted(
         compared_lines([of(replace(SIDES, time=noisy))])
     )
     said["comparisons that nobody judged are counted"] = painted(
@@ -617,7 +617,7 @@ def numbers() -> Cases:
         for metric, pairs in CHANGES
         for old, new in pairs
     )
-    said["beside each other in one unit, with digits that tell them apart"] = (
+    said["next to each other in one unit, with digits that tell them apart"] = (
         f"{metric.name} {values}: {', '.join(format_apart(metric, *values))}"
         for metric, many in BESIDE
         for values in many

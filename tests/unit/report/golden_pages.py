@@ -289,7 +289,7 @@ def parts_of_a_test() -> Cases:
     said["the snapshot is named"] = bad(snapshot=".gpuperf/memory-t.pickle")
     said["pending runs can be accepted"] = bad(more=pending)
     said["a broken budget cannot"] = bad(WAITS_MORE, LEAN, more=pending)
-    said["nor beside what has no baseline"] = bad(WAITS_MORE, LEAN, new, more=pending)
+    said["nor next to what has no baseline"] = bad(WAITS_MORE, LEAN, new, more=pending)
     said["a metric of another version has no explanation"] = bad(
         replace(WAITS_MORE, metric="novel")
     )
@@ -354,7 +354,7 @@ def parts_of_a_run() -> Cases:
         strict, ending=Ending.FAILED, headline="inconclusive"
     )
     said["a call names its test"] = other(replace(GOOD, test="t.py::t#eval"))
-    said["one that passed is not told of the failure of another"] = other(
+    said["one that passed does not show the failure of another"] = other(
         replace(GOOD, test="t.py::t#warm"), replace(BAD, test="t.py::t#cold")
     )
     said["without a verdict it says how it ended"] = differing(

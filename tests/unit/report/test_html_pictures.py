@@ -1,4 +1,4 @@
-"""Pictures: runs beside the stored runs, memory by purpose."""
+"""Pictures: runs next to the stored runs, memory by purpose."""
 
 from __future__ import annotations
 
@@ -109,14 +109,14 @@ class TestSamples:
             'class="run" d="M955 15v12"',
         ]
 
-    def test_a_reader_who_cannot_see_is_told_the_numbers(self) -> None:
+    def test_a_reader_who_cannot_see_is_shown_the_numbers(self) -> None:
         text = str(samples_figure(runs(strip(12.0), base=10.0, limit=10.1)))
 
         assert attribute("aria-label", text) == (
             "baseline from 10.00 ms to 11.00 ms, this run from 12.00 ms to 12.00 ms"
         )
 
-    def test_a_limit_that_is_far_off_is_told_in_words_alone(self) -> None:
+    def test_a_limit_that_is_far_off_is_shown_in_words_alone(self) -> None:
         text = str(samples_figure(runs(strip(12.0), budget=100.0)))
 
         assert "limit 100.0 ms (outside of the picture)" in text
@@ -129,7 +129,7 @@ class TestSamples:
 
 
 class TestLines:
-    def test_a_limit_by_a_baseline_is_told_from_a_budget(self) -> None:
+    def test_a_limit_by_a_baseline_is_distinct_from_a_budget(self) -> None:
         budget = replace(SLOWER, outcome=Outcome.PASS, baseline=None, limit=15.0)
 
         assert lines_of([SLOWER, budget]) == {

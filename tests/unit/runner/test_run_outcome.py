@@ -1,4 +1,4 @@
-"""What pytest is told of a test: nothing in it that only this machine knows."""
+"""What pytest is shown of a test: nothing in it that only this machine knows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_verdicts_that_pytest_reports_name_no_path_of_this_machine() -> None
     verdict = a_test(over, findings=(finding,))
     case = Case("t", [a_result(test="t")])
 
-    report = report_of(case, {"t": verdict}, SETTINGS, lambda told: str(told.findings))
+    report = report_of(case, {"t": verdict}, SETTINGS, lambda said: str(said.findings))
 
     (read,) = map(from_json, report.verdicts)
     assert str(read.findings[0].location) == "nn/layer.py:3 in step"

@@ -25,7 +25,7 @@ from pytest_gpuperf.runner.screening import (
 
 
 class Runs:
-    """Plays runs: every test passes with one call, unless told otherwise."""
+    """Plays runs: every test passes with one call, unless it says otherwise."""
 
     def __init__(self, seconds: float = 1.0) -> None:
         self.done: list[tuple[tuple[str, ...], int]] = []
@@ -261,9 +261,9 @@ def test_a_run_of_times_alone_is_given_the_counts_and_causes_of_the_first() -> N
     whole = a_measurement(None, test="b", on=DeviceKind.SCRIPTED, exact={"syncs": 2})
     result = a_result(bare, whole, test="a")
 
-    told = with_counts_of({"a": first, "b": first}, result)
+    said = with_counts_of({"a": first, "b": first}, result)
 
-    assert [(c.measurement.exact, c.measurement.findings) for c in told.calls] == [
+    assert [(c.measurement.exact, c.measurement.findings) for c in said.calls] == [
         ({"syncs": 1}, (sync,)),
         ({"syncs": 2}, ()),
     ]

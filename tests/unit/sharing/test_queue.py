@@ -1,4 +1,4 @@
-"""A device is asked for without standing still, and a wait is told of once."""
+"""A device is asked for without standing still, and a wait is shown of once."""
 
 from __future__ import annotations
 
@@ -24,44 +24,46 @@ class Told:
 
 
 @pytest.fixture
-def told() -> Told:
+def said() -> Told:
     return Told()
 
 
-def reserving(folder: Path, told: Told) -> Queue:
+def reserving(folder: Path, said: Told) -> Queue:
     lock = DeviceLock(folder, "gpu-0")
-    return Queue(lock, 10.0, told.words.append, now=told.now)
+    return Queue(lock, 10.0, said.words.append, now=said.now)
 
 
 def test_a_free_device_is_had_at_once_and_again_after_it_was_given_back(
-    tmp_path: Path, told: Told
+    tmp_path: Path, said: Told
 ) -> None:
-    ours, theirs = reserving(tmp_path, told), reserving(tmp_path, told)
+    ours, theirs = reserving(tmp_path, said), reserving(tmp_path, said)
 
     assert ours.take()
     assert not theirs.take()
     ours.give_back()
     assert theirs.take()
-    assert told.words == []
+    assert said.words == []
 
 
-def test_a_wait_is_told_of_after_a_second_and_once(tmp_path: Path, told: Told) -> None:
-    ours, theirs = reserving(tmp_path, told), reserving(tmp_path, told)
+def test_a_wait_is_announced_after_a_second_and_once(
+    tmp_path: Path, said: Told
+) -> None:
+    ours, theirs = reserving(tmp_path, said), reserving(tmp_path, said)
     ours.take()
 
-    for told.now_s in (100.0, 100.9, 101.0, 105.0):
+    for said.now_s in (100.0, 100.9, 101.0, 105.0):
         assert not theirs.take()
 
-    assert told.words == ["waiting for gpu-0, in use by another process"]
+    assert said.words == ["waiting for gpu-0, in use by another process"]
 
 
 def test_a_device_that_never_comes_free_is_a_usage_error_and_others_may_ask(
-    tmp_path: Path, told: Told
+    tmp_path: Path, said: Told
 ) -> None:
-    ours, theirs = reserving(tmp_path, told), reserving(tmp_path, told)
+    ours, theirs = reserving(tmp_path, said), reserving(tmp_path, said)
     ours.take()
     theirs.take()
-    told.now_s = 10.0
+    said.now_s = 10.0
 
     with pytest.raises(UsageError) as refused:
         theirs.take()
@@ -71,7 +73,7 @@ def test_a_device_that_never_comes_free_is_a_usage_error_and_others_may_ask(
         "free in time: wait for it, or measure on another device [GP411]"
     )
     ours.give_back()
-    assert reserving(tmp_path, told).take()
+    assert reserving(tmp_path, said).take()
 
 
 @pytest.mark.parametrize(

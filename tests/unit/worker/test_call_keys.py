@@ -21,7 +21,7 @@ CALLS, COMPARISONS = ["t", "t#x"], {"t#compare", "t#y"}
         ("z", [*CALLS, *COMPARISONS], "t#z", "t#z"),
     ],
 )
-def test_calls_are_told_apart_by_name_or_number(
+def test_calls_are_distinguished_by_name_or_number(
     name: str | None, taken: list[str], call: str, comparison: str
 ) -> None:
     assert call_key("t", name, taken, ()) == call

@@ -1,4 +1,4 @@
-"""Parameters of a test, as other programs are told of them."""
+"""Parameters of a test, as other programs are shown of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Telling:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "said"),
     [
         (None, None),
         (True, True),
@@ -44,19 +44,19 @@ class Telling:
         (Telling(), "Telling"),
     ],
 )
-def test_a_value_is_told_as_json_has_it_or_by_a_name(
-    value: object, told: object
+def test_a_value_is_shown_as_json_has_it_or_by_a_name(
+    value: object, said: object
 ) -> None:
-    assert shown(value) == told
+    assert shown(value) == said
     json.dumps(shown(value), allow_nan=False)
 
 
-def test_types_of_torch_are_told_and_tensors_are_not_looked_into() -> None:
+def test_types_of_torch_are_shown_and_tensors_are_not_looked_into() -> None:
     torch = pytest.importorskip("torch")
 
-    told = [shown(v) for v in (torch.bfloat16, torch.device("cuda:1"), torch.ones(2))]
+    said = [shown(v) for v in (torch.bfloat16, torch.device("cuda:1"), torch.ones(2))]
 
-    assert told == ["torch.bfloat16", "cuda:1", "Tensor"]
+    assert said == ["torch.bfloat16", "cuda:1", "Tensor"]
 
 
 def test_a_planned_test_with_parameters_can_still_be_looked_up() -> None:
