@@ -204,69 +204,36 @@ example = "a/test_b.py::test_c"
 """
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (
-            GOOD.replace("=", ":"),
-            (
-                "claims.toml: the file is no TOML (Expected '=' after a key in a "
-                "key/value pair (at line 2, column 6)); correct it there"
-            ),
-        ),
-        (
-            GOOD.replace('claim = "It is so."\n', ""),
-            (
-                "claims.toml: claim A1 has no claim: expected the fields after, before, "
-                "claim, example, gate, id, not_shown, seed, tiers, today, unit"
-            ),
-        ),
-        (
-            GOOD + "colour = 3\n",
-            (
-                "claims.toml: claim A1 has colour: expected the fields after, before, "
-                "claim, example, gate, id, not_shown, seed, tiers, today, unit"
-            ),
-        ),
-        (
-            GOOD + 'not_shown = "It is gone."\n',
-            (
-                "claims.toml: claim A1 has example and not_shown: expected one of "
-                "example, not_shown"
-            ),
-        ),
-        (
-            GOOD.replace("a/test_b.py::test_c", ""),
-            "claims.toml: claim A1 has none: expected one of example, not_shown",
-        ),
-        (
-            GOOD + "before = 3\n",
-            "claims.toml: claim A1 has numbers or a unit: expected both, or neither",
-        ),
-        (
-            GOOD.replace('["note"]', '["letter"]'),
-            "claims.toml: claim A1 names the seed 'letter': expected one of note",
-        ),
-        (
-            GOOD.replace('["cpu"]', '["abacus"]'),
-            (
-                "claims.toml: claim A1 has the tier 'abacus': expected one of cpu, "
-                "simulated, cuda"
-            ),
-        ),
-        (
-            GOOD + 'after = 3\nunit = "ells"\n',
-            (
-                "claims.toml: claim A1 has the unit 'ells': expected one of s, ms, MiB, "
-                "GiB, GB, M, %, x, syncs, loss"
-            ),
-        ),
-        (
-            GOOD + GOOD[GOOD.index("[[claim]]") :],
-            "claims.toml: 2 claims have the id A1: expected one",
-        ),
-    ],
+FIELDS: Final = (
+    "expected the fields after, before, claim, example, gate, id, not_shown, seed, tiers, "
+    "today, unit"
 )
+UNITS: Final = "expected one of s, ms, MiB, GiB, GB, M, %, x, syncs, loss"
+WRONG: Final = {
+    GOOD.replace(
+        "=", ":"
+    ): "the file is no TOML (Expected '=' after a key in a key/value "
+    "pair (at line 2, column 6)); correct it there",
+    GOOD.replace('claim = "It is so."\n', ""): f"claim A1 has no claim: {FIELDS}",
+    f"{GOOD}colour = 3\n": f"claim A1 has colour: {FIELDS}",
+    f'{GOOD}not_shown = "It is gone."\n': "claim A1 has example and not_shown: expected "
+    "one of example, not_shown",
+    GOOD.replace(
+        "a/test_b.py::test_c", ""
+    ): "claim A1 has none: expected one of example, not_shown",
+    f"{GOOD}before = 3\n": "claim A1 has numbers or a unit: expected both, or neither",
+    GOOD.replace(
+        '["note"]', '["letter"]'
+    ): "claim A1 names the seed 'letter': expected one of note",
+    GOOD.replace(
+        '["cpu"]', '["abacus"]'
+    ): "claim A1 has the tier 'abacus': expected one of cpu, simulated, cuda",
+    f'{GOOD}after = 3\nunit = "ells"\n': f"claim A1 has the unit 'ells': {UNITS}",
+    GOOD + GOOD[GOOD.index("[[claim]]") :]: "2 claims have the id A1: expected one",
+}
+
+
+@pytest.mark.parametrize(("text", "message"), WRONG.items(), ids=range(len(WRONG)))
 def test_a_row_that_is_wrong_is_named_with_what_was_expected(
     tmp_path: Path, text: str, message: str
 ) -> None:
@@ -276,7 +243,7 @@ def test_a_row_that_is_wrong_is_named_with_what_was_expected(
     with pytest.raises(ClaimsError) as caught:
         read_claims(path)
 
-    assert str(caught.value) == message
+    assert str(caught.value) == f"claims.toml: {message}"
 
 
 def report(
@@ -293,6 +260,7 @@ def report(
     )
 
 
+CLAIM: Final = "A1 2 -> 1 s"
 SIMULATED: Final = (
     '[{"verdicts": [{"metric": "syncs", "outcome": "pass", "now": 0}], "sides": '
     '{"before": {"syncs": 1, "flops": 9}, '
@@ -304,63 +272,35 @@ CPU: Final = (
 )
 
 
-@pytest.mark.parametrize(
-    ("found", "row"),
-    [
-        (
-            report("passed", ("gpuperf", SIMULATED)),
-            Row(
-                claim="A1 2 -> 1 s",
-                predicted="1 -> 0 syncs",
-                verdict="passed",
-                device="simulated",
-            ),
+FOUND: Final = {
+    "simulated": (
+        report("passed", ("gpuperf", SIMULATED)),
+        Row(
+            claim=CLAIM, predicted="1 -> 0 syncs", verdict="passed", device="simulated"
         ),
-        (
-            report("passed", ("gpuperf", CPU)),
-            Row(
-                claim="A1 2 -> 1 s",
-                measured="2 syncs",
-                verdict="inconclusive",
-                device="cpu",
-            ),
-        ),
-        (
-            report("failed", ("shown", "3 -> 2 files"), measured=False),
-            Row(
-                claim="A1 2 -> 1 s",
-                measured="3 -> 2 files",
-                verdict="failed",
-                device="host",
-            ),
-        ),
-        (
-            report("passed", ("predicted", "3 -> 2 M")),
-            Row(claim="A1 2 -> 1 s", predicted="3 -> 2 M", verdict="passed"),
-        ),
-        (
-            report("skipped"),
-            Row(claim="A1 2 -> 1 s", verdict="skipped"),
-        ),
-        (
-            report("skipped", ("gpuperf", '[{"verdicts": []}]')),
-            Row(claim="A1 2 -> 1 s", verdict="skipped"),
-        ),
-        (
-            report("failed"),
-            Row(claim="A1 2 -> 1 s", verdict="failed"),
-        ),
-    ],
-    ids=[
-        "simulated",
-        "cpu",
-        "counted by the test",
-        "foretold",
-        "skipped",
-        "not checked",
-        "failed",
-    ],
-)
+    ),
+    "cpu": (
+        report("passed", ("gpuperf", CPU)),
+        Row(claim=CLAIM, measured="2 syncs", verdict="inconclusive", device="cpu"),
+    ),
+    "counted by the test": (
+        report("failed", ("shown", "3 -> 2 files"), measured=False),
+        Row(claim=CLAIM, measured="3 -> 2 files", verdict="failed", device="host"),
+    ),
+    "foretold": (
+        report("passed", ("predicted", "3 -> 2 M")),
+        Row(claim=CLAIM, predicted="3 -> 2 M", verdict="passed"),
+    ),
+    "skipped": (report("skipped"), Row(claim=CLAIM, verdict="skipped")),
+    "not checked": (
+        report("skipped", ("gpuperf", '[{"verdicts": []}]')),
+        Row(claim=CLAIM, verdict="skipped"),
+    ),
+    "failed": (report("failed"), Row(claim=CLAIM, verdict="failed")),
+}
+
+
+@pytest.mark.parametrize(("found", "row"), FOUND.values(), ids=FOUND)
 def test_a_line_of_the_table_says_what_one_test_found(
     found: pytest.TestReport, row: Row
 ) -> None:
