@@ -34,7 +34,7 @@ HELD: Final = {
         "tests/test_security.py::test_the_name_of_hardware_is_no_path",
     ),
     "Links in the place of `.gpuperf`": (
-        "tests/faults/test_planted_links.py::test_the_commands_that_write_refuse_the_link",
+        "tests/faults/test_planted_links.py::test_whatever_writes_refuses_a_link_as_the_folder",
     ),
     "FIFOs are refused": (
         "tests/faults/test_bad_files.py::test_what_is_no_file_is_refused_and_never_waited_for",
