@@ -21,10 +21,6 @@ HOLD = (
 FAMILY = f"import os; os.fork() or os.setsid(); {HOLD}"
 
 
-def nothing(request: Request) -> str:
-    return "done"
-
-
 def leave_a_session(request: Request) -> str:
     """Start a program that leads a session of its own."""
     _start(request, HOLD)

@@ -26,7 +26,6 @@ TORCHRUN = (
 
 BEGINNING = """
 import os
-import signal
 import torch
 from torch import distributed, nn
 """
@@ -65,21 +64,6 @@ def test_raises(gpuperf):
     def step():
         if distributed.get_rank() == 1:
             raise ValueError("boom")
-        distributed.all_reduce(torch.ones(3))
-    gpuperf(step)
-
-def test_crashes(gpuperf):
-    def step():
-        if distributed.get_rank() == 1:
-            os.kill(os.getpid(), signal.SIGSEGV)
-        distributed.all_reduce(torch.ones(3))
-    gpuperf(step)
-
-@gpuperf.ranks(2, timeout_s=6)
-def test_hangs(gpuperf):
-    def step():
-        if distributed.get_rank() == 1:
-            os.read(os.pipe()[0], 1)
         distributed.all_reduce(torch.ones(3))
     gpuperf(step)
 
@@ -129,26 +113,16 @@ def test_what_becomes_of_another_rank_is_in_the_verdict_of_rank_0(
     project.file(RED)
     source = (project.path / "test_it.py").read_text().splitlines()
     boom = next(i for i, text in enumerate(source, 1) if "boom" in text)
-    stuck = next(i for i, text in enumerate(source, 1) if "os.read" in text)
-    reduced = [i for i, text in enumerate(source, 1) if "all_reduce" in text]
 
     result = torchrun(project)
 
     assert result.ret == 1
-    result.assert_outcomes(passed=1, failed=3)
+    result.assert_outcomes(passed=1, failed=1)
     result.stdout.fnmatch_lines(
         [
             "rank 1 of 2 failed first:",
             f"test_it.py:{boom}: ValueError",
             "rank 0 *",
-            "rank 1 of 2 was killed by signal 11: Fatal Python error: *",
-            "  *test_it.py:* in step",
-            "rank 0 *",
-            "the 2 ranks gave no result and were killed: they did nothing for most of *",
-            "rank 0 was at",
-            f"  *test_it.py:{reduced[2]} in step",
-            "rank 1 was at",
-            f"  *test_it.py:{stuck} in step",
         ]
     )
     result.stderr.fnmatch_lines(

@@ -9,7 +9,6 @@ import stat
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -160,23 +159,6 @@ def test_a_full_disk_leaves_the_old_file_and_no_draft(
     assert names_in(tmp_path) == ["cuda-nvidia-h200.json"]
 
 
-def test_an_interrupt_leaves_the_old_file_and_no_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(_: int) -> None:
-        raise KeyboardInterrupt
-
-    path = path_of(tmp_path, H200)
-    write(path, dumps(holding(a=1)))
-    monkeypatch.setattr(os, "fsync", interrupt)
-
-    with pytest.raises(KeyboardInterrupt):
-        write(path, dumps(holding(a=2)))
-
-    assert read(tmp_path, H200) == holding(a=1)
-    assert names_in(tmp_path) == ["cuda-nvidia-h200.json"]
-
-
 def test_a_read_only_folder_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,17 +226,6 @@ def test_an_update_without_changes_makes_no_file(tmp_path: Path) -> None:
     update(tmp_path / "baselines", H200, {}, lock_folder=tmp_path / "lock")
 
     assert names_in(tmp_path / "baselines") == []
-
-
-def test_threads_that_update_at_once_lose_nothing(tmp_path: Path) -> None:
-    def store_one(number: int) -> None:
-        changes = {f"t{number}": an_entry(None, exact={"syncs": number})}
-        update(tmp_path, H200, changes, lock_folder=tmp_path / "lock")
-
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(store_one, range(24)))
-
-    assert read(tmp_path, H200) == holding(**{f"t{n}": n for n in range(24)})
 
 
 WRITER = """
