@@ -24,9 +24,9 @@ from pages import (
     Page,
     contents,
     entry,
+    full_contents,
     hostile_page,
     page,
-    said,
 )
 
 from pytest_gpuperf.errors import UsageError
@@ -174,7 +174,7 @@ def test_no_text_becomes_markup(evil: str) -> None:
 
 
 def test_only_this_script_and_this_style_are_let_in() -> None:
-    text = page_text(said())
+    text = page_text(full_contents())
     (policy,) = re.findall(
         r'http-equiv="Content-Security-Policy" content="([^"]*)"', text
     )
@@ -189,7 +189,7 @@ def test_only_this_script_and_this_style_are_let_in() -> None:
 
 
 def test_nothing_points_out_of_the_page() -> None:
-    found = Page(page_text(said()))
+    found = Page(page_text(full_contents()))
 
     assert {name for name, _ in found.elements}.isdisjoint(
         {"a", "base", "iframe", "image", "img", "link", "object"}
@@ -201,7 +201,7 @@ def test_nothing_points_out_of_the_page() -> None:
 
 
 def test_a_picture_has_words_unless_all_it_shows_is_shown_next_to_it() -> None:
-    found = Page(page_text(said()))
+    found = Page(page_text(full_contents()))
     pictures = [attrs for name, attrs in found.elements if name == "svg"]
     labels = [picture.get("aria-label") for picture in pictures]
 
