@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import os
 import re
 import sys
@@ -172,6 +171,8 @@ class NoProfiler:
     """A library with marks and calls for a profiler that is not there."""
 
     cudaError = type("cudaError", (int,), {"success": 0})  # noqa: N815, the library's
+    cudaGetErrorString = staticmethod(_always("no error"))  # noqa: N815
+    cudaMemGetInfo = staticmethod(_about(_memory_info))  # noqa: N815
 
     def __getattr__(self, name: str) -> Callable[..., int]:
         """Return a call that succeeds."""
@@ -331,8 +332,8 @@ def query_patches() -> Iterator[Patch]:
     for module in (torch.cuda, *(getattr(torch.cuda, name) for name in MODULES)):
         for name, value in mine.items():
             # torch re-exports the same function from several modules, and not every
-            # release has every name. Submodules of the same name stay.
-            if name in vars(module) and not inspect.ismodule(vars(module)[name]):
+            # release has every name.
+            if name in vars(module):
                 yield Patch(module, name, value)
     yield from _accelerator(mine)
     core = torch._C  # noqa: SLF001
@@ -341,10 +342,9 @@ def query_patches() -> Iterator[Patch]:
         yield Patch(core, SET_SETTINGS, change_settings)
     # FSDP puts its default mesh there.
     yield Patch(core, "_get_accelerator", _always(torch.device(CUDA.type)))
-    for name, value in list(vars(core).items()):
-        if name.startswith(OF_CUDA) and isinstance(value, type):
-            # torch puts a class that cannot be called in the place of some.
-            yield Patch(core, name, missing_in_core(name))
+    # A build with CUDA has them, and some end the process where there is no driver.
+    for name in filter(_is_of_cuda, list(vars(core))):
+        yield Patch(core, name, answer_of_core(name))
     yield Patch(torch.backends.cuda, "is_built", _always(True))  # noqa: FBT003
     cudnn = torch.backends.cudnn
     yield Patch(cudnn, "is_available", _always(True))  # noqa: FBT003
@@ -369,7 +369,7 @@ CONSTANTS: Final[dict[str, Any]] = {
     f"_cuda_{name}": value
     for value, names in (
         (0, "exchangeDevice getCurrentBlasHandle getCurrentSolverHandle getDevice"),
-        (0, "get_sync_debug_mode maybeExchangeDevice"),
+        (0, "get_sync_debug_mode maybeExchangeDevice tunableop_get_rotating_buffer_size"),
         (False, "canDeviceAccessPeer isHistoryEnabled isInBadFork tunableop_read_file"),
         (False, "record_untuned_is_enabled tunableop_is_enabled"),
         (True, "cudaCachingAllocator_is_enabled get_conv_benchmark_empty_cache"),
@@ -378,6 +378,8 @@ CONSTANTS: Final[dict[str, Any]] = {
         ((), "tunableop_get_results tunableop_get_validators"),
         (1, "getDeviceCount"),
         (10, "get_cudnn_benchmark_limit"),
+        (30, "tunableop_get_max_tuning_duration"),
+        (100, "tunableop_get_max_tuning_iterations"),
         (13000, "getCompiledVersion"),
         (2**20, "getCublasLtWorkspaceSize"),
         (2**25, "getCublasWorkspaceSize"),
@@ -462,19 +464,25 @@ def _is_of_cuda(name: str) -> bool:
 
 
 def missing_in_core(name: str) -> Any:
-    """``torch._C.name`` in a build without CUDA: an answer, or a call left unchecked."""
+    """``torch._C.name`` in a build without CUDA, if one with CUDA has it."""
     names = names_of_cuda()
     # An installation without stubs has no list.
     if not (name in names if names else _is_of_cuda(name)):
         msg = f"module 'torch._C' has no attribute {name!r}"
         raise AttributeError(msg)
+    return answer_of_core(name)
+
+
+def answer_of_core(name: str) -> Any:
+    """``torch._C.name``, which only a build with CUDA has."""
     if name in IN_CORE:
         return IN_CORE[name]
     if name.startswith(DOES_NOTHING):
         return _always(None)
 
-    def unanswered(*_: object, **__: object) -> None:
+    def unanswered(*_: object, **__: object) -> int:
         WATCH.leave_unchecked(f"torch._C.{name}", "only a GPU can answer it")
+        return 0
 
     return unanswered
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Final
+from uuid import UUID
 
 
 SIMULATED_NAME: Final = "simulated GPU"
@@ -20,12 +21,20 @@ PROPERTIES: Final = SimpleNamespace(
     total_memory=80 * 2**30,
     multi_processor_count=132,
     warp_size=32,
+    max_threads_per_block=1024,
     max_threads_per_multi_processor=2048,
     regs_per_multiprocessor=65536,
     shared_memory_per_block=49152,
     shared_memory_per_block_optin=232448,
     shared_memory_per_multiprocessor=233472,
     L2_cache_size=50 * 2**20,
+    clock_rate=1_980_000,
+    memory_bus_width=5120,
+    memory_clock_rate=2_619_000,
+    pci_bus_id=0,
+    pci_device_id=0,
+    pci_domain_id=0,
+    uuid=UUID(int=0),
     gcnArchName="",
     is_integrated=0,
     is_multi_gpu_board=0,

@@ -74,7 +74,12 @@ class Stream(_Aside):
         """Its number, which is no address."""
         return self.number
 
-    cuda_stream = stream_id
+    cuda_stream = native_handle = stream_id
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """Return those of an H100."""
+        return (0, -5)
 
     def synchronize(self) -> None:
         """Wait, which a GPU's host would do."""
@@ -252,6 +257,12 @@ class CUDAGraph:
     def replay(self) -> None:
         """Do nothing, unchecked."""
         WATCH.leave_uncounted("torch.cuda.CUDAGraph.replay", GRAPH_REASON)
+
+    def instantiate(self, *_: object) -> None:
+        """Do nothing: there is no graph that could be asked for or written to a file."""
+
+    debug_dump = enable_debug_mode = register_generator_state = instantiate
+    raw_cuda_graph = raw_cuda_graph_exec = get_graph_data = instantiate
 
     def reset(self) -> None:
         """Leave the pool."""

@@ -88,6 +88,7 @@ def made_arguments() -> dict[str, Any]:
 
     return {
         **dict.fromkeys(("f", "func", "fn", "original_fn", "callables"), function),
+        **dict.fromkeys(("peer_device", "seed", "stream_ptr"), 0),
         **dict.fromkeys(("input", "obj", "tensor", "values"), x),
         **dict.fromkeys(("mod", "model", "module", "root"), net),
         **{name: [x, x] for name in ("inputs", "outputs", "tensors", "ts")},
@@ -96,7 +97,7 @@ def made_arguments() -> dict[str, Any]:
         **dict.fromkeys(("code", "data_ptr", "mem_ptr", "range_id", "res"), 0),
         **dict.fromkeys(("debug_mode", "dim", "mode", "rank", "start"), 0),
         **dict.fromkeys(("buffer_size", "duration", "iterations"), 1),
-        **dict.fromkeys(("alloc_size", "length", "num_ranks", "seed", "size"), 2),
+        **dict.fromkeys(("alloc_size", "count", "length", "num_ranks", "size"), 2),
         **dict.fromkeys(("filename", "fqn", "msg", "name"), "n"),
         "backends": torch.nn.attention.SDPBackend.MATH,
         "cuda_graph": torch.cuda.CUDAGraph(),
@@ -146,10 +147,12 @@ def test_every_name_can_be_called(name: str, arguments: dict[str, Any]) -> None:
 
 def public(module: ModuleType) -> Iterator[str]:
     """Names of functions and classes of torch in *module*."""
-    for name in getattr(module, "__all__", vars(module)):
+    listed = set(getattr(module, "__all__", ()))
+    for name in listed | vars(module).keys():
         value = getattr(module, name)
         home = getattr(value, "__module__", None) or ""
-        is_own = home.startswith(("torch", "pytest_gpuperf"))
+        is_torch = home.startswith(("torch", "pytest_gpuperf")) and name in listed
+        is_own = is_torch or home == module.__name__
         if callable(value) and is_own and not name.startswith("_"):
             yield name
 
