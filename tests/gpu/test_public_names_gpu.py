@@ -58,7 +58,9 @@ def attributes(side: str) -> set[str]:
         kinds = [torch.cuda.Stream(), torch.cuda.Event(), torch.cuda.CUDAGraph()]
         made = {type(each).__name__: each for each in (*kinds, torch.cuda.MemPool())}
         made["get_device_properties(0)"] = torch.cuda.get_device_properties(0)
-        return {f"{n}.{a}" for n, each in made.items() for a in dir(each) if a[0] != "_"}
+        return {
+            f"{n}.{a}" for n, each in made.items() for a in dir(each) if a[0] != "_"
+        }
 
 
 def in_forks(side: str, *, together: bool) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import torch
 
-from .kernels import HALVES, zeros
+from .kernels import HALVES, in_float32, zeros
 from .operation import OpCall, Rule, Temporaries, copies_of, nbytes_of
 from .patches import Patch
 
@@ -205,7 +205,7 @@ def _softmax(scores: Any) -> Any:
 def _wide_inputs(query: Any, key: Any, value: Any) -> tuple[Any, Any, Any]:
     """In float32 at least, keys and values once for each head of the queries."""
     times = query.size(-3) // key.size(-3)
-    wide = [t.float() if t.dtype in HALVES else t for t in (query, key, value)]
+    wide = [in_float32(tensor) for tensor in (query, key, value)]
     if times > 1:
         wide[1:] = [t.repeat_interleave(times, -3) for t in wide[1:]]
     return wide[0], wide[1], wide[2]
@@ -249,7 +249,7 @@ def rms_norm(
 ) -> tuple[Any, Any]:
     """What ``aten::_fused_rms_norm`` gives: the result and the rows' factors."""
     dims = _dims(normalized_shape)
-    wide = _wide(tensor)
+    wide = in_float32(tensor)
     eps = eps if eps is not None else torch.finfo(wide.dtype).eps
     factor = (wide.square().mean(dims, keepdim=True) + eps).rsqrt()
     normed = wide * factor
@@ -267,7 +267,7 @@ def rms_norm_backward(  # noqa: PLR0913, PLR0917, torch's
 ) -> tuple[Any, Any]:
     """What ``aten::_fused_rms_norm_backward`` gives."""
     dims = _dims(normalized_shape)
-    normed, wide = _wide(tensor) * factor, _wide(grad)
+    normed, wide = in_float32(tensor) * factor, in_float32(grad)
     weighted = wide * weight if weight is not None else wide
     projected = (weighted * normed).mean(dims, keepdim=True)
     of_tensor = (factor * (weighted - normed * projected)).to(tensor.dtype)
@@ -279,10 +279,6 @@ def rms_norm_backward(  # noqa: PLR0913, PLR0917, torch's
 
 def _dims(normalized_shape: Sequence[int]) -> list[int]:
     return list(range(-len(normalized_shape), 0))
-
-
-def _wide(tensor: Any) -> Any:
-    return tensor.float() if tensor.dtype in HALVES else tensor
 
 
 FUSED_RMS_NORM: Final[Mapping[str, Callable[..., Any]]] = {

@@ -235,10 +235,6 @@ def _synchronize(name: str) -> Callable[..., Any]:
     )
 
 
-def _seeding() -> Callable[..., None]:
-    return lambda *_, **__: DROPOUT_STATES.seed()
-
-
 current_stream = _about(streams.current_stream)
 
 SEEDS: Final = ("manual_seed", "manual_seed_all", "seed", "seed_all")
@@ -319,7 +315,7 @@ def answers() -> dict[str, Any]:
     found.update({name: _always(True) for name in TRUE})  # noqa: FBT003, the answer
     found.update({name: _always(0) for name in ZEROS})
     found.update({name: _always(None) for name in NOTHINGS})
-    found.update({name: _seeding() for name in SEEDS})
+    found.update({name: lambda *_, **__: DROPOUT_STATES.seed() for name in SEEDS})
     found.update(MEMORY_ANSWERS)
     found.update(cuda_tensor_types())
     return found
@@ -369,7 +365,10 @@ CONSTANTS: Final[dict[str, Any]] = {
     f"_cuda_{name}": value
     for value, names in (
         (0, "exchangeDevice getCurrentBlasHandle getCurrentSolverHandle getDevice"),
-        (0, "get_sync_debug_mode maybeExchangeDevice tunableop_get_rotating_buffer_size"),
+        (
+            0,
+            "get_sync_debug_mode maybeExchangeDevice tunableop_get_rotating_buffer_size",
+        ),
         (False, "canDeviceAccessPeer isHistoryEnabled isInBadFork tunableop_read_file"),
         (False, "record_untuned_is_enabled tunableop_is_enabled"),
         (True, "cudaCachingAllocator_is_enabled get_conv_benchmark_empty_cache"),

@@ -281,6 +281,63 @@ def _sum_of(*parts: Any) -> Any:
     return sum(given[1:], start=given[0])
 
 
+# Parts of batch normalisation over several GPUs (Normalization.cu).
+
+_normalized = torch.ops.aten.native_batch_norm.default
+_normalized_backward = torch.ops.aten.native_batch_norm_backward.default
+
+
+def in_float32(tensor: Any) -> Any:
+    """*tensor* in the dtype in which CUDA's kernels add up its elements."""
+    return tensor.to(HALVES.get(tensor.dtype, tensor.dtype))
+
+
+def batch_norm_stats(tensor: Any, eps: float) -> tuple[Any, ...]:
+    """What ``aten::batch_norm_stats`` gives: means and inverse deviations."""
+    return tuple(_normalized(in_float32(tensor), *[None] * 4, True, 0.0, eps)[1:])  # noqa: FBT003
+
+
+def batch_norm_elemt(tensor: Any, weight: Any, bias: Any, *known: Any) -> Any:
+    """What ``aten::batch_norm_elemt`` gives."""
+    mean, inverse, eps = known
+    given = (in_float32(tensor), weight, bias, mean, inverse.pow(-2) - eps)
+    return _normalized(*given, False, 0.0, eps)[0].to(tensor.dtype)  # noqa: FBT003
+
+
+def batch_norm_gather_stats(_: Any, means: Any, inverses: Any, *more: Any) -> Any:
+    """What ``aten::batch_norm_gather_stats`` gives, with one count or one a GPU."""
+    running_mean, running_var, momentum, eps, counts = more
+    share = torch.as_tensor(counts).to(means).expand(means.size(0)).unsqueeze(1)
+    total = share.sum()
+    mean = (means * share).sum(0) / total
+    variances = inverses.pow(-2) - eps + (means - mean).square()
+    variance = (variances * share).sum(0) / total
+    if running_mean is not None:
+        running_mean.lerp_(mean.to(running_mean), momentum)
+        running_var.lerp_((variance * total / (total - 1)).to(running_var), momentum)
+    return mean, (variance + eps).rsqrt()
+
+
+def batch_norm_backward_reduce(grad: Any, tensor: Any, *more: Any) -> tuple[Any, ...]:
+    """What ``aten::batch_norm_backward_reduce`` gives, of which not all is asked for."""
+    mean, inverse, weight, *asked = more
+    given = (in_float32(grad), in_float32(tensor), None, None, None, mean, inverse)
+    _, product, total = _normalized_backward(*given, True, 0.0, [False, True, True])  # noqa: FBT003
+    kind, asked = mean if weight is None else weight, [asked[0], *asked]
+    found = (total, product / inverse, product.to(kind), total.to(kind, copy=True))
+    return tuple(f if w else None for f, w in zip(found, asked, strict=True))
+
+
+def batch_norm_backward_elemt(grad: Any, tensor: Any, *more: Any) -> Any:
+    """What ``aten::batch_norm_backward_elemt`` gives."""
+    mean, inverse, weight, total, product, counts = more
+    grads, elements = grad.movedim(1, -1), tensor.movedim(1, -1)
+    slope = inverse.square() * product / counts.sum()
+    scale = inverse if weight is None else inverse * weight
+    found = (grads - total / counts.sum() - (elements - mean) * slope) * scale
+    return found.to(grad.dtype).movedim(-1, 1)
+
+
 # Softmax of halves in float32, which the CPU's kernels refuse.
 
 
@@ -307,6 +364,12 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
         name: _softmax_backward_of_halves(getattr(torch.ops.aten, name).default)
         for name in ("_log_softmax_backward_data", "_softmax_backward_data")
     },
+    "batch_norm_backward_elemt": batch_norm_backward_elemt,
+    "batch_norm_backward_reduce": batch_norm_backward_reduce,
+    "batch_norm_elemt": batch_norm_elemt,
+    "batch_norm_gather_stats": batch_norm_gather_stats,
+    "batch_norm_gather_stats_with_counts": batch_norm_gather_stats,
+    "batch_norm_stats": batch_norm_stats,
     "convolution": convolution,
     "_thnn_fused_gru_cell": gru_cell,
     "_thnn_fused_gru_cell_backward": gru_cell_backward,

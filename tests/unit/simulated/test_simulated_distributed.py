@@ -39,6 +39,7 @@ from pytest_gpuperf.measure.step import Subject
 KIB, MIB = 2**10, 2**20
 
 RANKS = 4
+EPS = 1e-5
 
 
 @pytest.fixture(params=[True, False], ids=["values", "sizes"])
@@ -225,3 +226,46 @@ def test_the_default_stream_is_no_other() -> None:
             torch.cuda.synchronize()
 
     assert not steady(lambda: step)[2].live.several_streams
+
+
+def by_parts(parts: list[Any], grads: list[Any], weight: Any, *known: Any) -> Any:
+    """Output and gradients of a batch of which each rank has a part."""
+    found = [torch.batch_norm_stats(part, EPS) for part in parts]
+    counts = torch.tensor([part.numel() / 3 for part in parts], device="cuda")
+    gathered = [torch.stack(each) for each in zip(*found, strict=True)]
+    gather = torch.batch_norm_gather_stats_with_counts
+    known = gather(parts[0], *gathered, *known, 0.1, EPS, counts)
+    outputs = [torch.batch_norm_elemt(p, weight, None, *known, EPS) for p in parts]
+    both = [(*each, *known, weight) for each in zip(grads, parts, strict=True)]
+    asked = (True, True, True)
+    sums = [torch.batch_norm_backward_reduce(*each, *asked) for each in both]
+    total, product, of_weight, _ = (sum(each) for each in zip(*sums, strict=True))
+    more = (total, product, counts.int())
+    of_parts = [torch.batch_norm_backward_elemt(*each, *more) for each in both]
+    return torch.cat(outputs), of_weight, torch.cat(of_parts)
+
+
+def test_batch_normalisation_over_ranks_has_the_values_of_the_whole_batch() -> None:
+    torch.manual_seed(0)
+    batch, grad = torch.randn(2, 10, 3, 5, 5)
+    running = [torch.zeros(3), torch.ones(3)]
+    whole, weight = batch.clone().requires_grad_(), torch.rand(3, requires_grad=True)
+    output = nn.functional.batch_norm(whole, *running, weight, training=True)
+    output.backward(grad)
+    with simulated_gpu():
+        parts = [list(each.cuda().split([4, 6])) for each in (batch, grad)]
+        own = [torch.zeros(3).cuda(), torch.ones(3).cuda()]
+        found = [*by_parts(*parts, weight.detach().cuda(), *own), *own]
+        found = [each.cpu() for each in found]
+
+    wanted = [output.detach(), weight.grad, whole.grad, *running]
+    torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("_gpu", [False], ids=["sizes"], indirect=True)
+@pytest.mark.usefixtures("mesh")
+def test_batch_normalisation_over_ranks_ends_no_step() -> None:
+    net = nn.SyncBatchNorm(3, device="cuda")
+    net(torch.ones(2, 3, 4, 4, device="cuda")).sum().backward()
+
+    assert net.weight.grad.shape == (3,)
