@@ -18,19 +18,7 @@ import pytest
 EXAMPLES: Final = Path(__file__).parents[1] / "examples"
 sys.path.append(str(EXAMPLES))
 
-from claims import (
-    Claim,
-    Claims,
-    ClaimsError,
-    Gate,
-    Rung,
-    SpeedRung,
-    Tier,
-    Unit,
-    main,
-    read_claims,
-)
-from claims_page import page
+from claims import Claim, ClaimsError, Gate, Tier, Unit, main, read_claims
 from claims_table import ClaimsTable, Row, row_of, written
 
 
@@ -137,45 +125,6 @@ def test_the_readme_of_the_examples_is_what_the_rows_say(
 
     assert capsys.readouterr().err == ""
     assert status == 0
-
-
-def test_a_page_has_both_ladders_and_a_line_for_each_row() -> None:
-    shown = claim("A1", example="a/test_b.py::test_c", before=2.0, after=1.0)
-    missing = claim("A2", not_shown="It is gone.", today="It has another name.")
-    ladder = (
-        Rung(name="plain", published_mib=2000, published_s=1.5, predicted_mib=1000),
-        Rung(name="split", published_mib=1500, published_s=2, predicted_mib=900),
-    )
-
-    speed = (
-        SpeedRung(name="slow", published_s=4),
-        SpeedRung(name="one", published_s=3, before=2, after=0, what="syncs"),
-        SpeedRung(name="two", published_s=1.5, after=1, what="send", least=1.3),
-    )
-
-    text = page(
-        Claims(
-            rows=(shown, missing),
-            ladder=ladder,
-            speed=speed,
-            notes={"note": "A note"},
-        )
-    )
-
-    lines = [line for line in text.splitlines() if line.startswith("| ")]
-    assert [line for line in lines if not line.startswith(("| ---", "|  |"))] == [
-        "| rung | published |  | a step | predicted |  |",
-        "| plain | 2000 |  | 1.5 s | 1000 |  |",
-        "| split | 1500 | -25 % | 2 s | 900.0 | -10 % |",
-        "| rung | published |  | without a GPU |",
-        "| slow | 4 s |  |  |",
-        "| one | 3 s | -25 % | 2 -> 0 syncs |",
-        "| two | 1.5 s | -50 % | 1 send; at least 1.3 times as fast |",
-        "| A1 | It is so. | note | 2 -> 1 s | syncs | [a/test_b.py](a/test_b.py) |",
-        "| A2 | It is so. | note | It has another name. |",
-        "| A2 | It is so. | note | It is gone. |",
-    ]
-    assert "- note: A note" in text.splitlines()
 
 
 def claim(name: str, **fields: object) -> Claim:

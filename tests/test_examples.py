@@ -111,6 +111,36 @@ def test_a_run_can_end_with_what_became_of_each_claim(
     }
 
 
+OLD_GPU: Final = """\
+import torch
+
+torch.cuda.is_available = lambda: True
+torch.cuda.get_device_capability = lambda: (6, 0)
+"""
+
+
+def test_what_a_gpu_is_too_old_for_is_left_out_visibly(copied: Path) -> None:
+    (copied / "old_gpu.py").write_text(OLD_GPU)
+
+    test = (
+        "examples/graphs/test_old_gpu.py::test_a_function_is_compiled_on_a_gpu_that_can"
+    )
+    result = run_in(copied, "-rs", "-p", "old_gpu", test)
+
+    assert result.returncode == 0, result.stdout
+    assert "needs compute capability 7.0: this GPU has 6.0" in result.stdout
+    assert result.stdout.splitlines()[-1].startswith("1 skipped in ")
+
+
+def test_a_table_of_claims_without_measurements_is_refused(copied: Path) -> None:
+    result = run_in(copied, "examples", "--gpuperf-claims")
+
+    assert result.returncode == pytest.ExitCode.USAGE_ERROR
+    assert result.stderr.strip() == (
+        "ERROR: --gpuperf-claims: found no --gpuperf, which measures; add it"
+    )
+
+
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(EXAMPLES)

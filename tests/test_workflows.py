@@ -735,6 +735,14 @@ def test_what_strangers_wrote_notifies_nobody_and_fits(comment: Comment) -> None
     assert not (comment.folder / "x").exists()
 
 
+def test_a_branch_of_the_repository_itself_needs_no_warning(comment: Comment) -> None:
+    comment.environ["HEAD_REPOSITORY"] = "o/r"
+
+    (text,) = comment.run().values()
+
+    assert text == "<!-- gpuperf 31 -->\n### gpuperf: 1 test got worse\n"
+
+
 # The pull request with the baselines of one night.
 
 

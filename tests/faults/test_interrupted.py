@@ -204,6 +204,24 @@ def test_an_interrupt_in_the_writing_leaves_a_whole_file(
     assert [path.name for path in played.file.parent.iterdir()] == ["scripted.json"]
 
 
+def test_a_folder_that_cannot_be_written_is_tried_once_and_said_at_the_end(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[Path] = []
+
+    def full(path: Path, content: bytes) -> None:
+        tries.append(path)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "replace_file", full)
+
+    found = played.run(Play(), Refresh.MISSING)
+
+    texts = [report.text for report in found.reports.values()]
+    assert all("no space left on device" in text for text in texts)
+    assert [path for path in tries if path == played.file] == [played.file] * 2
+
+
 # Verdicts that were reached before an interrupt.
 
 

@@ -434,6 +434,15 @@ def test_gpuperf_refresh_goes_there_too(desk: Desk) -> None:
     assert_green(desk)
 
 
+def test_a_device_with_baselines_of_other_tests_is_not_meant(desk: Desk) -> None:
+    desk.store()
+    other_baseline(desk, CPU, "test_other")
+
+    done = desk.type(f"pytest --gpuperf --gpuperf-update=all {FILE}::test_a")
+
+    assert "refreshing on scripted" in done.output
+
+
 def test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused(
     desk: Desk,
 ) -> None:
@@ -449,6 +458,15 @@ def test_a_refresh_whose_test_has_baselines_on_several_devices_is_refused(
     [option] = re.findall(r"--gpuperf-device\b", done.errors)
     again = f"pytest --gpuperf {option}=scripted --gpuperf-update=all {FILE}::test_a"
     assert desk.type(again).status == 0
+
+
+def test_a_baseline_that_cannot_be_read_is_no_device(desk: Desk) -> None:
+    desk.store()
+    desk.write("baselines/cpu-other.json", "{")
+
+    done = desk.type(f"pytest --gpuperf --gpuperf-update=all {FILE}::test_a")
+
+    assert done.status == 0, done.text
 
 
 # What is said where nothing is there yet, or what is there is broken.

@@ -514,26 +514,14 @@ def test_an_exit_status_that_another_hook_set_is_not_green(
         ("@pytest.mark.xfail(strict=True)\n" + RED.strip(), (), 0),
         (RED, ("-p", "pytest_rerunfailures", "--reruns=1"), 1),
         (RED, ("-x",), 1),
-        (RED.replace("ms=5", "ms=50"), (), 0),
-        (
-            (
-                "def test_over(gpuperf, subtests):\n"
-                "    gpuperf(int)\n"
-                "    with subtests.test('a'): pass\n"
-            ),
-            (),
-            0,
-        ),
     ],
-    ids=["strict xfail", "reruns", "-x", "passes", "subtests"],
+    ids=["strict xfail", "reruns", "-x"],
 )
 def test_what_pytest_knows_already_is_not_said_twice(
     red: Folder, source: str, arguments: tuple[str, ...], status: int
 ) -> None:
     if "--reruns=1" in arguments:
         pytest.importorskip("pytest_rerunfailures")
-    if "subtests" in source and not hasattr(pytest, "Subtests"):
-        pytest.skip("this pytest has no subtests")
     red.file(source)
 
     run = red.run(*arguments)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -69,3 +71,39 @@ def test_what_was_red_in_ci_is_accepted_from_its_artefact_and_green_again(
     assert project.entries()[A]["anchor"]["step_ms"] == 12.0
     monkeypatch.setenv("CI", "true")
     project.run().assert_outcomes(passed=2)
+
+
+def judged(project: ScriptedProject) -> Mapping[str, Any]:
+    path = project.path / ".gpuperf" / PENDING
+    tests = json.loads(path.read_text("utf-8"))["tests"]
+    return {test: entry["judged"] for test, entry in tests.items()}
+
+
+def test_what_is_pending_says_how_it_was_judged(project: ScriptedProject) -> None:
+    project.file(
+        "@gpuperf.tolerance(ms='5% and 1 ms', detect='9%')\n"
+        "@gpuperf.budget(ms=11, on='scripted')\n" + STEPS
+    )
+    project.refresh("-k", "test_a")
+    project.script({"test_a": {"step_ms": 12.0}, "*": {"step_ms": 10.0}})
+
+    project.run()
+
+    none = ["no baseline"]
+    assert judged(project) == {
+        A: {
+            "outcomes": {
+                "step_ms": ["over budget", "regressed"],
+                "peak_allocated_bytes": ["pass"],
+                "syncs": ["pass"],
+            },
+            "tolerance": {"ratios": {"ms": 0.05}, "floors": {"ms": 1}, "detect": 0.09},
+        },
+        B: {
+            "outcomes": {
+                "step_ms": none,
+                "peak_allocated_bytes": none,
+                "syncs": none,
+            }
+        },
+    }

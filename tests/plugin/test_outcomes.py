@@ -239,3 +239,17 @@ def test_a_slowdown_that_all_tests_share_is_one_verdict_and_no_failure(
         "common cause in code or a dependency"
     ) in result.outlines
     assert result.outlines[-2] == "gpuperf: 8 inconclusive on scripted"
+
+
+def test_a_machine_that_its_sentinels_call_slower_is_not_blamed_on_the_code(
+    project: ScriptedProject,
+) -> None:
+    project.file(STEP)
+    project.script({"*": {"step_ms": 10.0, "sentinel_ms": 1.0}})
+    project.record()
+    project.script({"*": {"step_ms": 10.4, "sentinel_ms": 1.04}})
+
+    result = project.run()
+
+    result.assert_outcomes(passed=1, warnings=1)
+    result.stdout.fnmatch_lines(["*environment: its sentinels say that this machine*"])

@@ -149,6 +149,21 @@ def test_two_runs_that_write_at_once_lose_nothing(project: ScriptedProject) -> N
     assert [len(entry["runs"]) for entry in project.entries().values()] == [8, 8, 8]
 
 
+def test_a_project_that_makes_errors_of_warnings_is_measured(
+    project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where pytest finds the plugin by itself it wants to rewrite its assertions."""
+    monkeypatch.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    monkeypatch.delenv("PYTEST_PLUGINS")
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+
+    warnings = ("-W", "error::pytest.PytestAssertRewriteWarning")
+    with started(project, "-p", "no:benchmark", *warnings) as process:
+        output, _ = process.communicate(timeout=PATIENCE_SECONDS)
+
+    assert process.returncode == pytest.ExitCode.OK, output
+
+
 @pytest.mark.parametrize(
     "source",
     [

@@ -64,6 +64,27 @@ def test_every_test_has_a_row_worst_first_and_q_shows_less(
     assert ours(three.run("-q", "-k", "ok")) == ["gpuperf: 1 passed on scripted"]
 
 
+def test_a_quiet_refresh_shows_the_new_values_and_a_silent_one_none(
+    project: ScriptedProject,
+) -> None:
+    project.file("def test_step(gpuperf): gpuperf(int)\n")
+
+    quiet = project.refresh("-q", which="all")
+    silent = project.refresh("-qq", which="all")
+
+    quiet.stdout.fnmatch_lines(
+        ["refreshed baselines/scripted.json:", "10.00 ms  * test_it.py::test_step"]
+    )
+    quiet.stdout.no_fnmatch_line("noise: *")
+    project.script({"*": {"step_ms": [10, 31, 14, 22, 40, 12, 18, 27]}})
+    noisy = project.refresh("-q", which="drift")
+    noisy.stdout.fnmatch_lines(
+        ["noise: runs vary by 62 %; * slowdowns of 499 % or more,"]
+    )
+    assert [line for line in silent.outlines if "test_it.py::" in line] == []
+    silent.stdout.fnmatch_lines(["gpuperf: 1 passed on scripted"])
+
+
 def test_a_run_below_the_folder_of_the_baselines_says_that_it_saw_none(
     project: ScriptedProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,18 +110,6 @@ import pytest
 MAIN = not any("pytest_gpuperf.runner.fork_server_process" in word for word in sys.orig_argv)
 """
 
-LATE_PLUGIN = """
-
-class Loop:
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self, session):
-        for item in session.items:
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=None)
-        return True
-
-def pytest_sessionstart(session):
-    session.config.pluginmanager.register(Loop())
-"""
 
 DROPS = """:
     kept = [item for item in session.items if not MAIN or item.name != "test_ok"]
@@ -133,23 +121,11 @@ DROPS = """:
     ("conftest", "line"),
     [
         (
-            f"def pytest_collection_finish(session){DROPS}",
-            f"gpuperf: nothing was measured; 1 WITHOUT A RESULT: {OK}",
-        ),
-        (
             (
                 "@pytest.hookimpl(tryfirst=True)\n"
                 f"def pytest_runtestloop(session){DROPS}"
             ),
             f"gpuperf: 1 passed on scripted; 2 metrics without baseline; 1 WITHOUT A RESULT: {OK}",
-        ),
-        (
-            "def pytest_runtestloop(session): return MAIN or None",
-            f"gpuperf: 1 passed on scripted; 2 metrics without baseline; 1 WITHOUT A RESULT: {OK}",
-        ),
-        (
-            LATE_PLUGIN,
-            f"gpuperf: nothing was measured; 1 WITHOUT A RESULT: {OK}",
         ),
         (
             (
@@ -168,10 +144,7 @@ DROPS = """:
         ),
     ],
     ids=[
-        "drops when collected",
         "drops in the loop",
-        "no loop",
-        "own loop",
         "own protocol",
         "exit 0",
     ],
@@ -286,6 +259,24 @@ def test_a_group_of_tests_is_no_part_of_their_names(
     assert counted in alone.outlines
     assert counted in together.outlines
     assert set(results(with_workers)["tests"]) == names
+
+
+def test_a_crash_in_a_group_is_known_by_the_test_s_own_name(
+    with_workers: ScriptedProject,
+) -> None:
+    with_workers.file(GROUPED)
+    with_workers.pytester.makeconftest(
+        CRASHES + "def pytest_runtest_setup(item):\n"
+        "    if item.name == 'test_step' and not os.path.exists('crashed'):\n"
+        "        open('crashed', 'w').close()\n"
+        "        os._exit(9)\n"
+    )
+
+    result = with_workers.run(*WORKERS, "--dist=loadgroup", "-rf")
+
+    result.assert_outcomes(failed=1, passed=1)
+    result.stdout.fnmatch_lines(["FAILED test_it.py::test_step*"])
+    result.stdout.no_fnmatch_line("*WITHOUT A RESULT*")
 
 
 def test_with_workers_ff_measures_all_and_the_one_that_failed_first(

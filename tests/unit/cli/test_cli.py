@@ -186,24 +186,6 @@ class TestRefresh:
         assert main(["refresh"]) == 2
         assert signal.getsignal(signal.SIGINT) is before
 
-    def test_says_in_its_help_which_kind_it_chooses(
-        self, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setenv("COLUMNS", "200")
-
-        with pytest.raises(SystemExit) as left:
-            main(["refresh", "--help"])
-
-        text = capsys.readouterr().out
-        assert left.value.code == 0
-        assert text.splitlines()[0] == (
-            "usage: gpuperf refresh [options] [pytest arguments...]"
-        )
-        assert (
-            "baselines to replace: missing, improved, all, evidence "
-            "(default: all if node ids are named or drift is accepted, else missing)"
-        ) in text
-
 
 def test_an_argument_that_no_command_knows_is_refused(
     capsys: pytest.CaptureFixture[str],

@@ -328,6 +328,29 @@ def test_an_audit_imports_less_of_torch_than_the_script_does_by_itself(
     ]
 
 
+WITHOUT_NUMPY = """\
+import warnings
+import torch
+
+warnings.warn("Failed to initialize NumPy: No module named 'numpy' (Triggered ...)")
+warnings.warn("NumPy is old")
+torch.ones(1, device="cuda")
+"""
+
+
+@with_torch
+def test_what_torch_warns_of_at_its_import_without_numpy_is_not_shown(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", WITHOUT_NUMPY)
+
+    assert main(["audit", "train.py"]) == 0
+
+    errors = capfd.readouterr().err
+    assert "Failed to initialize" not in errors
+    assert "NumPy is old" in errors
+
+
 COMPILER = """\
 import torch
 
@@ -359,6 +382,29 @@ def test_optimizers_know_of_dynamo_as_soon_as_the_script_loads_it(
     assert main(["audit", "train.py"]) == 0
 
     assert capfd.readouterr().out.splitlines()[0].startswith("4 ")
+
+
+RECURRENT = """\
+import sys
+import torch
+
+layer = torch.nn.LSTM(4, 4).cuda()
+output, _ = layer(torch.ones(3, 2, 4).to("cuda"))
+output.sum().backward()
+print(sorted({"sympy", "torch.distributed.tensor", "torch._dynamo"} & {*sys.modules}))
+"""
+
+
+@pytest.mark.slow
+@with_torch
+def test_a_step_on_the_simulated_gpu_imports_no_more_of_torch_than_on_the_cpu(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    write("train.py", RECURRENT)
+
+    assert main(["audit", "train.py"]) == 0
+
+    assert capfd.readouterr().out.splitlines()[0] == "[]"
 
 
 INTERRUPTED = """\

@@ -6,6 +6,7 @@ import gc
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from scripted_steps import Clockwork
@@ -230,6 +231,15 @@ def test_the_machine_is_looked_at_once_a_block() -> None:
     assert len(looks) == 1 + 4 * compared.quads
 
 
+def test_what_disturbed_the_machine_before_the_first_quad_is_no_fault_of_it() -> None:
+    stage = Stage(noisily(10.0, 1), noisily(10.0, 2))
+    stage.device.troubles = lambda steps: "hot" if steps == 2 * WARM_STEPS else None
+
+    compared = stage.compare()
+
+    assert (compared.quads, len(stage.quads)) == (14, 14 * 7)
+
+
 def test_a_machine_that_stays_disturbed_says_why_nothing_can_be_said() -> None:
     stage = Stage(noisily(10.0, 1), noisily(10.0, 2))
     stage.device.troubles = lambda _: "the GPU is throttling"
@@ -392,3 +402,13 @@ def test_a_machine_that_cannot_be_measured_is_refused_before_any_step() -> None:
         stage.compare()
 
     assert stage.played == []
+
+
+def test_orders_follow_each_other_by_chance() -> None:
+    """Alternating orders beat in step with a scheduler and blame an unchanged step."""
+    stage = Stage(steadily(10.0), steadily(10.0))
+
+    stage.compare()
+
+    firsts = stage.quads[::7]
+    assert 0.3 < sum(a == b for a, b in pairwise(firsts)) / len(firsts) < 0.7

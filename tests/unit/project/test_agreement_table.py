@@ -37,15 +37,6 @@ SILENT = row("x.csr()", Seen(syncs=(None,), silent="no rule"), Seen(syncs=(1,)))
         (OPEN, Standing.OPEN),
         (MISSED, Standing.DIFFER),
         (SILENT, Standing.UNCHECKED),
-        (row("x", Seen(syncs=(1,)), Seen(syncs=(0,))), Standing.DIFFER),
-        (
-            row(
-                "x",
-                Seen(syncs=(2,), lines={"a.py:1": 1, "a.py:2": 1}),
-                Seen(syncs=(2,), lines={"a.py:1": 1, "?": 1}),
-            ),
-            Standing.AGREE,
-        ),
         (
             row(
                 "x",

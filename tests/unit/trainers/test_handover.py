@@ -162,6 +162,15 @@ def test_a_loop_that_ends_too_early_says_after_how_many_steps() -> None:
         run(measure, most=1)
 
 
+def test_an_early_end_within_a_round_is_one_as_well() -> None:
+    def measure(subject: Subject) -> None:
+        for arguments in subject.batch(10):
+            subject.step(*arguments)
+
+    with pytest.raises(StepError, match="ended after 4 steps"):
+        run(measure, most=4)
+
+
 def test_an_error_of_the_loop_reaches_what_measures_and_then_the_test() -> None:
     heard: list[BaseException] = []
 
@@ -185,6 +194,21 @@ def test_an_error_of_the_loop_reaches_what_measures_and_then_the_test() -> None:
     # No frame of the other thread: the user's own come first and last.
     names = [entry.name for entry in caught.traceback]
     assert names[-1] == "break_down"
+
+
+def test_an_error_that_measuring_survives_is_the_tests_all_the_same() -> None:
+    def measure(subject: Subject) -> None:
+        for _ in range(3):
+            with pytest.raises(ValueError, match="mine"):
+                subject.step()
+
+    def break_down() -> None:
+        with Steps(measure, plainly):
+            msg = "mine"
+            raise ValueError(msg)
+
+    with pytest.raises(ValueError, match="mine"):
+        break_down()
 
 
 def test_an_error_of_measuring_ends_the_loop_and_passes_the_guard() -> None:

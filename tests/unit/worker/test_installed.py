@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.metadata
 import shutil
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from pytest_gpuperf.worker.child import Installed, KnownPackages
+from pytest_gpuperf.worker.child import Installed, KnownPackages, _ask_git_nothing
 
 
 def package(place: Path, name: str) -> Path:
@@ -83,3 +85,14 @@ def test_it_is_answered_till_a_conftest_is_loaded(tmp_path: Path) -> None:
         known.pytest_load_initial_conftests()
         assert importlib.metadata.distributions is own
     assert importlib.metadata.distributions is own
+
+
+def test_pytest_benchmark_has_a_name_without_asking_git(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plugin = SimpleNamespace(get_tag=lambda: pytest.fail("git was asked"))
+    monkeypatch.setitem(sys.modules, "pytest_benchmark.plugin", plugin)
+
+    _ask_git_nothing()
+
+    assert plugin.get_tag() == "measured"
