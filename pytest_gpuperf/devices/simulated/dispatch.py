@@ -40,7 +40,7 @@ from .tensor import (
     refresh,
     wrap,
 )
-from .tensor_values import BACKING, CPU
+from .tensor_values import BACKING
 from .transfers import H2D, MOVED, PINNED_MEMORY, is_dense, record_copy
 
 
@@ -103,6 +103,8 @@ def _record_copies(op: str, direction: CopyDirection, times: int, nbytes: int) -
 def _record_transfer(
     plan: OpPlan, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
+    if _is_to_meta(plan, args, kwargs):
+        return
     if plan.name == "_to_copy":
         target, source, is_fresh = None, args[0], True
         to_device = not is_host(kwargs.get("device"))
@@ -130,6 +132,12 @@ def _record_transfer(
         non_blocking=bool(non_blocking),
         nbytes=source.numel() * moved_as.itemsize,
     )
+
+
+def _is_to_meta(plan: OpPlan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether it copies to torch's meta device: no data moves."""
+    place = kwargs.get("device") if plan.name == "_to_copy" else args[0].device
+    return place is not None and place.type == "meta"
 
 
 def _dtype_on_the_way(
@@ -194,7 +202,7 @@ def run_without_values(
     a meta kernel nor one of the host, as torch then cannot compute sizes.
     """
     __tracebackhide__ = True
-    if plan.transfers and to_host:
+    if plan.transfers and to_host and not _is_to_meta(plan, args, kwargs):
         return guessed_on_host(plan.op, args, kwargs)
     if plan.name == "copy_":
         return args[0]
@@ -458,7 +466,7 @@ def _unwrap_kwargs(
     hosts += more
     inner = dict(zip(kwargs, values, strict=True))
     if (device := inner.get("device")) is not None:
-        inner["device"] = CPU if is_host(device) else BACKING.device
+        inner["device"] = device if is_host(device) else BACKING.device
     if "pin_memory" in inner:
         # The host has no CUDA to pin memory with.
         inner["pin_memory"] = None

@@ -288,8 +288,8 @@ def _given(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def zeros(size: Any, **options: Any) -> Any:
-    """Kernel of ``aten::_efficientzerotensor``."""
-    return wrap(torch._C._VariableFunctions.zeros(size, **_given(options)))  # noqa: SLF001
+    """Kernel of ``aten::_efficientzerotensor``, which takes no memory."""
+    return wrap(torch._efficientzerotensor(size, **_given(options)))  # noqa: SLF001
 
 
 def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:  # noqa: FBT001, FBT002, the schema's

@@ -234,6 +234,8 @@ class LiveMemory:
 
     def see(self, tensor: Any) -> None:
         """Count the storages behind *tensor*, the inside of a GPU tensor."""
+        if tensor._is_zerotensor():  # noqa: SLF001
+            return  # it has no memory
         if tensor.layout is torch.strided:
             self.see_storage(tensor.untyped_storage())
         elif tensor.layout is torch.sparse_coo:

@@ -104,6 +104,9 @@ NESTED_KEYS: Final = AUTOCAST_KEY.add(DispatchKey.NestedTensor).add(
 )
 """Without them torch's core takes composite operations apart as those of dense tensors."""
 
+ZERO_KEYS: Final = AUTOCAST_KEY.add(DispatchKey.ZeroTensor)
+"""Of a tangent that is zero: torch's core leaves out what would only give zeros."""
+
 _make_wrapper = torch.Tensor._make_wrapper_subclass  # noqa: SLF001, the documented way
 _set_data = torch._C.TensorBase.data.__set__  # noqa: SLF001
 _plain_setitem = torch._C.TensorBase.__setitem__  # noqa: SLF001
@@ -155,7 +158,7 @@ def _wrapped(inner: Any) -> GpuTensor:
         None,
         False,  # noqa: FBT003, dispatch_device
         False,  # noqa: FBT003, dispatch_layout
-        AUTOCAST_KEY,
+        ZERO_KEYS if inner._is_zerotensor() else AUTOCAST_KEY,  # noqa: SLF001
     )
     gpu_tensor.inside = inner
     return gpu_tensor

@@ -1,4 +1,4 @@
-"""Gradients of gradients: autograd's engine runs the nodes that a backward made as on CUDA.
+"""Gradients of gradients and tangents: autograd does as on CUDA, and zeros take no memory.
 
 The figures are of torch 2.13 for CUDA over stub libraries (``tests/stub_cuda``): its peak
 above what was allocated before, in the second of two steps.
@@ -16,6 +16,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import nn
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, hessian, jacfwd, jvp, vmap
 
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
@@ -73,6 +75,46 @@ def of_functions(net: Any) -> None:
     torch.func.grad(lambda y: slope(y).pow(2).mean())(x)
 
 
+def tangents(net: Any) -> None:
+    x = inputs().detach()
+    jvp(net, (x,), (x,))
+
+
+def tangents_of_weights(net: Any) -> None:
+    x, weights = inputs().detach(), dict(net.named_parameters())
+    weights = {name: weight.detach() for name, weight in weights.items()}
+    jvp(lambda w: functional_call(net, w, (x,)), (weights,), (weights,))
+
+
+def dual_numbers(net: Any) -> None:
+    x = inputs().detach()
+    with forward_ad.dual_level():
+        forward_ad.unpack_dual(net[0](forward_ad.make_dual(x, x)))
+
+
+def columns(net: Any) -> None:
+    vmap(jacfwd(net[0]))(inputs().detach()[:4])
+
+
+def forward_over_reverse(net: Any) -> None:
+    x = inputs().detach()
+    jvp(grad(lambda y: net(y).square().sum()), (x,), (x,))
+
+
+def curvature(net: Any) -> None:
+    hessian(lambda y: net[0](y).tanh().sum())(inputs().detach()[0])
+
+
+def trained_on_tangents(net: Any) -> None:
+    x = inputs().detach()
+    y, tangent = jvp(net, (x,), (x,))
+    (y - tangent.detach()).square().mean().backward()
+
+
+def normed() -> Any:
+    return layers(nn.GELU(), nn.LayerNorm(512), nn.Linear(512, 256))
+
+
 CASES: dict[str, tuple[Callable[[Any], None], Callable[[], Any], int]] = {
     "leaky": (penalty, lambda: layers(nn.LeakyReLU(0.2), nn.Linear(512, 1)), 5553664),
     "tanh": (penalty, lambda: layers(nn.Tanh(), nn.Linear(512, 1)), 5553664),
@@ -100,6 +142,13 @@ CASES: dict[str, tuple[Callable[[Any], None], Callable[[], Any], int]] = {
         lambda: layers(nn.Tanh(), nn.Linear(512, 1)),
         1983488,
     ),
+    "jvp": (tangents, normed, 2068992),
+    "jvp of weights": (tangents_of_weights, normed, 1251328),
+    "make_dual": (dual_numbers, normed, 2068992),
+    "jacfwd": (columns, normed, 22896640),
+    "jvp of grad": (forward_over_reverse, normed, 6672384),
+    "hessian": (curvature, normed, 12411392),
+    "jvp, trained": (trained_on_tangents, normed, 3520000),
     "torch.func": (of_functions, lambda: layers(nn.Tanh(), nn.Linear(512, 1)), 2053632),
 }
 
@@ -115,7 +164,7 @@ def peak_of(step: Callable[[Any], None], make: Callable[[], Any]) -> int:
     return int(torch.cuda.max_memory_allocated() - before)
 
 
-@pytest.mark.filterwarnings("ignore:Using backward")
+@pytest.mark.filterwarnings("ignore:Using backward", "ignore:.*torch.jit.script")
 @pytest.mark.parametrize("case", CASES)
 def test_its_peak_is_that_of_cuda(case: str) -> None:
     step, make, peak = CASES[case]
