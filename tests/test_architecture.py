@@ -412,12 +412,12 @@ MOST_CODE: Final = {
     "cli": 1815,  # what takes seconds says at which step it is; a script in another encoding
     "compare_commits": 946,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 905,  # records of what steps train, for another process
-    "devices": 2628,  # live memory, which was of the CPU
+    "devices": 2643,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 7907,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.simulated": 7939,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3451,  # same training of two steps as well: compare_steps pays for it
-    "measure": 3244,  # what a step keeps has its line; which step raised
+    "measure": 3236,  # what a step keeps has its line; which step raised
     "model": 1883,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2237,  # no server without measured tests
     "report": 1888,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -25,6 +25,14 @@ def graphs_alive() -> tuple[int, int]:
     with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
         tensors = [each for each in gc.get_objects() if _keeps_graph(each)]
         return len(tensors), _nodes_behind(tensors)
+
+
+def longest_graph(is_old: Callable[[Any], bool]) -> Any:
+    """Return the tensor with the most nodes behind it, of those that *is_old* if any is."""
+    with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
+        tensors = [each for each in gc.get_objects() if _keeps_graph(each)]
+        old = [tensor for tensor in tensors if is_old(tensor)]
+        return max(old or tensors, key=lambda t: _nodes_behind([t]), default=None)
 
 
 def _nodes_behind(tensors: Iterable[Any]) -> int:

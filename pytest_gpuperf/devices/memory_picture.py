@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
 from ..model.finding import Finding, FindingKind, MemoryCourse, Phase
@@ -232,3 +232,28 @@ def _begins(phases: Sequence[str]) -> Iterator[tuple[str, int]]:
     for phase, places in numbered:
         if phase:
             yield phase, next(places)[0]
+
+
+# Graphs of autograd that steps leave.
+
+
+def graphs_left(alive: Sequence[tuple[int, int]]) -> int | None:
+    """Return the graphs that every step leaves, of the tensors and nodes *alive* after each.
+
+    It is one as well where no tensor is left and the graph of another gets longer.
+    """
+    tensors = least_rise([tensors for tensors, _ in alive])
+    nodes = least_rise([nodes for _, nodes in alive])
+    return tensors or (nodes and 1)
+
+
+def least_rise(values: Sequence[int]) -> int | None:
+    """Return the least that a step leaked; 0 if one of them left nothing."""
+    grown = [after - before for before, after in pairwise(values)]
+    return max(0, min(grown)) if grown else None
+
+
+def remark_on_graphs(kept: int, where: str = "") -> str:
+    """Say that every step keeps so many graphs, and *where*."""
+    graphs = "a graph" if kept == 1 else f"{kept} graphs"
+    return f"every step keeps {graphs} of autograd alive{where}: detach() what is kept"

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..devices.audit_record import StepAudit
 from ..devices.base import EmulatingDevice, Step
+from ..devices.memory_picture import graphs_left, least_rise
 from ..devices.own_code import is_own
 from ..devices.simulated import settings_against_allocated, settings_against_reserved
 from ..model.finding import CALLED, Finding, FindingKind, Location
@@ -42,8 +43,6 @@ from .memory import (
     findings_of_garbage,
     findings_of_picture,
     garbage_remark,
-    graphs_left,
-    least_rise,
 )
 from .plan import (
     LATER,

@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from ..devices.simulated import BACKING, ProgramMemory
 from ..model.finding import Location
 from ..model.measurement import Forecast, Saving
-from ..model.metrics import GARBAGE, RETAINED_GRAPHS
+from ..model.metrics import GARBAGE
 from .emulated import (
     COLD_CACHE,
     COMPILED_PEAK,
@@ -35,13 +35,7 @@ from .emulated import (
     PREDICTED_PEAKS,
     SEVERAL_STREAMS,
 )
-from .memory import (
-    COLLECTOR_OFF,
-    findings_of_garbage,
-    findings_of_picture,
-    graphs_left,
-    remarks_on,
-)
+from .memory import COLLECTOR_OFF, findings_of_garbage, findings_of_picture
 
 
 # Turns the memory of simulated steps into the forecast for a real GPU.
@@ -92,7 +86,7 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
         steps += f" {_from_here(memory.loop)}"
     if steps:
         yield steps
-    yield from remarks_on({RETAINED_GRAPHS.name: graphs_left(memory.graphs[1:]) or 0})
+    yield from memory.graph_notes()
     if memory.is_uncollected:
         yield COLLECTOR_OFF.format(memory.steps)
     if BACKING.switched:

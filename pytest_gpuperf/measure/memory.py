@@ -7,13 +7,21 @@ import pickle
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import accumulate, islice, pairwise
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Final
 
 from ..devices.base import MeasuringDevice, MemoryReading
 from ..devices.compile import compile_counters
-from ..devices.memory_picture import Collecting, Garbage, Picture, StorageRole
+from ..devices.memory_picture import (
+    Collecting,
+    Garbage,
+    Picture,
+    StorageRole,
+    graphs_left,
+    least_rise,
+    remark_on_graphs,
+)
 from ..devices.source_lines import where_of
 from ..errors import ErrorId, UsageError
 from ..files import file_name, open_regular
@@ -442,22 +450,6 @@ def _graphs(readings: Sequence[MemoryReading]) -> int | None:
     return graphs_left(counted)
 
 
-def graphs_left(alive: Sequence[tuple[int, int]]) -> int | None:
-    """Return the graphs that every step leaves, of the tensors and nodes *alive* after each.
-
-    It is one as well where no tensor is left and the graph of another gets longer.
-    """
-    tensors = least_rise([tensors for tensors, _ in alive])
-    nodes = least_rise([nodes for _, nodes in alive])
-    return tensors or (nodes and 1)
-
-
-def least_rise(values: Sequence[int]) -> int | None:
-    """Return the least that a step leaked; 0 if one of them left nothing."""
-    grown = [after - before for before, after in pairwise(values)]
-    return max(0, min(grown)) if grown else None
-
-
 def _remark_on_garbage(exact: Mapping[str, int], uncollected: int) -> Iterator[str]:
     """Say what the peaks have of it: in *uncollected* steps nothing was collected."""
     garbage = exact.get(GARBAGE.name, 0)
@@ -494,8 +486,7 @@ def remarks_on(memory: Mapping[str, int]) -> Iterator[str]:
         yield f"every step leaves {_size(growth)} allocated: is that a leak?"
     kept = memory.get(RETAINED_GRAPHS.name, 0)
     if kept:
-        graphs = "a graph" if kept == 1 else f"{kept} graphs"
-        yield f"every step keeps {graphs} of autograd alive: detach() what is kept"
+        yield remark_on_graphs(kept)
 
 
 def _size(nbytes: int) -> str:

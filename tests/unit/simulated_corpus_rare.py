@@ -83,6 +83,7 @@ RUNS_ON: Final[dict[str, tuple[str, ...]]] = {
         "Scale.apply(leaf).sum().backward()",
         "torch.func.vmap(Scale.apply)(x)",
         "meta_net.to_empty(device='cuda')(x)",
+        "copy.deepcopy(net).to('meta')(x.to('meta')).copy_(x[:, :1])",
         "nn.utils.skip_init(nn.Linear, 4, 4, device='cuda')",
         "nn.LazyLinear(4).cuda()(x)",
         "copy.copy(x) + torch.clone(x)",

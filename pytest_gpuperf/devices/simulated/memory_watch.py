@@ -7,8 +7,10 @@ import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import accumulate, islice
+from pathlib import Path
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
@@ -17,8 +19,15 @@ import torch
 from ...model.finding import Finding, FindingKind, Location
 from ..audit_record import StepMark
 from ..garbage import HeldCollector, described_cycle, held_collector, least_left
-from ..memory_owners import graphs_alive
-from ..memory_picture import NOTHING_LEFT, Garbage, Picture, held_by_place
+from ..memory_owners import graphs_alive, longest_graph
+from ..memory_picture import (
+    NOTHING_LEFT,
+    Garbage,
+    Picture,
+    graphs_left,
+    held_by_place,
+    remark_on_graphs,
+)
 from .allocator import rounded
 from .backward_rules import ENGINE_ALONE
 from .memory import (
@@ -38,6 +47,7 @@ from .step_picture import (
     LoopMemory,
     alive_at,
     growth_of,
+    is_rising,
     last_numbers,
     levels_at,
     lines_made_at,
@@ -257,7 +267,8 @@ class EnoughSteps(SystemExit):
 class WatchedProgram:
     """Follows the steps of a program, and what each leaves to the garbage collector.
 
-    ``growth`` is what each leaves for good, if steps do alike.
+    ``growth`` is what each leaves for good, if steps do alike. ``graphs`` are those alive
+    after each.
     """
 
     def __init__(self, audit: MemoryAudit) -> None:
@@ -270,6 +281,8 @@ class WatchedProgram:
         self._collected: set[int] = set()
         self._cycle = ""
         self.growth = NOTHING_LEFT
+        self.graphs: list[tuple[int, int]] = []
+        self._graphs_from = ""
         self._optimizers: WeakSet[Any] = WeakSet()
 
     def begin(self, mark: StepMark, number: int) -> bool:
@@ -300,6 +313,8 @@ class WatchedProgram:
         self._ranges.clear()
         self._collects.clear()
         self._freed.clear()
+        self.graphs.clear()
+        self._graphs_from = ""
         self.growth = NOTHING_LEFT
 
     def end_step(self) -> None:
@@ -309,6 +324,27 @@ class WatchedProgram:
         self._freed.append(freed)
         first = self._ranges[-1][1] if self._ranges else 0
         self._ranges.append((first, len(self.live.events)))
+        self.graphs.append(graphs_alive())
+        if graphs_left(self.graphs[1:]) and not self._graphs_from:
+            self._graphs_from = self._line_of_graphs()
+
+    def graph_notes(self) -> Iterator[str]:
+        """Say what every step keeps of autograd, and which line made it."""
+        if kept := graphs_left(self.graphs[1:]):
+            yield remark_on_graphs(kept, self._graphs_from)
+
+    def _line_of_graphs(self) -> str:
+        """Say which line made what earlier steps keep a graph by, or else the longest one."""
+        before = last_numbers(self.live.events, self._ranges)[-2]
+
+        def is_old(tensor: Any) -> bool:
+            number = self.live.number_of(tensor.inside) if is_gpu_tensor(tensor) else 0
+            return 0 < (number or 0) <= before
+
+        tensor = longest_graph(is_old)
+        site = self.live.made_at.get(tensor.inside) if is_gpu_tensor(tensor) else None
+        place = site.location if site else None
+        return f", from line {place.line} of {Path(place.file).name}" if place else ""
 
     def _collected_after(self) -> tuple[bool, int]:
         """Collect as Python would at some time, unless that is switched off.
@@ -367,7 +403,7 @@ class WatchedProgram:
 class ProgramMemory(WatchedProgram):
     """Follows the memory of a program and ends it after *most_steps* steps, or later.
 
-    It goes on for as long as must be seen what grows. ``graphs`` are those alive after each.
+    It goes on for as long as must be seen what grows.
 
     The last one is pictured at its peak, if it is like the one before. Lines below the
     directory *root* are the project's.
@@ -382,7 +418,6 @@ class ProgramMemory(WatchedProgram):
         self._turns: dict[int, tuple[bool, int]] = {}
         self._idle_turns = 0
         self.was_ended = False
-        self.graphs: list[tuple[int, int]] = []
         self._keeps = False
         self.picture: Picture | None = None
 
@@ -466,13 +501,11 @@ class ProgramMemory(WatchedProgram):
         """Make what was so far a part of the first step."""
         super().forget()
         self._picture_step(None)
-        self.graphs.clear()
 
     def end_step(self) -> None:
         """End a step, and look at what was pictured of it."""
         super().end_step()
         self._picture_step(self.memories()[-1].peak)
-        self.graphs.append(graphs_alive())
         self._see_growth(self._ranges)
 
     def _picture_step(self, peak: int | None) -> None:
@@ -526,7 +559,8 @@ class FirstSteps(WatchedProgram):
             self._ends = last_numbers(self.live.events, self._ranges)
             self._levels = levels_at(self.live.events, self._ranges)
             self.live.events = self._alive = AliveBirths(self.live.events)
-            self.live.site = None
+            if not is_rising(self._levels):
+                self.live.site = None
             self._held.close()
         return self._found
 
@@ -541,10 +575,13 @@ class FirstSteps(WatchedProgram):
             # Python's collector may not have seen all yet.
             self._collector.collect()
         made_at = lines_made_at(self.live)
-        self.growth = growth_of(self._alive.births, self._ends, self._levels, made_at)
+        found = growth_of(self._alive.births, self._ends, self._levels, made_at)
+        held = found.held or self.growth.held if found.nbytes else ()
+        self.growth = replace(found, held=held)
         # Of a long program only the first steps have lines, until one is missing.
-        is_placed = bool(self.growth.held) or not self.growth.nbytes
-        self.live.site = None if is_placed else partial(site_here, self._root)
+        grows = self.growth.nbytes > 0 or is_rising(self._levels)
+        needs_line = grows and not self.growth.held
+        self.live.site = partial(site_here, self._root) if needs_line else None
 
     def close(self) -> None:
         """Follow the memory no longer."""

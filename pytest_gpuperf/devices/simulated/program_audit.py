@@ -66,7 +66,8 @@ class ProgramAudit:
     def notes(self) -> tuple[str, ...]:
         """Say what else makes the steps slow, and if values were given up."""
         also = self._collections.notes(self._counted()[1])
-        return tuple(filter(None, (BACKING.switched, *also)))
+        graphs = self._first.graph_notes()
+        return tuple(filter(None, (BACKING.switched, *also, *graphs)))
 
     def audit(self) -> StepAudit:
         """Return all findings; those not seen again after the first step are ``once``."""

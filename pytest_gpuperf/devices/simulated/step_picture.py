@@ -316,18 +316,24 @@ JOINING: Final = frozenset(
 """Operations whose result holds all that it is made of."""
 
 
+def is_rising(levels: Sequence[int]) -> bool:
+    """Whether more bytes were alive after each step but the first than after the one before."""
+    rises = [after - level for level, after in pairwise(levels[1:])]
+    return bool(rises) and min(rises) > GROWTH.floor
+
+
 def may_keep_more(alive: Births, ends: Sequence[int], levels: Sequence[int]) -> bool:
     """Whether steps that ended like this have left what later ones may add to.
 
     What a step left may come again after as many: every third one logs. A window of the last
-    steps moves on.
+    steps moves on. The first step makes the state that stays, but at other places.
     """
+    again = kept_at_places(alive, ends)
     steps = {bisect_left(ends, number) for number in alive} - {0}
+    steps |= {bisect_left(ends, number) for number in again}
     kept = sorted(steps - {len(ends) - 1, len(ends)})
     if len(ends) < LEAST_STEADY + NOT_STEADY:
-        rises = [after - level for level, after in pairwise(levels[1:])]
-        is_rising = bool(rises) and min(rises) > GROWTH.floor
-        return is_rising or bool(kept or kept_at_places(alive, ends))
+        return is_rising(levels) or bool(kept or again)
     return (
         bool(kept)
         and kept[0] <= len(ends) / 2

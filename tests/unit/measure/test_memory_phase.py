@@ -8,12 +8,8 @@ import pytest
 from scripted_steps import Clockwork, deadline, subject
 
 from pytest_gpuperf.devices.base import MemoryReading, Step
-from pytest_gpuperf.measure.memory import (
-    MOST_MEMORY_STEPS,
-    graphs_left,
-    measure_memory,
-    remarks_on,
-)
+from pytest_gpuperf.devices.memory_picture import graphs_left
+from pytest_gpuperf.measure.memory import MOST_MEMORY_STEPS, measure_memory, remarks_on
 from pytest_gpuperf.measure.plan import MEMORY_STEPS
 
 

@@ -15,8 +15,10 @@ from pytest_gpuperf.model.measurement import Forecast
 
 torch = pytest.importorskip("torch")
 
+from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.simulated import memory_watch, simulated_gpu
 from pytest_gpuperf.devices.simulated.memory_watch import EnoughSteps, watching_program
+from pytest_gpuperf.devices.simulated.program_audit import ProgramAudit
 from pytest_gpuperf.measure.forecast import forecast_of_program
 
 
@@ -191,15 +193,87 @@ def test_what_steps_leave_grows_and_has_its_line_but_not_what_is_given_back(
     assert found.was_ended
 
 
-def test_batches_that_grow_are_no_growth_and_a_hanging_graph_is_said(
-    tmp_path: Path,
+def test_what_every_fifth_step_leaves_grows_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(memory_watch, "MOST_GROWING_STEPS", 24)
+    body = "if step % 5 == 0: kept.append(out.detach())"
+    text = TRAINED.format(kept="[]", steps=99, rows=5120, body=body)
+
+    assert forecast_of_script(tmp_path, text).growth_bytes // KIB in range(900, 1200)
+
+
+def test_batches_that_grow_are_no_growth(tmp_path: Path) -> None:
     larger = TRAINED.format(kept="[]", steps=9, rows="64 * step + 64", body="pass")
-    hangs = TRAINED.format(kept="[]", steps=9, rows=8, body="total = total + loss")
 
     assert not forecast_of_script(tmp_path, larger).growth_bytes
-    (note,) = forecast_of_script(tmp_path, hangs).notes
-    assert note.startswith("every step keeps a graph of autograd alive")
+
+
+def audit_of_script(folder: Path, text: str, steps: int) -> tuple[StepAudit, str]:
+    """Audit it as ``gpuperf audit`` does, with its notes."""
+    text = text.replace("range(99)", f"range({steps})")
+    with simulated_gpu(str(folder), values=False) as gpu:
+        program = ProgramAudit(gpu)
+        code = compile(text, str(folder / "script.py"), "exec")
+        exec(code, {"__name__": "__main__"})  # noqa: S102
+        audit, notes = program.audit(), program.notes()
+        program.close()
+    return audit, "; ".join(notes)
+
+
+@pytest.mark.parametrize(
+    ("kept", "body", "steps"),
+    [
+        ("model.weight[:0].detach()", "kept = torch.cat([kept, out.data])", 9),
+        ("model.weight[:0].detach()", "kept = torch.vstack((kept, out.data))", 14),
+        (
+            "torch.ones(1, 1).cuda()",
+            "kept = torch.nn.functional.pad(kept, (0, 2**17))",
+            20,
+        ),
+        ("()", "kept += (out.detach(),)", 9),
+        ("deque()", "kept.append(out.detach())", 14),
+        ("{}", "kept[f'{step}'] = torch.stack([out.detach()] * 2)", 9),
+    ],
+)
+def test_an_audit_says_the_line_of_what_grows_in_a_run_of_any_length(
+    tmp_path: Path, kept: str, body: str, steps: int
+) -> None:
+    text = TRAINED.format(kept=kept, steps=99, rows=512, body=body)
+
+    growth = audit_of_script(tmp_path, text, steps)[0].growth
+
+    assert growth.nbytes >= 512 * KIB
+    place = growth.held[0].location
+    assert place is not None
+    assert place.line in {7, 12}
+
+
+@pytest.mark.parametrize(
+    ("body", "graphs", "line"),
+    [
+        ("total = total + loss", "a graph", 12),
+        ("kept.append(out)", "a graph", 7),  # the loss of this step has a longer one
+        ("kept.append(out); total = total + loss", "a graph", 7),
+        ("kept.append(loss.detach())", "", 0),
+    ],
+)
+def test_a_graph_that_hangs_longer_each_step_has_its_line(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    body: str,
+    graphs: str,
+    line: int,
+) -> None:
+    monkeypatch.setattr(memory_watch, "MOST_GROWING_STEPS", 6)
+    text = TRAINED.format(kept="[]", steps=99, rows=8, body=body)
+
+    notes = "; ".join(forecast_of_script(tmp_path, text).notes)
+
+    said = f"every step keeps {graphs} of autograd alive, from line {line} of script.py"
+    assert notes.startswith(said if line else "")
+    assert bool(notes) == bool(line)
+    assert audit_of_script(tmp_path, text, 9)[1] == notes
 
 
 def test_what_earlier_steps_keep_has_the_line_that_keeps_it(tmp_path: Path) -> None:
