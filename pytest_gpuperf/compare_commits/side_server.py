@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ErrorId, QuotedError, RunError
+from ..measure.plan import longest_run, time_limit
 from ..model.ab import Recorded
 from ..model.codec import decode, encode
 from ..model.environment import DeviceKind, DeviceSlot, Environment
@@ -61,10 +62,6 @@ AskProcess = Callable[[Job, float], Any]
 """Returns what a job answers, or raises ``RunError``."""
 
 COLLECT_SECONDS: Final = 300.0
-
-PATIENCE: Final = 2
-SIDE_PATIENCE_SECONDS = 60.0
-"""Multiple of its cap, and what is added, after which a process is given up."""
 
 
 class SideServer:
@@ -154,9 +151,10 @@ class SideServer:
     def _asked(self, ask: AskProcess, what: str, group: Group, run: RunRequest) -> Any:
         entry = f"pytest_gpuperf.compare_commits.side_process:{what}"
         request = {"request": encode(run), "relocation": encode(self.relocation)}
-        seconds = len(group) * patience(run.settings.seconds)
+        cap = run.settings.seconds
+        job = Job(entry=entry, request=request, limited_by=time_limit(cap))
         try:
-            return ask(Job(entry=entry, request=request), seconds)
+            return ask(job, longest_run(len(group), cap))
         except RunError as error:
             return {"error": str(error)}
 
@@ -203,8 +201,3 @@ class SideServer:
         """
         with self._queue.alone():
             return self._server.run(job, seconds)
-
-
-def patience(seconds: float) -> float:
-    """Return how long a process may take for a test that is capped at *seconds*."""
-    return PATIENCE * seconds + SIDE_PATIENCE_SECONDS

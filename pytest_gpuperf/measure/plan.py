@@ -136,13 +136,23 @@ MOST_CAPS: Final = 3
 A step as long as the cap runs once first, once for memory and once for the trace.
 """
 
-PREPARING_SECONDS: Final = 60
-"""What set-up, imports and warm-up may take: the cap bounds measured steps alone."""
+PREPARING_SECONDS: Final = 15.0
+MOST_PREPARING_SECONDS: Final = 60.0
+"""What set-up, imports and warm-up may take: the cap bounds measured steps alone.
+
+As much as the steps, and the first of these more; but never more than the second.
+"""
 
 
 def longest_run(tests: int, seconds: float) -> float:
     """Return after how many seconds a run of *tests* is killed, of *seconds* each."""
-    return tests * (MOST_CAPS * seconds + PREPARING_SECONDS)
+    steps = MOST_CAPS * seconds
+    return tests * (steps + min(steps + PREPARING_SECONDS, MOST_PREPARING_SECONDS))
+
+
+def time_limit(seconds: float) -> str:
+    """Return the option with which a user gives a test so many *seconds*."""
+    return f"--gpuperf-seconds={seconds:g}"
 
 
 LATER: Final = read_in(

@@ -20,7 +20,7 @@ from ..errors import ErrorId, GpuperfError, RunError
 from ..files import scratch_folder
 from ..model.codec import encode
 from ..model.environment import AS_INSTALLED, Capability, DeviceKind, Overlay
-from ..sharing.processes import PASSIVE, death, last_words
+from ..sharing.processes import PASSIVE, death, kill_group, last_words
 from .relocation import Relocation, moved_path
 
 
@@ -154,20 +154,25 @@ _BOOTSTRAP: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One call in a fresh process: ``entry`` is ``module:function``, *request* JSON."""
+    """One call in a fresh process: ``entry`` is ``module:function``, *request* JSON.
+
+    ``limited_by`` is the user's option that says how long it may take, if one does.
+    """
 
     entry: str
     request: Mapping[str, Any]
+    limited_by: str = ""
 
 
 @dataclass(slots=True)
 class _Running:
     """A job that was started, and how long it is waited for.
 
-    What it had ``used`` is why it was killed.
+    What it had ``used`` is why it was killed, and ``limit`` says what it could have had.
     """
 
     number: int
+    limit: str
     result: Path
     patience: Patience
     pids: tuple[int, ...] = ()
@@ -188,8 +193,7 @@ class _Running:
             )
             msg = (
                 f"the measuring process gave no result and was killed: it {self.used}; "
-                f"{asked}? If it only needs longer, raise --gpuperf-seconds; "
-                f"{last_words(self.output)}"
+                f"{asked}? {self.limit}; {last_words(self.output)}"
             )
             raise RunError(msg, ErrorId.GP601)
         if not self.result.exists():
@@ -321,7 +325,13 @@ class ForkServer:
         running = self._start(job, seconds)
         while not self._is_lost(running):
             until = min(running.patience.due, now_s() + WAITING_SECONDS)
-            message = self._receive(until)
+            try:
+                message = self._receive(until)
+            except RunError:
+                # A job dies with its server, and what it has started does not.
+                for pid in running.pids:
+                    kill_group(pid)
+                raise
             if message is None:
                 waiting()
             elif message.get("started") == running.number:
@@ -338,7 +348,10 @@ class ForkServer:
             self.wait_until_ready()
         self._jobs += 1
         result = Path(self._folder.name, f"{self._jobs}.json")
-        running = _Running(self._jobs, result, patience_for(seconds))
+        limit = f"It had {seconds:g} s of its own time"
+        if job.limited_by:
+            limit += f" by {job.limited_by}, raise that if it only needs longer"
+        running = _Running(self._jobs, limit, result, patience_for(seconds))
         self._send(
             {
                 "job": running.number,

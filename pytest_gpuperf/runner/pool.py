@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..baselines.format import LARGEST
 from ..errors import ErrorId, QuotedError, RunError
-from ..measure.plan import MOST_CAPS, longest_run
+from ..measure.plan import MOST_CAPS, longest_run, time_limit
 from ..model.budget import Ranks
 from ..model.codec import decode, encode
 from ..model.environment import DeviceKind, DeviceSlot, Environment, Launch
@@ -215,8 +215,11 @@ class WorkerPool:
             request = replace(request, ranks=ranks, locks=locks)
             seconds = _most_seconds(ranks, launch)
             slots = self._all_slots
-        entry = IN_RANKS if launch or ranks else ON_ITS_OWN
-        job = Job(entry=entry, request=encode(request))
+        job = Job(
+            entry=IN_RANKS if launch or ranks else ON_ITS_OWN,
+            request=encode(request),
+            limited_by=time_limit(self._settings.seconds),
+        )
         try:
             return self._asked(job, seconds, slots, index)
         except RunError as error:

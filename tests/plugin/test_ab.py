@@ -16,8 +16,8 @@ from git_project import SCRIPTED, GitProject
 from process_fifo import PATIENCE_SECONDS, ProcessFifo, hear_ctrl_c
 
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.compare_commits import side_server
 from pytest_gpuperf.compare_commits.side_server import Selection
+from pytest_gpuperf.measure import plan
 from pytest_gpuperf.sharing.device_lock import DeviceLock, lock_folder
 
 
@@ -314,16 +314,17 @@ signal 9: it printed nothing [GP602]""",
         capsys: pytest.CaptureFixture[str],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr(side_server, "SIDE_PATIENCE_SECONDS", 0.0)
+        monkeypatch.setattr(plan, "PREPARING_SECONDS", 0.0)
         project.tests("import os\ndef test_step(gpuperf): os.read(os.pipe()[0], 1)\n")
 
-        code = ab("HEAD", "--", "--gpuperf-seconds=2")
+        code = ab("HEAD", "--", "--gpuperf-seconds=1")
 
         assert code == 1
         text = " ".join(capsys.readouterr().out.split())
         assert (
             "test_step: could not be measured after: the measuring process gave" in text
         )
+        assert "It had 6 s of its own time by --gpuperf-seconds=1, raise that" in text
         assert text.endswith("it printed nothing [GP601] gpuperf: 1 broken after")
         assert project.is_untouched
 

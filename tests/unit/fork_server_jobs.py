@@ -141,6 +141,12 @@ def kill_the_server_and_stay(request: Request) -> NoReturn:
     never()
 
 
+def kill_the_server_and_leave_a_grandchild(request: Request) -> NoReturn:
+    leave_a_grandchild(request)
+    kill_the_server(request)
+    never()
+
+
 def leave_a_grandchild(request: Request) -> int:
     """Return the id of a child that holds the FIFO open and does not end."""
     alive(request["fifo"])

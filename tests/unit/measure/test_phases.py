@@ -15,7 +15,7 @@ from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.errors import ErrorId, StepError
 from pytest_gpuperf.measure.compilation import find_compilation
 from pytest_gpuperf.measure.phases import measure
-from pytest_gpuperf.measure.plan import Deadline, MeasuredStep, MeasurePlan
+from pytest_gpuperf.measure.plan import Deadline, MeasuredStep, MeasurePlan, longest_run
 from pytest_gpuperf.measure.step import Subject, subject_of
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location
@@ -407,3 +407,12 @@ def test_steps_are_profiled_one_alone_where_three_have_no_room(
 
     assert device.profiled == profiled
     assert measured.measurement.exact["syncs"] == 0
+
+
+@pytest.mark.parametrize(
+    ("tests", "cap", "seconds"), [(1, 2, 27), (1, 15, 105), (1, 60, 240), (3, 2, 81)]
+)
+def test_a_process_ends_soon_where_little_time_is_allowed(
+    tests: int, cap: float, seconds: float
+) -> None:
+    assert longest_run(tests, cap) == seconds

@@ -9,6 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -299,16 +300,28 @@ def test_of_a_fatal_error_the_top_is_shown(server: ForkServer) -> None:
     assert rest[-1].endswith("in deeper")
 
 
+@pytest.mark.parametrize(
+    ("limited_by", "said"),
+    [
+        ("", ""),
+        (
+            "--gpuperf-seconds=2",
+            " by --gpuperf-seconds=2, raise that if it only needs longer",
+        ),
+    ],
+)
 def test_a_hanging_job_is_killed_after_the_limit_and_the_next_works(
-    server: ForkServer,
+    server: ForkServer, limited_by: str, said: str
 ) -> None:
-    message = death_in(server, job("hang"), TOO_FEW_SECONDS)
+    order = replace(job("hang"), limited_by=limited_by)
+
+    message = death_in(server, order, TOO_FEW_SECONDS)
     next_result = server.run(job("echo", x=1), ENOUGH_SECONDS)
 
     assert re.fullmatch(
         r"the measuring process gave no result and was killed: it did nothing for most of "
         r"0\.\d s \(\d\.\d s of CPU\); does it wait for input, a lock or another process\? "
-        r"If it only needs longer, raise --gpuperf-seconds; it printed nothing",
+        rf"It had 0\.2 s of its own time{said}; it printed nothing",
         message,
     )
     assert next_result == {"x": 1}
@@ -351,9 +364,12 @@ def test_a_server_that_dies_is_started_anew() -> None:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="only Linux ends a child with its parent"
 )
-def test_a_child_does_not_outlive_the_server(process_fifo: ProcessFifo) -> None:
+@pytest.mark.parametrize("and_stay", ["and_stay", "and_leave_a_grandchild"])
+def test_a_child_does_not_outlive_the_server(
+    process_fifo: ProcessFifo, and_stay: str
+) -> None:
     with closing(started()) as server:
-        death_in(server, job("kill_the_server_and_stay", fifo=process_fifo.fifo))
+        death_in(server, job(f"kill_the_server_{and_stay}", fifo=process_fifo.fifo))
 
         assert process_fifo.all_ended()
 
