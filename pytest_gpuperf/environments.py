@@ -38,13 +38,15 @@ from .model.environment import Overlay
 class PackageChange:
     """What is asked for: ``requirements`` as an installer takes them.
 
-    What they need comes too, unless they are ``pins`` of a lock file, which names all.
-    ``without`` are packages that nothing can import.
+    What they need comes too, unless they are ``pins`` of a lock file, which names all, or
+    a ``part`` of such pins, which must fit together. ``without`` are packages that nothing
+    can import.
     """
 
     requirements: tuple[str, ...] = ()
     without: tuple[str, ...] = ()
     pins: bool = False
+    part: bool = False
 
     def __post_init__(self) -> None:
         for text in self.requirements:
@@ -101,7 +103,9 @@ class Packages:
         self._program = self._program or installer()
         if change.pins:
             return change.requirements
-        return self._program.needs(change.requirements)
+        needed = self._program.needs(change.requirements)
+        named = set(map(_name, change.requirements if change.part else needed))
+        return [each for each in needed if _name(each) in named]
 
     def _folder(self, packages: Sequence[str]) -> str:
         """Return the folder to import *packages* from."""
@@ -112,6 +116,10 @@ class Packages:
             (self._program or installer()).install(packages, folder)
             self._folders[key] = str(folder)
         return self._folders[key]
+
+
+def _name(requirement: str) -> str:
+    return canonicalize_name(Requirement(requirement).name)
 
 
 def _modules(package: str) -> tuple[str, ...]:

@@ -256,7 +256,7 @@ def _with_culprits(
         packages = Packages(place, announce)
 
         def compare_part(requirements: tuple[str, ...]) -> AbRun:
-            change = PackageChange(requirements=requirements)
+            change = PackageChange(requirements=requirements, part=True)
             return compare((old, new.with_packages(packages.overlay(change))))
 
         culprits = Culprits(found, pins, compare_part, announce)

@@ -7,7 +7,9 @@ it needs nothing but git and the standard library.
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -35,6 +37,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     trees: list[Tree] = json.loads(sys.argv[1])
     folder = Path(tempfile.mkdtemp(prefix="gpuperf-ab-"))
+    held = _held(folder)
     try:
         # The parent may have died during the checkout; the folder is removed all the
         # same.
@@ -42,7 +45,18 @@ def main() -> None:
             _say({"folder": str(folder), "error": _check_out(trees, folder)})
         sys.stdin.read()
     finally:
+        os.close(held)
         _remove(trees, folder)
+
+
+def _held(folder: Path) -> int:
+    """Keep *folder* from the next run, which removes what killed processes have left."""
+    part = folder / "owner.lock.part"
+    lock = os.open(part, os.O_RDWR | os.O_CREAT, 0o600)
+    with suppress(OSError):  # a file system without locks: the folder then stays
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        part.rename(part.with_suffix(""))
+    return lock
 
 
 def _say(answer: Mapping[str, str | None]) -> None:

@@ -197,6 +197,12 @@ hold(f"{sys.argv[1]}/{OWNER_LOCK}")
 print(flush=True)
 sys.stdin.read()
 """
+CHECKS = """
+import sys
+from pytest_gpuperf.compare_commits.checkouts import main
+sys.argv[1:] = ["[]"]
+main()
+"""
 
 
 def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(
@@ -211,7 +217,8 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(
             text=True,
         )
         assert process.stdout is not None
-        return process, Path(process.stdout.readline().strip()).name
+        said = process.stdout.readline().strip()
+        return process, Path(said).name.partition('"')[0]
 
     for name in ("gpuperf-mine", "gpuperf-1000"):
         (tmp_path / name).mkdir()
@@ -222,17 +229,19 @@ def test_the_next_run_removes_what_a_killed_one_left_and_nothing_else(
     foreign = {path.name for path in tmp_path.iterdir()}
     (killed, left), (alive, used) = started(OWNER), started(OWNER)
     (parent, needed) = started(OWNER)
+    (guardian, checked_out), (other, compared) = started(CHECKS), started(CHECKS)
     orphan, _ = started(ORPHAN, str(tmp_path / needed))
-    for process in (killed, parent):
+    for process in (killed, parent, guardian):
         process.kill()
         process.communicate()
     assert (tmp_path / left).exists()
+    assert (tmp_path / checked_out).exists()
 
     last, own = started(OWNER)
 
     there = {path.name for path in tmp_path.iterdir()}
-    assert there == foreign | {used, needed, own}
-    for process in (alive, orphan, last):
+    assert there == foreign | {used, needed, own, compared}
+    for process in (alive, orphan, last, other):
         process.communicate("")
     assert {path.name for path in tmp_path.iterdir()} == foreign | {needed}
 

@@ -26,6 +26,9 @@ __all__ = ["here"]  # a fixture
 
 NEW = ("fastops==1.0", "slowops==5.0", "thirdops==3.0")
 
+NEEDED = "colorama==0.4.6"
+"""What an old version asks for."""
+
 WORSE = ExactChange(metric="syncs", before=0, after=3, turn=Turn.WORSE, gated=True)
 
 
@@ -38,9 +41,11 @@ class Everything:
     """An installer that has every version."""
 
     def needs(self, requirements: Sequence[str]) -> tuple[str, ...]:
-        return tuple(sorted(set(requirements).difference(NEW)))
+        added = {*requirements, NEEDED}.difference(NEW)
+        return tuple(sorted(each.replace("thirdops", "ThirdOps") for each in added))
 
     def install(self, packages: Sequence[str], folder: Path) -> None:
+        assert NEEDED not in packages, "neither the lock nor this machine has it"
         folder.mkdir()
 
 
