@@ -17,7 +17,7 @@ from ..model.metrics import counted
 from ..report.command import audit_command
 from ..report.json import audit_document
 from ..report.screen.audit import audit_lines
-from ..sharing.processes import SIGNALLED
+from ..sharing.processes import EXIT_INTERRUPTED, SIGNALLED
 from ..visible import printed
 from .script import Program, notes_of
 from .script_process import (
@@ -109,12 +109,16 @@ def _audited(program: Program, root: Path, output: Output) -> tuple[int, ScriptA
     notes = notes_of(program)
     request = ScriptRequest(program=program, root=str(root), asked=Asked.AUDIT)
     code, audited = run_program(request, **output.streams)
-    return code, replace(audited, notes=(*audited.notes, *_failed(code), *notes))
+    steps = audited.audit.steps if audited.audit else 0
+    notes = (*audited.notes, *_failed(code, steps), *notes)
+    return code, replace(audited, notes=notes)
 
 
-def _failed(code: int) -> Iterator[str]:
-    """Say that the script has not done all it does; of a signal that is said already."""
-    if 0 < code < SIGNALLED:
+def _failed(code: int, steps: int) -> Iterator[str]:
+    """Say that the script has not done all it does; of other signals that is said already."""
+    if code == EXIT_INTERRUPTED:
+        yield f"interrupted after {counted(steps, 'step')}: a partial result"
+    elif 0 < code < SIGNALLED:
         yield f"the script failed (exit status {code}): this is what it did before"
 
 

@@ -18,6 +18,7 @@ from ..model.measurement import Fit, Forecast, Saving
 from ..report.command import memory_command
 from ..report.json import memory_document
 from ..report.screen.memory import MemoryView, is_large, memory_lines
+from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .script import Program, notes_of
 from .script_process import (
@@ -100,7 +101,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or PROGRAM_FAILED
     if code:
-        sys.stderr.write(f"gpuperf: {program.name} failed, so its peak is unknown\n")
+        ended = "was interrupted" if code == EXIT_INTERRUPTED else "failed"
+        sys.stderr.write(f"gpuperf: {program.name} {ended}, so its peak is unknown\n")
         return code
     fit = None if arguments.gb is None else fit_of(forecast, arguments.gb)
     worth = not arguments.no_savings and _is_worth_savings(arguments, forecast, fit)
@@ -177,6 +179,8 @@ def _pulled(
         if program is not None:
             again = replace(request, program=program, saving=saving)
             code, forecast, _ = _predicted(again, Output.NOWHERE)
+            if code == EXIT_INTERRUPTED:  # the peak is known, and no more is waited for
+                return
             yield saving, None if code else forecast
 
 

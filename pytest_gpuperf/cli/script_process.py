@@ -44,6 +44,7 @@ from ..model.measurement import Forecast, Saving
 from ..model.metrics import counted
 from ..runner.relocation import Relocation, hide, relocate
 from ..sharing.processes import (
+    EXIT_INTERRUPTED,
     PASSIVE,
     Reply,
     interrupts_left_to_child,
@@ -262,6 +263,8 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
 
 def unfinished(program: Program, code: int) -> str:
     """Say that *program* ended without an answer."""
+    if code == EXIT_INTERRUPTED:
+        return f"{program.name} was interrupted before it left findings"
     return (
         f"{program.name} ended with exit status {code} in a way that left no findings, "
         "as os._exit and a killed process do; end it as a script ends"

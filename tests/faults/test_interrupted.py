@@ -58,10 +58,10 @@ def test_an_interrupted_refresh_keeps_what_has_enough_runs_and_goes_on_with_the_
 
 STORED = "tests are stored in baselines/scripted.json"
 THIN = "of them with 5 or more of their runs"
-LOST = "not, with fewer than 5 undisturbed runs"
+LOST = "had fewer than 5 undisturbed runs"
 SAID = {
-    0: f"nothing was stored, 3 tests are {LOST}",
-    4: f"1 test is {STORED[10:]}, 1 {THIN}, 2 tests are {LOST}",
+    0: f"nothing was stored; 3 tests {LOST}",
+    4: f"1 test is {STORED[10:]}, 1 {THIN}; 2 tests {LOST}",
     5: f"3 {STORED}, 3 {THIN}",
     7: f"3 {STORED}, 2 {THIN}",
 }

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Final
 
 from ...model.baseline import BaselineChange
-from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction, Metric
+from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction, Metric, counted
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..headline import PEOPLE, title, what_happened
 from ..numbers import (
@@ -320,16 +320,12 @@ def interruption_lines(kept: Interrupted, file: str, command: str) -> Sequence[s
     if kept.failure:
         return wrapped(f"gpuperf: interrupted: {kept.failure}")
     stored, thin = len(kept.complete) + len(kept.thin), len(kept.thin)
-    parts = [f"{_tests(stored)} stored in {file}" if stored else "nothing was stored"]
+    are = "1 test is" if stored == 1 else f"{stored} tests are"
+    text = f"{are} stored in {file}" if stored else "nothing was stored"
     if thin:
-        parts.append(f"{thin} of them with {kept.enough} or more of their runs")
+        text += f", {thin} of them with {kept.enough} or more of their runs"
     if kept.lost:
-        parts.append(
-            f"{_tests(len(kept.lost))} not, with fewer than {kept.enough} undisturbed runs"
-        )
-    said = wrapped(f"gpuperf: interrupted: {', '.join(parts)}")
+        have = f"; {counted(len(kept.lost), 'test')} had fewer than {kept.enough}"
+        text += f"{have} undisturbed runs"
+    said = wrapped(f"gpuperf: interrupted: {text}")
     return [*said, *([f"  go on    {command}"] if kept.lost else [])]
-
-
-def _tests(count: int) -> str:
-    return "1 test is" if count == 1 else f"{count} tests are"

@@ -429,9 +429,10 @@ def test_ctrl_c_ends_the_script_and_not_the_report(
 
     output, errors = capfd.readouterr()
     assert code == 130
-    answer, place, *_, copies = output.splitlines()
+    answer, place, *_, note, copies = output.splitlines()
     assert place == "  --> train.py:5 in <module>"
     assert (answer, copies) == (ONE, NONE_COPIED)
+    assert note == "note: interrupted after 0 steps: a partial result"
     assert errors.splitlines() == [
         "Traceback (most recent call last):",
         f'  File "{file}", line 8, in <module>',
@@ -440,12 +441,24 @@ def test_ctrl_c_ends_the_script_and_not_the_report(
     ]
 
 
+ENDS = ((0, 0), (7, 7), (-9, 137))
+LEFT_NONE = (
+    "ended with exit status {} in a way that left no findings, as os._exit and a killed "
+    "process do; end it as a script ends"
+)
+
+
 @pytest.mark.parametrize(
-    ("returncode", "status", "code"), [(0, 0, 1), (7, 7, 7), (-9, 137, 137)]
+    ("returncode", "ended", "code"),
+    [
+        *((number, LEFT_NONE.format(status), status or 1) for number, status in ENDS),
+        (130, "was interrupted before it left findings", 130),
+        (-2, "was interrupted before it left findings", 130),
+    ],
 )
 def test_a_process_that_leaves_no_findings_is_no_pass(
     returncode: int,
-    status: int,
+    ended: str,
     code: int,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -454,13 +467,7 @@ def test_a_process_that_leaves_no_findings_is_no_pass(
     monkeypatch.setattr(script_process, "spawn", lambda *_, **__: (returncode, None))
 
     assert main(["audit", "train.py"]) == code
-    assert capsys.readouterr() == (
-        "",
-        (
-            f"gpuperf: train.py ended with exit status {status} in a way that left no "
-            "findings, as os._exit and a killed process do; end it as a script ends\n"
-        ),
-    )
+    assert capsys.readouterr() == ("", f"gpuperf: train.py {ended}\n")
 
 
 READING = "def read(x):\n    return x.item()\n"
