@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from importlib import import_module
 from io import TextIOWrapper
@@ -28,6 +29,8 @@ RANK_LAUNCHERS: Final = frozenset(
     {"torchrun", "torch.distributed.run", "torch.distributed.launch"}
 )
 """Scripts and modules whose arguments are options, a program, and its arguments."""
+
+LONG_OPTION: Final = re.compile(r"(?<!\S)--\w[\w-]*")
 
 GROUPS: Final[dict[str, dict[str, str]]] = {
     "Look": {
@@ -73,7 +76,11 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Raise ``UsageError`` instead of leaving with code 2, which pytest uses."""
-        msg = f"{message}; see `{self.prog} --help`"
+        known = self._option_string_actions
+        typed = (word for word in LONG_OPTION.findall(message) if word not in known)
+        near = next(filter(None, (_nearest(word, known) for word in typed)), "")
+        meant = f" (did you mean {near}?)" if near else ""
+        msg = f"{message}{meant}; see `{self.prog} --help`"
         raise UsageError(msg, ErrorId.GP102)
 
 
@@ -146,13 +153,17 @@ def _refuse_unknown_command(own: Sequence[str]) -> None:
     refuse_retired(f"gpuperf {name}")
     if not name or name.startswith("-") or name in COMMANDS:
         return
+    near = _nearest(name, COMMANDS)
+    meant = f"did you mean `gpuperf {near}`? " if near else ""
+    msg = f"there is no command {name!r}; {meant}`gpuperf --help` lists all"
+    raise UsageError(msg, ErrorId.GP103)
+
+
+def _nearest(typed: str, known: Iterable[str]) -> str:
     # Needed for an error only, and every command would pay for the import.
     from difflib import get_close_matches
 
-    near = get_close_matches(name, COMMANDS, n=1)
-    meant = f"did you mean `gpuperf {near[0]}`? " if near else ""
-    msg = f"there is no command {name!r}; {meant}`gpuperf --help` lists all"
-    raise UsageError(msg, ErrorId.GP103)
+    return next(iter(get_close_matches(typed, known, n=1)), "")
 
 
 def _command(name: str) -> Command:

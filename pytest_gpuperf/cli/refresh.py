@@ -32,6 +32,11 @@ LEAST_MINUTES: Final = LEAST_GAP.total_seconds() / SECONDS_OF_MINUTE
 GOES_ON: Final = frozenset({0, 1})
 """Exit codes of pytest after which the next session is measured: tests may have failed."""
 
+NOT_MEANT: Final = frozenset({"--deselect", "--ignore"})
+"""Options of pytest that name tests to leave out."""
+
+OTHERS_STAY: Final = "refreshing what has no baseline; name tests or files, or --kind=all, to replace one"
+
 REFRESH_KINDS: Final = ", ".join(kind.value for kind in Refresh)
 
 
@@ -42,7 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_kind,
         metavar="KIND",
         help=f"baselines to replace: {REFRESH_KINDS} "
-        "(default: all if node ids are named or drift is accepted, else missing)",
+        "(default: all if tests or their files are named or drift is accepted, else "
+        "missing)",
     )
     add_device_argument(parser)
     parser.add_argument(
@@ -72,14 +78,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Run pytest, once a session, and return its exit code as a shell would give it."""
     is_partial = arguments.sessions or arguments.kind not in {None, Refresh.ALL}
-    if arguments.accept_drift and is_partial:
+    accepts_drift = arguments.accept_drift
+    if accepts_drift and is_partial:
         msg = (
             "--accept-drift: found --kind or --sessions, expected it alone or with "
             "--kind=all: it replaces stored baselines"
         )
         raise UsageError(msg, ErrorId.GP102)
     if arguments.sessions is None:
-        return _measured(arguments, arguments.kind or _usual_kind(rest), rest)
+        kind = arguments.kind or _usual_kind(rest)
+        if rest and kind is Refresh.MISSING and not (arguments.kind or accepts_drift):
+            sys.stdout.write(f"gpuperf: {OTHERS_STAY}\n")
+            sys.stdout.flush()
+        return _measured(arguments, kind, rest)
     # What a session has stored stays.
     kinds = repeat(Refresh.EVIDENCE, arguments.sessions - 1)
     worst = 0
@@ -135,11 +146,11 @@ def _kind(text: str) -> Refresh:
 
 
 def _usual_kind(rest: Sequence[str]) -> Refresh:
-    """Choose ALL, which also takes what regressed, only if tests are named."""
+    """Choose ALL, which also takes what regressed, only if tests or files are named."""
     named = any(
-        "::" in argument and not argument.startswith("-")
+        ("::" in argument or argument.endswith(".py")) and not argument.startswith("-")
         for before, argument in pairwise(("", *rest))
-        # A node id after --deselect names a test that is not meant.
-        if before != "--deselect"
+        # What follows --deselect or --ignore is not meant.
+        if before not in NOT_MEANT
     )
     return Refresh.ALL if named else Refresh.MISSING

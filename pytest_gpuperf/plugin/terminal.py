@@ -144,7 +144,7 @@ def write_summary(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
         run_result.hardware,
         unseen,
         unchecked=_endings_without_verdict(run_result),
-        refused=len(run_result.drifted_tests),
+        refused=len(run_result.not_refreshed),
         note=run_result.note,
         warns=run_result.warns,
         unmeasured=run_result.unmeasured,
@@ -249,8 +249,7 @@ def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
 
 def _wrong(run_result: RunResult) -> Sequence[TestVerdict]:
     """Return the verdicts that are inconclusive or failed a test, if by a setting."""
-    failing = {Ending.FAILED, Ending.WARNED}
-    failed = [t for t, r in run_result.reports.items() if r.ending in failing]
+    failed = _failed(run_result)
     return [
         verdict
         for verdict in run_result.verdicts
@@ -259,10 +258,17 @@ def _wrong(run_result: RunResult) -> Sequence[TestVerdict]:
     ]
 
 
+def _failed(run_result: RunResult) -> Sequence[str]:
+    failing = {Ending.FAILED, Ending.WARNED}
+    return [t for t, r in run_result.reports.items() if r.ending in failing]
+
+
 def _whole_run_lines(run_result: RunResult) -> Iterator[Line]:
     moved = run_result.moved_with_the_environment
-    if run_result.drifts:
-        yield drifted_line(run_result.drifted_tests, run_result.invocation)
+    drifted = run_result.drifted_tests
+    # One test's own failure has the command.
+    if len(drifted) > 1 or any(t not in _failed(run_result) for t in drifted):
+        yield drifted_line(drifted, run_result.invocation)
     if moved:
         yield moved_line(moved, run_result.invocation, warns=run_result.warns)
     if run_result.suite:

@@ -66,6 +66,7 @@ class RunResult:
     kept: tuple[Kept, ...] = ()
     drifts: tuple[Drift, ...] = ()
     drifted_tests: tuple[str, ...] = ()
+    not_refreshed: tuple[str, ...] = ()
     leftovers: Leftovers = field(default_factory=Leftovers)
     stored: tuple[str, ...] = ()
     skipped_files: tuple[str, ...] = ()
@@ -339,6 +340,11 @@ class RunEvaluator:
             drifts=refreshed.drifts,
             drifted_tests=tuple(
                 test for test in cases if refreshed.drifts_of(cases[test].calls)
+            ),
+            not_refreshed=tuple(
+                test
+                for test in cases.keys() & self._rounds.wanted
+                if cases[test].calls and reporter.refusal(cases[test], refreshed)
             ),
             leftovers=state.leftovers,
             stored=tuple(self._baselines.entries.keys() - state.leftovers.removed),

@@ -147,6 +147,8 @@ def refused(report: Report, why: str) -> Report:
     The text of another failure follows below.
     """
     own = report.text if report.ending.accuses else ""
+    # Both may end with the same command.
+    why = "\n".join(line for line in why.splitlines() if line not in own.splitlines())
     text = "\n\n".join(filter(None, (why, own)))
     return replace(report, ending=Ending.FAILED, text=text, warning="")
 

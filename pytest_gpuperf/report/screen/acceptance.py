@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain, groupby
 from typing import Final
 
 from ...model.baseline import AcceptancePlan, Drift, Kept, Leftovers, Refresh
@@ -162,29 +162,31 @@ def drift_text(
 ) -> str:
     """Say why a refresh of one test was refused, and how to insist on it."""
     command = refresh_command(Refresh.ALL, invocation, [nodeid], accept_drift=True)
+    alike = groupby(drifts, key=lambda drift: (drift.test, drift.bound))
     return "\n".join(
         (
-            *chain.from_iterable(_refusal(drift, nodeid) for drift in drifts),
+            *chain.from_iterable(_refusal(nodeid, *reason, d) for reason, d in alike),
             *uncut("accept", command),
         )
     )
 
 
-def _refusal(drift: Drift, nodeid: str) -> tuple[str, ...]:
-    metric = metric_named(drift.metric)
-    anchor, now, limit = format_apart(metric, drift.anchor, drift.now, drift.limit)
-    change = format_change(metric, drift.anchor, drift.now)
-    now, was = f"{now}{each(metric)}", f"{anchor} ({change})"
-    what = f"DRIFTED {title(drift.metric)}"
-    return (
-        f"{what}: {now}, was {was} when last accepted, allowed {limit}",
-        *labelled(
-            "why",
-            f"more than a refresh stores unasked ({drift.bound}): the baseline is left "
-            "as it was",
-        ),
-        *(() if drift.test == nodeid else uncut("call", drift.test)),
+def _refusal(
+    nodeid: str, test: str, bound: str, drifts: Iterable[Drift]
+) -> Iterator[str]:
+    """Say of *drifts* that passed one *bound* how far each went, and why once."""
+    for drift in drifts:
+        metric = metric_named(drift.metric)
+        anchor, now, limit = format_apart(metric, drift.anchor, drift.now, drift.limit)
+        change = format_change(metric, drift.anchor, drift.now)
+        now, was = f"{now}{each(metric)}", f"{anchor} ({change})"
+        what = f"DRIFTED {title(drift.metric)}"
+        yield f"{what}: {now}, was {was} when last accepted, allowed {limit}"
+    why = (
+        f"more than a refresh stores unasked ({bound}): the baseline is left as it was"
     )
+    yield from labelled("why", why)
+    yield from () if test == nodeid else uncut("call", test)
 
 
 def kept_title(kept: Sequence[Kept], baseline_file: str) -> str:

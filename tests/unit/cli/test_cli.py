@@ -52,8 +52,11 @@ class TestRefresh:
         [
             ("t.py::a", "all t.py::a"),
             ("-x t.py::a", "all -x t.py::a"),
-            ("t.py -v", "missing t.py -v"),
-            ("--deselect t.py::a t.py", "missing --deselect t.py::a t.py"),
+            ("t.py -v", "all t.py -v"),
+            ("tests -v", "missing tests -v"),
+            ("--deselect t.py::a t.py", "all --deselect t.py::a t.py"),
+            ("--deselect t.py::a tests", "missing --deselect t.py::a tests"),
+            ("--ignore t.py", "missing --ignore t.py"),
             ("--deselect=t.py::a", "missing --deselect=t.py::a"),
             ("--accept-drift t.py::a", "drift t.py::a"),
             ("--accept-drift t.py", "drift t.py"),
@@ -66,17 +69,23 @@ class TestRefresh:
             ("--kind=improved -n2", "improved -n2"),
             (
                 "-k 'a or b' --device cpu t.py",
-                "missing --gpuperf-device=cpu -k 'a or b' t.py",
+                "all --gpuperf-device=cpu -k 'a or b' t.py",
             ),
         ],
     )
     def test_takes_what_regressed_only_where_that_is_meant(
-        self, started: list[list[str]], given: str, passed: str
+        self,
+        started: list[list[str]],
+        given: str,
+        passed: str,
+        capsys: pytest.CaptureFixture[str],
     ) -> None:
         main(["refresh", *shlex.split(given)])
 
         command = shlex.split(f"-m pytest --gpuperf --gpuperf-update={passed}")
         assert started == [[sys.executable, *command]]
+        says = "gpuperf: refreshing what has no baseline; name tests or files, or"
+        assert capsys.readouterr().out.startswith(says) == passed.startswith("missing")
 
     def test_measures_once_a_session_with_a_gap_between_them(
         self,
@@ -187,14 +196,37 @@ class TestRefresh:
         assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_argument_that_no_command_knows_is_refused(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    code = main(["accept", "x", "--base"])
+GOES = "arguments of {} go after `--` (did you mean"
 
-    assert code == 4
+
+@pytest.mark.parametrize(
+    ("typed", "refused"),
+    [
+        ("accept x --zzz", "unrecognized arguments: --zzz"),
+        (
+            "accept x --dryrun",
+            "unrecognized arguments: --dryrun (did you mean --dry-run?)",
+        ),
+        (
+            "audit train.py --max-sync=3",
+            f"unexpected --max-sync=3: {GOES.format('the script')} --max-syncs?)",
+        ),
+        (
+            "ab --whitch",
+            f"unexpected --whitch: {GOES.format('pytest')} --which?)",
+        ),
+    ],
+)
+def test_an_argument_that_no_command_knows_is_refused(
+    capsys: pytest.CaptureFixture[str], typed: str, refused: str
+) -> None:
+    command, *rest = typed.split()
+
+    code = main([command, *rest])
+
+    assert code == (125 if command == "ab" else 4)
     assert capsys.readouterr().err == (
-        "gpuperf: unrecognized arguments: --base; see `gpuperf accept --help` [GP102]\n"
+        f"gpuperf: {refused}; see `gpuperf {command} --help` [GP102]\n"
     )
 
 

@@ -151,6 +151,7 @@ def refreshed() -> str:
         ),
         drifts=(drift,),
         drifted_tests=("t.py::d",),
+        not_refreshed=("t.py::d",),
         leftovers=Leftovers(entries=("t.py::gone",), gone=("t.py::gone",)),
     )
     return ended(found)
