@@ -227,9 +227,11 @@ def show_memory(place, numbers):
 
 
 def needed_mib(printed):
-    """Return the peak that ``gpuperf memory`` printed."""
-    found = re.search(r"needs ([\d.]+) GiB at its peak", printed)
-    return float(found.group(1)) * 1024 if found else fail("found no peak in GiB")
+    """Return the peak that ``gpuperf memory`` printed, cuBLAS's part with it."""
+    found = re.search(r"needs ([\d.]+) GiB(?: and ([\d.]+) MiB of cuBLAS)? at", printed)
+    if not found:
+        return fail("found no peak in GiB")
+    return float(found.group(1)) * 1024 + float(found.group(2) or 0)
 
 
 def ladder_lines(rungs, found):

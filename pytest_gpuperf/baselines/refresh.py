@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ..judge.exact import bytes_beneath
 from ..model.baseline import (
     ENOUGH_RUNS,
     GATED,
@@ -25,7 +26,7 @@ from ..model.baseline import (
 from ..model.environment import DeviceKind
 from ..model.finding import stored_lines
 from ..model.measurement import Measurement
-from ..model.metrics import Metric
+from ..model.metrics import METRICS, Metric
 from ..model.verdict import Outcome, TestVerdict
 
 
@@ -284,7 +285,14 @@ def _changes_of(
             old=before.get(name),
             new=after.get(name),
             anchor=anchors.get(name),
+            workspace_bytes=_kept(METRICS[name], old, new),
         )
+
+
+def _kept(metric: Metric, old: Entry | None, new: Entry | None) -> int:
+    """Return what cuBLAS keeps of *metric*, if that is the same in both."""
+    kept = {bytes_beneath(metric, entry.runs) for entry in (old, new) if entry}
+    return kept.pop() if len(kept) == 1 else 0
 
 
 def _is_missing(metric: Metric, entry: Entry, runs: Sequence[RunSummary]) -> bool:

@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import groupby, pairwise
 from typing import Final, NamedTuple
 
-from ..model.finding import Finding, FindingKind, MemoryCourse, Phase
+from ..model.finding import CUBLAS_WORKSPACES, Finding, FindingKind, MemoryCourse, Phase
 from .source_lines import Site, where_of
 
 
@@ -27,7 +27,7 @@ class StorageRole(Enum):
     """There before the step as well: several steps have left it, each its own."""
     TEMPORARIES = "temporaries"
     """Made by the backward or the optimizer, and no gradient."""
-    WORKSPACES = "cuBLAS workspaces"
+    WORKSPACES = CUBLAS_WORKSPACES
     UNSEEN = "beyond tensors"
     """What libraries keep, and what kernels take and give back inside."""
 

@@ -21,7 +21,7 @@ from ..model.metrics import (
     limited_by,
 )
 from ..model.verdict import Outcome, Verdict
-from .exact import PROVING_RUNS, in_runs, is_random
+from .exact import PROVING_RUNS, bytes_beneath, in_runs, is_random
 from .readings import against, figure, percent, plain, readings
 
 
@@ -136,7 +136,9 @@ def judge_exact_budget(
     values = [reading.value for reading in readings(metric, runs)]
     low, high = min(values), max(values)
     compared = against(metric, low, limit)
-    off = metric.error * limit
+    # What libraries keep is known: only the rest is a prediction.
+    beneath = bytes_beneath(metric, runs)
+    off = metric.error * ((limit if limit > beneath else low) - beneath)
     if high <= limit - off:
         outcome, because = Outcome.PASS, against(metric, high, limit)
     elif off and low <= limit + off:
@@ -204,14 +206,16 @@ def fit_of(forecast: Forecast, gib: float) -> Fit:
     Memory that grows does not fit a GPU that it soon fills. A program fits if there is room
     for all that the allocator would like to reserve, and does not without room for the peak
     of its allocations. Between them a GPU must tell, also where the program compiles code
-    that may need less.
+    that may need less. What only a GPU can tell leaves it open, unless there is room to
+    spare: twice the largest error.
     """
-    if forecast.not_checked:
-        return Fit.UNKNOWN
     goes_on = forecast.growth_bytes and forecast.was_ended
     if goes_on and grown_at(forecast, gib) <= LIKELY_STEPS:
         return Fit.TOO_LARGE
     room = gib * GIB - CONTEXT_BYTES
+    if forecast.not_checked:
+        is_roomy = forecast.reserved_bytes * (1 + 2 * COMPILED_ERROR) <= room
+        return Fit.FITS if is_roomy else Fit.UNKNOWN
     error = COMPILED_ERROR if forecast.as_eager else RESERVED_ERROR
     if forecast.reserved_bytes * (1 + error) <= room:
         return Fit.FITS

@@ -293,6 +293,16 @@ def bytes_beneath(
     return max((run.exact.get(metric.beneath, 0) for run in runs), default=0)
 
 
+def without_beneath(metric: Metric, runs: Sequence[Measurement]) -> list[Measurement]:
+    """Return the *runs* that have *metric* with the step's own part of it alone."""
+    name, beneath = metric.name, bytes_beneath(metric, runs)
+    return [
+        replace(run, exact={name: run.exact[name] - beneath})
+        for run in runs
+        if name in run.exact
+    ]
+
+
 def _varying(metric: Metric, steady: Sequence[float], values: Sequence[float]) -> str:
     """Say why a count above the limit passes: not every step has so many."""
     if list(steady) == list(values):

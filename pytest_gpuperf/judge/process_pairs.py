@@ -368,6 +368,7 @@ def _exact_change(
         turn=Turn.VARIES if proving else turn,
         gated=metric.gated or _is_blamed(metric, old),
         proving=proving,
+        workspace_bytes=beneath if beneath == bytes_beneath(metric, after) else 0,
     )
 
 

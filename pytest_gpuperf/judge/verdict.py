@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from statistics import median
 from typing import Final
 
@@ -28,7 +28,7 @@ from ..model.metrics import (
 from ..model.verdict import Outcome, TestVerdict, Verdict
 from .budget import ResolvedBudget, ceiling, judge_exact_budget
 from .context import FAR_SLOWER, Sentinels, SuiteContext, discounts
-from .exact import compared, judge_exact, judge_further
+from .exact import bytes_beneath, compared, judge_exact, judge_further, without_beneath
 from .readings import (
     Limits,
     against,
@@ -224,7 +224,12 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
     return TestVerdict(
         test=test,
         verdicts=_telling_first(
-            case, [v for metrics in case.quantities for v in _judge_any(case, metrics)]
+            case,
+            [
+                _with_workspaces(case, v)
+                for metrics in case.quantities
+                for v in _judge_any(case, metrics)
+            ],
         ),
         findings=compared(last.findings, entry.lines if entry else None),
         runs=len(runs),
@@ -232,6 +237,19 @@ def judge(  # noqa: PLR0913, PLR0917  what the author says, what was measured, t
         remarks=last.remarks,
         snapshot=last.snapshot,
         rates=dict(_rates(case)),
+    )
+
+
+def _with_workspaces(case: _TestCase, verdict: Verdict) -> Verdict:
+    """Add how much of its bytes cuBLAS keeps, now and when they were stored."""
+    metric = METRICS[verdict.metric]
+    if not metric.beneath:
+        return verdict
+    known = [run for run in case.entry_runs if metric.beneath in run.exact]
+    return replace(
+        verdict,
+        workspace_bytes=bytes_beneath(metric, case.runs),
+        stored_workspace_bytes=bytes_beneath(metric, known) if known else None,
     )
 
 
@@ -478,9 +496,7 @@ def _judge_baseline(
     tolerance = tolerated(metric, case.tolerance)
     metric = floored(metric, case.tolerance)
     if metric.kind is MetricKind.EXACT:
-        return judge_exact(
-            metric, case.runs, stored, tolerance=tolerance, torch=case.torch
-        )
+        return _judge_own(case, metric, stored, tolerance)
     sentinels = Sentinels.of(case.runs, case.entry_runs)
     return judge_stored(
         metric,
@@ -492,6 +508,20 @@ def _judge_baseline(
         suite_context=case.context_of(metric),
         sentinels=sentinels,
     )
+
+
+def _judge_own(
+    case: _TestCase, metric: Metric, stored: Sequence[float], tolerance: float
+) -> Verdict:
+    """Judge without what cuBLAS keeps now as then, so that the reason names the step's own."""
+    judge_it = partial(judge_exact, metric, tolerance=tolerance, torch=case.torch)
+    beneath = bytes_beneath(metric, case.runs)
+    if not beneath or beneath != bytes_beneath(metric, case.entry_runs):
+        return judge_it(case.runs, stored)
+    own = judge_it(
+        without_beneath(metric, case.runs), [value - beneath for value in stored]
+    )
+    return own.moved_by(beneath)
 
 
 def _not_checked(metric: Metric, because: str) -> Verdict:

@@ -77,7 +77,11 @@ def findings_of_garbage(
 def peak_of_picture(picture: Picture, metrics: tuple[str, ...]) -> Finding:
     """Say where the peak of *metrics* is, and what the memory there is used for."""
     roles = sorted(picture.by_role.items(), key=lambda item: -item[1])
-    reason = ", ".join(f"{role.value} {_amount(nbytes)}" for role, nbytes in roles)
+    reason = ", ".join(
+        f"{role.value} {_amount(nbytes)}"
+        for role, nbytes in roles
+        if role is not StorageRole.WORKSPACES
+    )
     return Finding(
         kind=FindingKind.PEAK,
         op=picture.op or None,

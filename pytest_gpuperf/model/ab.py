@@ -90,7 +90,8 @@ class Turn(Enum):
 class ExactChange:
     """A count or size that differs; only a ``gated`` one can fail a comparison.
 
-    ``proving`` says that more pairs may show what its runs do not tell yet.
+    ``proving`` says that more pairs may show what its runs do not tell yet. Of ``before``
+    and of ``after`` cuBLAS keeps the same ``workspace_bytes``.
     """
 
     metric: str
@@ -99,6 +100,7 @@ class ExactChange:
     turn: Turn
     gated: bool
     proving: bool = False
+    workspace_bytes: int = 0
 
 
 class AbOutcome(Enum):

@@ -90,7 +90,8 @@ class Drift:
 class BaselineChange:
     """A metric's typical value before and after, in its unit; ``None`` if it has none.
 
-    ``anchor`` is the value that its drift is counted from, if it was stored before.
+    ``anchor`` is the value that its drift is counted from, if it was stored before. Of
+    each of them cuBLAS keeps ``workspace_bytes``.
     """
 
     test: str
@@ -98,6 +99,7 @@ class BaselineChange:
     old: float | None
     new: float | None
     anchor: float | None = None
+    workspace_bytes: int = 0
 
     @property
     def has_drifted(self) -> bool:

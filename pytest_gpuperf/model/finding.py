@@ -98,6 +98,10 @@ class MemoryCourse:
     peak: int = 0
 
 
+CUBLAS_WORKSPACES: Final = "cuBLAS workspaces"
+"""The purpose of memory that the library keeps for itself, whatever the step."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """A cause seen ``per_step`` times a step, which blocked the host ``blocked_ms`` of it.
@@ -151,6 +155,11 @@ class Finding:
     def is_certain(self) -> bool:
         """Whether the host waits, of what says that it does or may."""
         return self.kind is not FindingKind.INCONCLUSIVE
+
+    @property
+    def workspace_bytes(self) -> int:
+        """What cuBLAS keeps of a peak's bytes."""
+        return dict(self.held_for).get(CUBLAS_WORKSPACES, 0)
 
     @property
     def inner(self) -> Location | None:

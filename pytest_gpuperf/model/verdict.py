@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
@@ -166,6 +166,8 @@ class Verdict:
     read on. ``evidence`` belongs to verdicts on times by budgets and baselines.
     ``unchecked_budget`` says that a budget asks for a number that this device can measure
     and no run has, ``not_stored`` that the test has a baseline which lacks this metric.
+    Of ``now`` and ``baseline`` cuBLAS keeps ``workspace_bytes`` and
+    ``stored_workspace_bytes`` for itself, ``None`` where nobody recorded that.
     """
 
     metric: str
@@ -180,6 +182,16 @@ class Verdict:
     evidence: Evidence | None = None
     unchecked_budget: bool = False
     not_stored: bool = False
+    workspace_bytes: int = 0
+    stored_workspace_bytes: int | None = None
+
+    def moved_by(self, amount: float) -> Verdict:
+        """Return it with *amount* added to each of its numbers."""
+        now, baseline, limit = (
+            value if value is None else value + amount
+            for value in (self.now, self.baseline, self.limit)
+        )
+        return replace(self, now=now, baseline=baseline, limit=limit)
 
     @property
     def is_missed(self) -> bool:

@@ -86,6 +86,9 @@ NEW_WORDS: Final = {
 }
 """What the baseline had none of."""
 
+ASKED_FIRST: Final = (STEP_MS.name, SYNCS.name, PEAK_ALLOCATED.name)
+"""What everyone wants to know of a test, also if there is none of it."""
+
 BETTER_WORDS: Final = {
     STEP_MS.name: "FASTER",
     PEAK_ALLOCATED.name: "LESS MEMORY",
@@ -156,11 +159,12 @@ def _is_over(verdict: Verdict) -> bool:
 
 
 def _numbers(verdict: Verdict, limit: float | None) -> str:
+    over = _is_over(verdict)
+    if over or verdict.baseline is None:
+        verdict, limit = replace(verdict, baseline=None), verdict.limit
+    verdict, kept = _apart(verdict, limit)
     metric, now, before = metric_named(verdict.metric), verdict.now, verdict.baseline
     assert now is not None  # noqa: S101 - its only caller asks
-    over = _is_over(verdict)
-    if over or before is None:
-        before, limit = None, verdict.limit
     text = texts_apart(metric, now, before, limit, verdict.limit)
     per_step = " per step" if metric.name in PER_STEP else each(metric)
     parts = [f"{text[now]}{per_step}"]
@@ -173,7 +177,24 @@ def _numbers(verdict: Verdict, limit: float | None) -> str:
         parts.append(excess_alike(metric, now, limit) if over else "")
     elif verdict.limit is not None and before is not None:
         parts.append(f", allowed {text[verdict.limit]}")
-    return "".join(parts)
+    return "".join((*parts, kept))
+
+
+def _apart(verdict: Verdict, limit: float | None) -> tuple[Verdict, str]:
+    """Take what cuBLAS keeps out of *verdict*, and say how much; only say it next to a limit.
+
+    A budget limits all bytes that torch counts, and a part that changed belongs to them.
+    """
+    kept, before = verdict.workspace_bytes, verdict.stored_workspace_bytes
+    if not kept and not before:
+        return verdict, ""
+    metric = metric_named(verdict.metric)
+    said = format_value(metric, kept)
+    if limit is None and (verdict.baseline is None or kept == before):
+        return verdict.moved_by(-kept), f", and {said} of cuBLAS"
+    if verdict.baseline is None or before in {kept, None}:
+        return verdict, f", of which {said} of cuBLAS"
+    return verdict, f", of which {said} of cuBLAS, was {format_value(metric, before)}"
 
 
 def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]]:
@@ -226,13 +247,25 @@ def missed_sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def no_baseline_headline(found: Sequence[Verdict]) -> str:
-    """Write ``NO BASELINE: step time 12.03 ms, syncs 0``."""
+    """Write ``NO BASELINE: step time 12.03 ms, syncs 0``: what is there, the worst first."""
+    order = list(
+        dict.fromkeys((*ASKED_FIRST, *WORSE_WORDS, *(v.metric for v in found)))
+    )
     values = [
-        f"{title(v.metric)} {format_value(metric_named(v.metric), v.now)}"
-        for v in found
-        if v.now is not None
+        f"{title(v.metric)} {amount_of(v)}"
+        for v in sorted(found, key=lambda v: order.index(v.metric))
+        if v.now or (v.metric in ASKED_FIRST and v.now is not None)
     ]
     return _listed("NO BASELINE", values) if values else "NO BASELINE"
+
+
+def amount_of(verdict: Verdict) -> str:
+    """Write what was measured: ``12.03 ms``, ``0.06 MiB and 64.00 MiB of cuBLAS``."""
+    metric, kept = metric_named(verdict.metric), verdict.workspace_bytes
+    if verdict.now is None:
+        return "-"
+    own = format_value(metric, verdict.now - kept)
+    return f"{own} and {format_value(metric, kept)} of cuBLAS" if kept else own
 
 
 def _listed(what: str, items: Sequence[str]) -> str:
@@ -245,7 +278,7 @@ def _listed(what: str, items: Sequence[str]) -> str:
 _HEADLINE: Final = re.compile(
     r"(?P<what>[A-Z][A-Z ]+[A-Z]\b(?: \w+(?: \w+)*)?): (?P<now>.+?)"
     r"(?:, was (?P<before>.+?) \((?P<change>[^()]+)\)(?: when last accepted)?)?"
-    r"(?P<limit>, (?:limit|allowed) .+)?"
+    r"(?P<limit>, (?:limit|allowed|and|of which) .+)?"
 )
 """The first line of ``failure_text`` and ``drift_text``."""
 

@@ -20,6 +20,7 @@ from ..model.measurement import Samples
 from ..model.run import Ending, Report
 from ..model.verdict import SuiteAcuity, SuiteVerdict, TestVerdict
 from ..report.command import DEFAULT_INVOCATION, Invocation
+from ..report.screen.findings import Cause
 from ..report.screen.summary import Interrupted, interruption_lines
 from .acuity import acuity_of_refresh
 from .baseline_writer import (
@@ -300,11 +301,15 @@ class RunEvaluator:
         return replace(state, reports=reports)
 
     def _reports(self, state: RunState) -> dict[str, Report]:
-        report, isolation = self._reporter.report, self._rounds.isolation
-        return {
-            test: isolation.reported(case, partial(report, case, state.verdicts[test]))
-            for test, case in state.cases.items()
-        }
+        rounds, report = self._rounds, self._reporter.report
+        # Of causes that pytest has shown at an earlier test.
+        known: dict[Cause, str] = {}
+        reports: dict[str, Report] = {}
+        for test, case in state.cases.items():
+            seen = {} if test in rounds.may_fail else known
+            made = partial(report, case, state.verdicts[test], seen)
+            reports[test] = rounds.isolation.reported(case, made)
+        return reports
 
     def _chosen(self, state: RunState) -> list[Case]:
         """Return the cases that a refresh takes over."""

@@ -18,7 +18,8 @@ from ..report.command import Invocation
 from ..report.headline import open_headline
 from ..report.json import to_json
 from ..report.screen.acceptance import drift_text
-from ..report.screen.failure import failure_text
+from ..report.screen.failure import causes_in, failure_text
+from ..report.screen.findings import Cause
 from ..report.secrets import shown_verdict
 from ..settings import MissingBaseline, Settings, UncheckedBudget
 from .baseline_writer import Refreshed
@@ -268,20 +269,31 @@ class Reporter:
         """What is to be known of the device that was taken, and of failures."""
         return self.settings.note_on(self.hardware.kind)
 
-    def report(self, case: Case, verdicts: Mapping[str, TestVerdict]) -> Report:
-        """Return the report of *case*, of which each call has one of *verdicts*."""
-        explain = partial(self.explanation, case.test)
+    def report(
+        self, case: Case, verdicts: Mapping[str, TestVerdict], known: dict[Cause, str]
+    ) -> Report:
+        """Return the report of *case*, of which each call has one of *verdicts*.
+
+        A cause that another test shows is *known*, and those that this one shows are added.
+        """
+        explain = partial(self.explanation, case.test, known)
         return report_of(case, verdicts, self.settings, explain)
 
-    def explanation(self, nodeid: str, verdict: TestVerdict) -> str:
+    def explanation(
+        self, nodeid: str, known: dict[Cause, str], verdict: TestVerdict
+    ) -> str:
         """Say why *verdict*, of a call of the test *nodeid*, fails it."""
-        return failure_text(
+        text = failure_text(
             verdict,
             nodeid=nodeid,
             invocation=self.invocation,
             strict=self.settings.strict,
             baseline_needed=self.settings.missing_baseline is not MissingBaseline.WARN,
+            known=known,
         )
+        for cause in causes_in(text, verdict):
+            known.setdefault(cause, nodeid)
+        return text
 
     def refusal(self, case: Case, refreshed: Refreshed) -> str:
         """Say why the refresh did not take *case* as it should; nothing if it did."""

@@ -284,8 +284,12 @@ class Rounds:
             test: report_of(case, verdicts[test], self.settings, lambda _: "")
             for test, case in judged.items()
         }
-        may_fail = {test for test, planned in self._plan.items() if planned.may_fail}
-        return failures_among(cases.values(), reports, may_fail)
+        return failures_among(cases.values(), reports, self.may_fail)
+
+    @property
+    def may_fail(self) -> Collection[str]:
+        """The tests that are expected to fail: pytest does not show how."""
+        return {test for test, planned in self._plan.items() if planned.may_fail}
 
     def _settle(self, groups: Sequence[Group], cases: Mapping[str, Case]) -> None:
         """Give each test the runs its verdict or its refresh needs."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from typing import Final
 
 from ...model.baseline import StepSummary
-from ...model.finding import Finding, FindingKind, MemoryCourse
+from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind, MemoryCourse
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
 from .contents import Markup, rendered
@@ -32,21 +32,32 @@ def memory_figures(
     for finding in findings:
         if finding.kind is FindingKind.PEAK:
             if finding.course is not None and _moments(finding.course) > 1:
-                yield _course_figure(finding.course)
+                yield _course_figure(finding.course, _kept(finding))
             if any(n for _, n in finding.held_for):
                 yield _peak_figure(finding, stored.peak_bytes)
 
 
+def _kept(peak: Finding) -> str:
+    return _size(peak.workspace_bytes) if peak.workspace_bytes else ""
+
+
 def _peak_figure(peak: Finding, before: Mapping[str, int]) -> Markup:
     """Draw what the peak is for, below what that of the baseline was for."""
-    now = dict(sorted(peak.held_for, key=lambda part: -part[1]))
-    total = sum(now.values())
+    now = dict(sorted(_own(peak.held_for), key=lambda part: -part[1]))
+    total = sum(now.values()) or 1
+    before = dict(_own(before.items()))
     # In one order, so that what grew is below what it was.
     names = list(dict.fromkeys((*now, *before)))
     was = {name: before.get(name, 0) for name in names} if before else {}
     texts = {n: f"{n} {_held(now.get(n, 0), total, was.get(n))}" for n in names}
     rows = {"baseline": was, "now": now}
-    return bars(f"memory at the peak, {_size(total)}", _purpose, rows, texts)
+    kept = f" and {_kept(peak)} of cuBLAS" if _kept(peak) else ""
+    return bars(f"memory at the peak, {_size(total)}{kept}", _purpose, rows, texts)
+
+
+def _own(parts: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
+    """Yield the *parts* that are the step's own: a library's would hide them."""
+    yield from (part for part in parts if part[0] != CUBLAS_WORKSPACES)
 
 
 def _held(nbytes: int, total: int, before: int | None) -> str:
@@ -62,7 +73,6 @@ PURPOSE_COLOURS: Final = {
     "activations": "p2",
     "inputs": "p5",
     "temporaries": "p4",
-    "cuBLAS workspaces": "p6",
 }
 """The same purpose has the same colour in every picture."""
 
@@ -75,16 +85,19 @@ def _moments(course: MemoryCourse) -> int:
     return max((len(row) for row in course.kib), default=0)
 
 
-def _rows(course: MemoryCourse) -> list[list[int]]:
+def _rows(course: MemoryCourse) -> dict[str, list[int]]:
     """Return the sizes of each purpose at each moment, those that never change as well."""
     count = _moments(course)
-    return [
-        list(row) if len(row) == count else [*row, 0][:1] * count for row in course.kib
-    ]
+    return {
+        name: list(row) if len(row) == count else [*row, 0][:1] * count
+        for name, row in zip(course.purposes, course.kib, strict=False)
+        if name != CUBLAS_WORKSPACES
+    }
 
 
-def _course_figure(course: MemoryCourse) -> Markup:
-    rows = _rows(course)
+def _course_figure(course: MemoryCourse, kept: str) -> Markup:
+    own = _rows(course)
+    rows = list(own.values()) or [[0] * _moments(course)]
     tops = list(accumulate(rows, _on_top))
     scale = Scale(0.0, max(*tops[-1], 1) * KIB * 1.05)
     ticks = ticks_of(PEAK_ALLOCATED, scale)
@@ -96,13 +109,14 @@ def _course_figure(course: MemoryCourse) -> Markup:
         box=f"0 0 {count} {BOTTOM}",
         height=COURSE_HEIGHT,
         ticks=upright(ticks, scale, COURSE_HEIGHT),
-        drawn=(*_areas(course, heights), ("grid", grid), *_marks(course, count)),
+        drawn=(*_areas(own, heights), ("grid", grid), *_marks(course, count)),
         phases=level(_phases(course, count)),
         entries=(
             (_purpose(name), f"{name}, up to {_size(max(row) * KIB)}")
-            for name, row in zip(course.purposes, rows, strict=False)
+            for name, row in own.items()
             if any(row)
         ),
+        kept=kept,
         peak=_peak_in_words(course, max(tops[-1]) * KIB),
     )
 
@@ -116,10 +130,10 @@ def _height(nbytes: float, scale: Scale) -> int:
 
 
 def _areas(
-    course: MemoryCourse, heights: Sequence[Sequence[int]]
+    names: Iterable[str], heights: Sequence[Sequence[int]]
 ) -> Iterator[tuple[str, str]]:
     """Yield the areas, the highest first: each covers the lower part of the one before."""
-    for name, row in reversed(list(zip(course.purposes, heights, strict=False))):
+    for name, row in reversed(list(zip(names, heights, strict=False))):
         steps = "".join(f"V{y}h{len(list(alike))}" for y, alike in groupby(row))
         yield f"area {_purpose(name)}", f"M0 {BOTTOM}{steps}V{BOTTOM}z"
 

@@ -17,11 +17,12 @@ from ...model.ab import (
     TrainingAnswer,
     Turn,
 )
-from ...model.metrics import SPEEDUP, STEP_MS
+from ...model.metrics import PEAK_ALLOCATED, SPEEDUP, STEP_MS
 from ..headline import title
-from ..numbers import format_apart, format_change, metric_named
+from ..numbers import format_apart, format_change, format_value, metric_named
 from ..wrapping import align, wrapped
 from .findings import blame_lines, finding_lines
+from .summary import NO_VALUE, filled
 
 
 COMMITS_HEADER: Final = (
@@ -36,7 +37,6 @@ COMMITS_HEADER: Final = (
 )
 COMMITS_LEFT_COLUMNS: Final = frozenset({0, 1})
 MOST_FINDING_LINES: Final = 20
-NO_VALUE: Final = "-"
 
 SUMMED_UP: Final = {
     AbOutcome.DIFFERS: "trained differently",
@@ -117,14 +117,8 @@ def _pairs(calls: Sequence[Comparison]) -> str:
 
 def _table(comparison: AbRun) -> list[tuple[str, ...]]:
     """Return the header and the rows, without a column that has no value."""
-    rows = [*_rows(comparison)]
-    always = {*COMMITS_LEFT_COLUMNS, len(COMMITS_HEADER) - 1}
-    shown = [
-        column
-        for column in range(len(COMMITS_HEADER))
-        if column in always or any(row[column] != NO_VALUE for row in rows)
-    ]
-    return [tuple(row[n] for n in shown) for row in (COMMITS_HEADER, *rows)]
+    cells = [COMMITS_HEADER, *_rows(comparison)]
+    return filled(cells, always=len(COMMITS_LEFT_COLUMNS))
 
 
 def _rows(comparison: AbRun) -> Iterator[tuple[str, ...]]:
@@ -168,15 +162,20 @@ def _signed(ratio: float) -> str:
 
 def _exact_row(change: ExactChange, test: str) -> tuple[str, ...]:
     metric = metric_named(change.metric)
-    before, after = format_apart(metric, change.before, change.after)
-    moved = format_change(metric, change.before, change.after)
+    own = [each - change.workspace_bytes for each in (change.before, change.after)]
+    before, after = format_apart(metric, *own)
+    moved = format_change(metric, *own)
     verdict = change.turn.value if change.gated else "changed"
     return (verdict, change.metric, before, after, moved, NO_VALUE, NO_VALUE, test)
 
 
 def _explanations(comparison: AbRun) -> Iterator[str]:
     timed = any(call.time for call in comparison.calls)
-    for call in _all_calls(comparison):
+    calls = _all_calls(comparison)
+    kept = max((c.workspace_bytes for call in calls for c in call.exact), default=0)
+    if kept:
+        yield f"memory: without {format_value(PEAK_ALLOCATED, kept)} of cuBLAS"
+    for call in calls:
         if call.uncompared:
             yield from _reason(call)
             continue

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from types import MappingProxyType
 from typing import Final
 
 from ...judge.readings import signed
 from ...model.baseline import Refresh
+from ...model.finding import Finding
 from ...model.metrics import LAUNCHES, STEP_MS, counted
 from ...model.verdict import DecidedBy, Evidence, Outcome, TestVerdict, Verdict
 from ...visible import visible
@@ -30,7 +32,18 @@ from ..numbers import join_fitting
 from ..remedies import METRIC_REMEDIES
 from ..wrapping import REASON_INDENT, labelled, text_width, uncut, wrapped
 from .counts import COUNTED_WORDS
-from .findings import blame_lines, finding_lines, gap_lines, loop_lines, peak_lines
+from .findings import (
+    ARROW,
+    Cause,
+    blame_lines,
+    cause_of,
+    finding_lines,
+    gap_lines,
+    loop_lines,
+    peak_lines,
+    place_of,
+    shared_lines,
+)
 from .summary import Line, LineRole, as_lines
 
 
@@ -59,6 +72,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     invocation: Invocation = DEFAULT_INVOCATION,
     strict: bool = False,
     baseline_needed: bool = False,
+    known: Mapping[Cause, str] = MappingProxyType({}),
 ) -> str:
     """Say what failed, where, what to do about it, how sure it is, and what to type.
 
@@ -66,7 +80,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     not be decided, or became better, are shown. ``source`` is the place of the test.
     ``invocation`` is how this run was started, for the command to accept. The run
     was ``strict`` if inconclusive metrics fail, and in one with a ``baseline_needed`` a
-    missing one does.
+    missing one does. Causes that are ``known`` are shown at another test, which is named.
     """
     failing = _failing(verdict)
     missed = [v for v in failing if v.is_missed]
@@ -102,8 +116,28 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     # Causes get what is left: there may be any number of them, and the commands must
     # fit.
     room = SCREEN_LINES - len(heads) - len(tail)
-    findings = finding_lines(verdict.findings, {v.metric for v in failing}, room)
+    metrics = {v.metric for v in failing}
+    shared = _shared(verdict, metrics, known)
+    own = [finding for finding in verdict.findings if finding not in shared]
+    findings = (*shared_lines(shared), *finding_lines(own, metrics, room - len(shared)))
     return "\n".join(map(visible, (*heads, *findings, *tail)))
+
+
+def causes_in(text: str, verdict: TestVerdict) -> Iterator[Cause]:
+    """Yield the causes of *verdict* that its failure's *text* shows."""
+    for finding in verdict.findings:
+        cause = cause_of(finding)
+        if cause and f"{ARROW}{place_of(finding)}" in text:
+            yield cause
+
+
+def _shared(
+    verdict: TestVerdict, metrics: set[str], known: Mapping[Cause, str]
+) -> Mapping[Finding, str]:
+    """Return the findings that count in *metrics*, each with the test that shows its cause."""
+    counting = (f for f in verdict.findings if metrics & {*f.metrics})
+    causes = ((finding, cause_of(finding)) for finding in counting)
+    return {f: known[cause] for f, cause in causes if cause and cause in known}
 
 
 def _loop_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> Sequence[str]:
@@ -294,7 +328,11 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
 
 def _explained(test: TestVerdict) -> Iterator[str]:
     for verdict in test.verdicts:
-        yield from _indented(_sentence(verdict))
+        if verdict.outcome is not Outcome.NO_BASELINE:
+            yield from _indented(_sentence(verdict))
+    new = [v.metric for v in test.verdicts if v.outcome is Outcome.NO_BASELINE]
+    if new:
+        yield from _indented(f"no baseline: {', '.join(new)}")
     for text in (*peak_lines(test.findings), *gap_lines(test.findings)):
         yield f"  {text}"
     if test.sides is not None and test.sides.time is not None:

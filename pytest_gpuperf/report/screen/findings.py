@@ -7,7 +7,15 @@ from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
 
-from ...model.finding import CALLED, Finding, FindingKind, LineChange, Location, Phase
+from ...model.finding import (
+    CALLED,
+    STORED,
+    Finding,
+    FindingKind,
+    LineChange,
+    Location,
+    Phase,
+)
 from ...model.metrics import (
     H2D_BYTES,
     PEAK_ALLOCATED,
@@ -84,6 +92,24 @@ def finding_lines(
         return lines
     inconclusive = [f for f in findings if f.kind is FindingKind.INCONCLUSIVE]
     return (*lines, *_fitting(inconclusive, room - len(lines), MOST_INCONCLUSIVE))
+
+
+Cause = tuple[FindingKind, Location, bool]
+"""A kind of event, its line, and whether it is new there."""
+
+
+def cause_of(finding: Finding) -> Cause | None:
+    """Return the cause that tests share which run the same line; ``None`` without one."""
+    at = finding.location
+    is_shared = at and finding.source and finding.kind in STORED
+    return (finding.kind, at, finding.is_new) if at and is_shared else None
+
+
+def shared_lines(causes: Mapping[Finding, str]) -> Iterator[str]:
+    """Name the place of each of *causes*, and the test that it is shown at."""
+    for finding in sorted(causes, key=badness):
+        text = f"{place_of(finding)}: {explained(finding)}; see {causes[finding]}"
+        yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
 
 
 def causes_of(
@@ -375,7 +401,10 @@ def times(count: int) -> str:
 
 
 def _held(finding: Finding) -> str:
-    held = format_value(PEAK_ALLOCATED, finding.held_bytes)
+    kept = finding.workspace_bytes
+    held = format_value(PEAK_ALLOCATED, finding.held_bytes - kept)
+    if kept:
+        return f"{held} and {format_value(PEAK_ALLOCATED, kept)} of cuBLAS"
     if finding.kind is FindingKind.PEAK:
         return held
     return f"{held} in {counted(finding.per_step, 'block')}"

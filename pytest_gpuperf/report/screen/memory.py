@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from ...judge.budget import CONTEXT_BYTES, fit_of, grown_at
-from ...model.finding import Finding, FindingKind, Location
+from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind, Location
 from ...model.measurement import Fit, Forecast, Saving
 from ...model.metrics import PEAK_ALLOCATED, counted
 from ..line_syntax import with_context
@@ -31,7 +31,7 @@ USUAL_GPUS: Final = (8, 16, 24, 48, 80, 141)
 """GiB of GPUs that are sold."""
 
 SET_UP: Final = frozenset(
-    {"parameters", "buffers", "optimizer state", "cuBLAS workspaces"}
+    {"parameters", "buffers", "optimizer state", CUBLAS_WORKSPACES}
 )
 """Purposes of memory that is taken once; the rest is taken in each step."""
 
@@ -104,14 +104,16 @@ def memory_lines(
 
 
 def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -> str:
-    peak = _size(forecast.allocated_bytes)
+    kept = sum(finding.workspace_bytes for finding in forecast.findings)
+    peak = _size(forecast.allocated_bytes - kept)
+    cublas = f" and {_size(kept)} of cuBLAS" if kept else ""
     least = smallest_gpu(forecast)
     if gib is not None and fit is not None:
         fits = f"; {FIT_IN_WORDS[fit].format(f'{gib:g}')}"
     else:
         fits = f"; a GPU with {least} GiB is enough" if least else ""
     about = "about " if forecast.not_checked or forecast.as_eager else ""
-    return f"{name} needs {about}{peak} at its peak{fits}"
+    return f"{name} needs {about}{peak}{cublas} at its peak{fits}"
 
 
 def _growth(forecast: Forecast, gib: float | None) -> Iterator[str]:

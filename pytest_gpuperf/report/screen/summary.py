@@ -23,18 +23,22 @@ from ..wrapping import align, text_width, wrapped
 from .findings import inconclusive_remark
 
 
+NO_VALUE: Final = "-"
 SUMMARY_INDENT: Final = "    "
 SUMMARY_HEADER: Final = (
     "step now",
     "baseline",
     "change",
     "syncs",
+    "was",
     "memory",
+    "was",
+    "cuBLAS",
     "outcome",
     "test",
 )
-REFRESH_HEADER: Final = ("old", "new", "change", "drift", "metric", "test")
-NEW_HEADER: Final = ("time", "memory", "syncs", "new test")
+REFRESH_HEADER: Final = ("old", "new", "change", "drift", "cuBLAS", "metric", "test")
+NEW_HEADER: Final = ("time", "memory", "cuBLAS", "syncs", "new test")
 NEW_COLUMNS: Final = (STEP_MS, PEAK_ALLOCATED, SYNCS)
 WORST_FIRST_OUTCOMES: Final = tuple(Outcome)
 EXPLAINED_OUTCOMES: Final = frozenset(Outcome) - {
@@ -95,15 +99,15 @@ def table(
 def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a test, worst first: its step time, syncs and memory, its whole name last.
 
-    Below it, what else there is to say of a test that did not simply pass, but for the
+    A column that no test has a value for is left out. Below it, what else there is to say of a test that did not simply pass, but for the
     failure that stands above, and at the end what was not checked at all. Comparisons
     have a table of their own.
     """
     ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
     if not ordered:
         return ()
-    cells = [SUMMARY_HEADER, *map(_cells, ordered)]
-    header, *rows = align(cells, left=frozenset({5}))
+    cells = filled([SUMMARY_HEADER, *map(_cells, ordered)])
+    header, *rows = align(cells, left=frozenset({len(cells[0]) - 2}))
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=ROLES[verdict.outcome]))
@@ -118,18 +122,42 @@ def worst_first(verdicts: Sequence[TestVerdict]) -> list[TestVerdict]:
     )
 
 
+def filled(
+    cells: Sequence[tuple[str, ...]], *, always: int = 0
+) -> list[tuple[str, ...]]:
+    """Return the header and the rows without columns that have no value, but the first."""
+    columns = range(len(cells[0]))
+    shown = [
+        n for n in columns if n < always or any(row[n] != NO_VALUE for row in cells[1:])
+    ]
+    return [tuple(row[n] for n in shown) for row in cells]
+
+
 def _cells(verdict: TestVerdict) -> tuple[str, ...]:
-    time, syncs = map(verdict.measured, (STEP_MS, SYNCS))
+    time, syncs, peak = map(verdict.measured, (STEP_MS, SYNCS, PEAK_ALLOCATED))
     now, baseline = (time.now, time.baseline) if time else (None, None)
+    kept = peak.workspace_bytes if peak else 0
     return (
         _cell(STEP_MS, now),
         _cell(STEP_MS, baseline),
         _change(STEP_MS, baseline, now),
-        _cell(SYNCS, syncs.now if syncs else None),
-        _cell(PEAK_ALLOCATED, _peak_bytes(verdict)),
+        *_now_and_before(SYNCS, syncs),
+        *_now_and_before(PEAK_ALLOCATED, peak.moved_by(-kept) if peak else None),
+        _cell(PEAK_ALLOCATED, kept or None),
         in_a_word(verdict),
         verdict.test,
     )
+
+
+def _now_and_before(metric: Metric, verdict: Verdict | None) -> tuple[str, ...]:
+    """Write a number, and what it was if it changed."""
+    if verdict is None or verdict.now is None:
+        return NO_VALUE, NO_VALUE
+    now, before = verdict.now, verdict.baseline
+    if before is None or before == now:
+        return _cell(metric, now), NO_VALUE
+    texts = _cell(metric, now), _cell(metric, before)
+    return texts if texts[0] != texts[1] else format_apart(metric, now, before)
 
 
 def in_a_word(verdict: TestVerdict) -> str:
@@ -140,18 +168,12 @@ def in_a_word(verdict: TestVerdict) -> str:
     return what_happened(next(v for v in verdict.verdicts if v.outcome is outcome))
 
 
-def _peak_bytes(verdict: TestVerdict) -> float | None:
-    """Return the peak, if it was measured."""
-    peak = verdict.measured(PEAK_ALLOCATED)
-    return peak.now if peak else None
-
-
 def _cell(metric: Metric, value: float | None) -> str:
-    return "-" if value is None else format_value(metric, value)
+    return NO_VALUE if value is None else format_value(metric, value)
 
 
 def _change(metric: Metric, old: float | None, new: float | None) -> str:
-    return "-" if old is None or new is None else format_change(metric, old, new)
+    return NO_VALUE if old is None or new is None else format_change(metric, old, new)
 
 
 def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, ...]:
@@ -218,53 +240,60 @@ def refresh_lines(rows: Sequence[BaselineChange]) -> tuple[Line, ...]:
     return (*_changed_lines(changed), *_new_lines(new))
 
 
-def _new_tests(rows: Sequence[BaselineChange]) -> dict[str, dict[str, float]]:
-    """Return the values by metric of each test that has several, all of them new."""
+def _new_tests(rows: Sequence[BaselineChange]) -> dict[str, list[BaselineChange]]:
+    """Return the rows of each test that has several, all of them new."""
     by_test: dict[str, list[BaselineChange]] = {}
     for row in rows:
         by_test.setdefault(row.test, []).append(row)
     return {
-        test: {row.metric: row.new for row in own if row.new is not None}
+        test: own
         for test, own in by_test.items()
         if len(own) > 1 and all(row.old is None for row in own)
     }
 
 
-def _new_lines(new: Mapping[str, Mapping[str, float]]) -> tuple[Line, ...]:
+def _new_lines(new: Mapping[str, Sequence[BaselineChange]]) -> tuple[Line, ...]:
     cells = [NEW_HEADER, *(_new_cells(test, new[test]) for test in new)]
-    shown = [c for c in range(len(NEW_HEADER)) if any(row[c] for row in cells[1:])]
-    header, *rows = (tuple(row[column] or "-" for column in shown) for row in cells)
-    return table(header, rows, [LineRole.PLAIN] * len(rows), left=len(shown) - 1)
+    header, *rows = filled(cells)
+    return table(header, rows, [LineRole.PLAIN] * len(rows), left=len(header) - 1)
 
 
-def _new_cells(test: str, values: Mapping[str, float]) -> tuple[str, ...]:
-    """Format what a user asks for first; what a test has not is empty."""
-    cells = (
-        format_value(m, values[m.name]) if m.name in values else "" for m in NEW_COLUMNS
+def _new_cells(test: str, rows: Sequence[BaselineChange]) -> tuple[str, ...]:
+    """Format what a user asks for first."""
+    by_metric = {row.metric: row for row in rows}
+    found = [(metric, by_metric.get(metric.name)) for metric in NEW_COLUMNS]
+    time, peak, syncs = (
+        _cell(m, own_part(row.new, row) if row else None) for m, row in found
     )
-    return *cells, test
+    kept = max((row.workspace_bytes for row in rows), default=0)
+    return time, peak, _cell(PEAK_ALLOCATED, kept or None), syncs, test
+
+
+def own_part(value: float | None, row: BaselineChange) -> float | None:
+    """Return *value* of *row* without what cuBLAS keeps of it."""
+    return value if value is None else value - row.workspace_bytes
 
 
 def _changed_lines(rows: Sequence[BaselineChange]) -> tuple[Line, ...]:
     """Old and new values; if any drifted from its anchor, a column says how far."""
     cells = [REFRESH_HEADER, *map(_refresh_cells, rows)]
-    left = 4
     if not any(row.has_drifted for row in rows):
-        cells = [(*row[:3], *row[4:]) for row in cells]
-        left = 3
-    return table(cells[0], cells[1:], map(_refresh_role, rows), left)
+        cells = [(*row[:3], NO_VALUE, *row[4:]) for row in cells]
+    header, *shown = filled(cells, always=3)
+    return table(header, shown, map(_refresh_role, rows), len(header) - 2)
 
 
 def _refresh_cells(row: BaselineChange) -> tuple[str, ...]:
     metric = metric_named(row.metric)
-    if row.old is None or row.new is None:
-        old, new = _cell(metric, row.old), _cell(metric, row.new)
-        change = "new" if row.old is None else "gone"
+    was, now, anchor = (own_part(v, row) for v in (row.old, row.new, row.anchor))
+    if was is None or now is None:
+        old, new = _cell(metric, was), _cell(metric, now)
+        change = "new" if was is None else "gone"
     else:
-        old, new = format_apart(metric, row.old, row.new)
-        change = format_change(metric, row.old, row.new)
-    drift = _change(metric, row.anchor, row.new)
-    return old, new, change, drift, row.metric, row.test
+        old, new = format_apart(metric, was, now)
+        change = format_change(metric, was, now)
+    drift, kept = _change(metric, anchor, now), row.workspace_bytes or None
+    return old, new, change, drift, _cell(metric, kept), row.metric, row.test
 
 
 def _refresh_role(row: BaselineChange) -> LineRole:

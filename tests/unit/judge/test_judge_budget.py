@@ -24,6 +24,7 @@ from pytest_gpuperf.model.metrics import (
     RANK_SKEW,
     STEP_MS,
     SYNCS,
+    WORKSPACES,
 )
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 
@@ -239,6 +240,26 @@ def test_a_prediction_decides_nothing_nearer_than_it_may_be_off(
     verdict = judge_exact_budget(PREDICTED[PEAK_ALLOCATED.name], runs, 100 * MIB)
 
     assert (verdict.outcome, verdict.because) == (outcome, because)
+
+
+@pytest.mark.parametrize(
+    ("limit_mib", "outcome"),
+    [
+        (64, Outcome.OVER_BUDGET),
+        (65, Outcome.OVER_BUDGET),
+        (66, Outcome.INCONCLUSIVE),
+        (67, Outcome.PASS),
+    ],
+)
+def test_a_prediction_is_off_by_a_part_of_the_steps_own_bytes(
+    limit_mib: int, outcome: Outcome
+) -> None:
+    bytes_of = {PEAK_ALLOCATED.name: 66 * MIB, WORKSPACES.name: 64 * MIB}
+    runs = [a_measurement(None, exact=bytes_of)]
+
+    verdict = judge_exact_budget(PREDICTED[PEAK_ALLOCATED.name], runs, limit_mib * MIB)
+
+    assert verdict.outcome is outcome
 
 
 @pytest.mark.parametrize(

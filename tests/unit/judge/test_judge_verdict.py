@@ -126,6 +126,36 @@ def test_a_budget_and_a_baseline_give_a_verdict_each_the_budget_first() -> None:
 
 
 @pytest.mark.parametrize(
+    ("then", "because"),
+    [
+        (64, "20 MiB against 10 MiB stored, in each of 2 runs"),
+        (32, "84 MiB against 42 MiB stored, in each of 2 runs"),
+        (None, "84 MiB against 74 MiB stored, in each of 2 runs"),
+    ],
+)
+def test_memory_is_compared_without_what_cublas_keeps_now_as_then(
+    then: int | None, because: str
+) -> None:
+    def peak(own: int, kept: int | None) -> Measurement:
+        kept_bytes = {} if kept is None else {"workspace_bytes": kept * MIB}
+        whole = (own + (64 if kept is None else kept)) * MIB
+        return measured(exact={"peak_allocated_bytes": whole, **kept_bytes})
+
+    entry = stored(peak(10, then))
+    (found,) = judge(
+        "t", [peak(20, 64)] * 2, NOTHING, DEFAULT, entry, STILL_NOW
+    ).verdicts
+
+    assert (found.outcome, found.because) == (Outcome.REGRESSED, because)
+    assert found.now == 84 * MIB
+    assert found.baseline == (10 + (64 if then is None else then)) * MIB
+    assert (found.workspace_bytes, found.stored_workspace_bytes) == (
+        64 * MIB,
+        None if then is None else then * MIB,
+    )
+
+
+@pytest.mark.parametrize(
     ("drawn", "order"),
     [
         (

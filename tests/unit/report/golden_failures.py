@@ -29,7 +29,7 @@ from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.headline import fitting_headline, open_headline
 from pytest_gpuperf.report.screen.acceptance import drift_text
-from pytest_gpuperf.report.screen.failure import failure_text
+from pytest_gpuperf.report.screen.failure import causes_in, failure_text
 from pytest_gpuperf.report.wrapping import coloured
 
 
@@ -111,6 +111,26 @@ def more_memory() -> str:
     )
     more = a_regression("peak_allocated_bytes", 131 * MIB, 100 * MIB, because="exact")
     return failed(more, findings=(held, peak))
+
+
+def workspaces() -> str:
+    """The step's own bytes, a part of cuBLAS that is new, and a budget of both."""
+    name, kept = "peak_allocated_bytes", {"workspace_bytes": 64 * MIB}
+    own = a_regression(name, 110 * MIB, 100 * MIB, limit=101 * MIB, **kept)
+    limit = a_verdict(
+        name, Outcome.OVER_BUDGET, 110 * MIB, None, limit=65 * MIB, **kept
+    )
+    new = a_verdict(name, Outcome.NO_BASELINE, 64 * MIB + 48 * KIB, None, **kept)
+    verdicts = (
+        replace(own, stored_workspace_bytes=64 * MIB),
+        replace(own, stored_workspace_bytes=0),
+        replace(own, workspace_bytes=0, stored_workspace_bytes=64 * MIB),
+        own,
+        limit,
+    )
+    whole = [failed(verdict).partition("\n")[0] for verdict in verdicts]
+    short = (fitting_headline(whole[0], room) for room in (70, 50, 40, 30))
+    return text_of([*whole, *short, open_headline(a_test(new))])
 
 
 def syncs() -> str:
@@ -378,11 +398,29 @@ def headlines() -> str:
     return text_of([*fitting, open_headline(a_test(TOO_NOISY)), open_headline(NEW)])
 
 
+def shared() -> str:
+    """A cause that two tests share: the second names the first."""
+    wait = a_finding(line=17, stored=0, source="self.last = loss.item()")
+    other = a_finding(line=30, stored=0, source="print(loss)")
+    first = a_test(NEW_SYNCS, findings=(wait,))
+    text = failure_text(first, nodeid=TEST)
+    known = dict.fromkeys(causes_in(text, first), TEST)
+    again = ("t.py::b", (wait,)), ("t.py::c", (other, wait))
+    return text_of(
+        failure_text(
+            a_test(NEW_SYNCS, test=test, findings=findings), nodeid=test, known=known
+        )
+        for test, findings in again
+    )
+
+
 FAILURES: Final[Mapping[str, Callable[[], str]]] = {
     "failure-slower.txt": slower,
     "failure-coloured.txt": lambda: coloured(syncs()).replace("\x1b", "<ESC>"),
     "failure-memory.txt": more_memory,
+    "failure-workspaces.txt": workspaces,
     "failure-syncs.txt": syncs,
+    "failure-shared.txt": shared,
     "failure-copies.txt": copies,
     "failure-budgets.txt": budgets,
     "failure-growth-retained-graph.txt": growth,
