@@ -295,6 +295,39 @@ def test_a_refresh_takes_two_runs_and_a_new_sync_then_regresses(
     assert "NEW SYNC: 1 per step, was 0 (+1), allowed 0" in gated.outlines
 
 
+SHARED = """
+def read(loss):
+    return loss.item()
+
+@pytest.mark.xfail
+@gpuperf.budget(syncs=0)
+def test_expected(gpuperf): gpuperf(step_of(read, feed=on_device))
+@gpuperf.budget(syncs=0)
+def test_first(gpuperf): gpuperf(step_of(read, feed=on_device))
+@gpuperf.budget(syncs=0)
+def test_second(gpuperf): gpuperf(step_of(read, feed=on_device))
+"""
+
+
+def test_a_line_that_tests_share_is_explained_at_the_first_that_pytest_shows(
+    project: ScriptedProject,
+) -> None:
+    project.file(TRAINING + SHARED)
+    line = line_of(project, "return loss.item()")
+
+    shown = project.pytester.runpytest_inprocess(*ON)
+
+    shown.assert_outcomes(failed=2, xfailed=1)
+    assert sum(text.startswith("  fix ") for text in shown.outlines) == 1
+    shown.stdout.fnmatch_lines(
+        [
+            "*test_second*",
+            f"  --> test_it.py:{line} in read: the CPU reads one element; see",
+            "           test_it.py::test_first",
+        ]
+    )
+
+
 def test_what_only_a_gpu_can_judge_is_named_and_the_run_goes_on(
     project: ScriptedProject,
 ) -> None:
