@@ -193,8 +193,8 @@ def _apart(verdict: Verdict, limit: float | None) -> tuple[Verdict, str]:
     if limit is None and (verdict.baseline is None or kept == before):
         return verdict.moved_by(-kept), f", and {said} of cuBLAS"
     if verdict.baseline is None or before in {kept, None}:
-        return verdict, f", of which {said} of cuBLAS"
-    return verdict, f", of which {said} of cuBLAS, was {format_value(metric, before)}"
+        return verdict, f", with {said} of cuBLAS"
+    return verdict, f", with {said} of cuBLAS, was {format_value(metric, before)}"
 
 
 def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]]:
@@ -278,7 +278,7 @@ def _listed(what: str, items: Sequence[str]) -> str:
 _HEADLINE: Final = re.compile(
     r"(?P<what>[A-Z][A-Z ]+[A-Z]\b(?: \w+(?: \w+)*)?): (?P<now>.+?)"
     r"(?:, was (?P<before>.+?) \((?P<change>[^()]+)\)(?: when last accepted)?)?"
-    r"(?P<limit>, (?:limit|allowed|and|of which) .+)?"
+    r"(?P<limit>, (?:limit|allowed|and|with) .+)?"
 )
 """The first line of ``failure_text`` and ``drift_text``."""
 
