@@ -416,7 +416,7 @@ MOST_CODE: Final = {
     "devices.cuda": 621,
     "devices.simulated": 7939,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1016,  # ranks are ended by their own time
-    "judge": 3485,  # same training of two steps as well: compare_steps pays for it
+    "judge": 3486,  # same training of two steps as well: compare_steps pays for it
     "measure": 3244,  # what a step keeps has its line; which step raised
     "model": 1897,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2240,  # no server without measured tests

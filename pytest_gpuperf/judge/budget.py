@@ -184,6 +184,9 @@ RESERVED_ERROR: Final = 0.10
 COMPILED_ERROR: Final = 0.25
 """Compiled code reserved up to 20 % more than eager code, of which the prediction is."""
 
+ROOMY: Final = 2
+"""How often what is a guess has to fit: nobody knows how far it is off."""
+
 CONTEXT_BYTES: Final = GIB * 3 // 4
 """What the CUDA context and libraries take besides the allocator: the gap between the
 published memory of that ladder and its recorded reserved bytes, 740 to 776 MiB."""
@@ -207,14 +210,14 @@ def fit_of(forecast: Forecast, gib: float) -> Fit:
     for all that the allocator would like to reserve, and does not without room for the peak
     of its allocations. Between them a GPU must tell, also where the program compiles code
     that may need less. What only a GPU can tell leaves it open, unless there is room to
-    spare: twice the largest error.
+    spare: for twice as much.
     """
     goes_on = forecast.growth_bytes and forecast.was_ended
     if goes_on and grown_at(forecast, gib) <= LIKELY_STEPS:
         return Fit.TOO_LARGE
     room = gib * GIB - CONTEXT_BYTES
     if forecast.not_checked:
-        is_roomy = forecast.reserved_bytes * (1 + 2 * COMPILED_ERROR) <= room
+        is_roomy = ROOMY * forecast.reserved_bytes <= room
         return Fit.FITS if is_roomy else Fit.UNKNOWN
     error = COMPILED_ERROR if forecast.as_eager else RESERVED_ERROR
     if forecast.reserved_bytes * (1 + error) <= room:

@@ -330,14 +330,14 @@ def _explained(test: TestVerdict) -> Iterator[str]:
     for verdict in test.verdicts:
         if verdict.outcome is not Outcome.NO_BASELINE:
             yield from _indented(_sentence(verdict))
-    new = [v.metric for v in test.verdicts if v.outcome is Outcome.NO_BASELINE]
-    if new:
-        yield from _indented(f"no baseline: {', '.join(new)}")
     for text in (*peak_lines(test.findings), *gap_lines(test.findings)):
         yield f"  {text}"
     if test.sides is not None and test.sides.time is not None:
         # Which rule ended a comparison, with its numbers.
         yield from _indented(f"compared: {test.sides.time.why}")
+    new = [v.metric for v in test.verdicts if v.outcome is Outcome.NO_BASELINE]
+    if new:
+        yield from _indented(f"no baseline: {', '.join(new)}")
 
 
 def _indented(sentence: str) -> tuple[str, ...]:

@@ -76,8 +76,7 @@ def test_a_script_is_ended_after_some_steps_and_its_peak_is_explained(
     out = capfd.readouterr().out.splitlines()
     assert code == 0
     assert out[:2] == ["step 0", "step 1"]
-    assert out[2].startswith("train.py needs 1")
-    assert out[2].endswith(" MiB at its peak; it fits in 2 GiB")
+    assert out[2].endswith(" MiB and 64.0 MiB of cuBLAS at its peak; it fits in 2 GiB")
     text = " ".join(" ".join(out).split())
     assert "optimizer state 16.0 MiB" in text
     assert "parameters 8.02 MiB" in text
@@ -245,7 +244,7 @@ def test_each_saving_is_predicted_again(
     alike = {Saving.EARLY_ZERO_GRAD, Saving.FOR_LOOP, Saving.FUSED}
     monkeypatch.setattr(memory, "run_program", repeating(alike, memory.run_program))
 
-    asked = ["--json", "--no-values", "--steps=2", "--gb=0.8"]
+    asked = ["--json", "--no-values", "--steps=2", "--gb=0.77"]
     typed = ["memory", "train.py", *asked, "--batch-option=--batch"]
     code = main([*typed, "--", "--batch", "2048"])
 
@@ -290,7 +289,7 @@ def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_known_without_va
         "if x.sum().item() > 3: y = x + 1\n"
     )
 
-    code = main(["memory", "train.py", "--no-savings", "--no-values", "--gb=80"])
+    code = main(["memory", "train.py", "--no-savings", "--no-values", "--gb=0.77"])
 
     out = capfd.readouterr().out
     assert code == 1
@@ -298,7 +297,7 @@ def test_a_script_whose_loop_depends_on_what_it_reads_cannot_be_known_without_va
         "  note     inconclusive: Tensor.item: no values are kept on the simulated GPU"
         in out
     )
-    assert "at its peak; only a GPU can tell if 80 GiB is enough" in out
+    assert "at its peak; only a GPU can tell if 0.77 GiB is enough" in out
 
 
 HELP = "see `gpuperf memory --help` [GP102]"
@@ -431,6 +430,6 @@ def test_a_module_is_predicted_as_its_file_is_and_only_lines_below_the_root_are_
     assert main([*typed, "--", "--batch", "2048"]) == 0
 
     out = capfd.readouterr().out
-    assert " needs 150 MiB at its peak" in out
+    assert " needs 86.1 MiB and 64.0 MiB of cuBLAS at its peak" in out
     assert "--> pkg/train.py:7 in <module>" in out
     assert ("blocks.py" in out) is names_the_model
