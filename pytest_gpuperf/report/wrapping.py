@@ -136,23 +136,10 @@ def align(rows: Sequence[Sequence[str]], left: frozenset[int]) -> tuple[str, ...
 
     The last column is never padded. All *rows* have the same number of cells. Their
     texts may be names, so invisible characters, such as the end of a line, are made
-    visible. Where lines are too long, a column that only the header fills is left out.
+    visible.
     """
-    columns = [*zip(*(map(visible, row) for row in rows), strict=True)]
-    texts = _padded(columns, left)
-    if max(map(len, texts), default=0) <= text_width():
-        return texts
-    kept = [c for c, (_, *cells) in enumerate(columns) if {*cells} != {NOTHING}]
-    moved = frozenset(new for new, old in enumerate(kept) if old in left)
-    return _padded([columns[column] for column in kept], moved)
-
-
-NOTHING: Final = "-"
-"""A cell of a table for what was not measured."""
-
-
-def _padded(columns: Sequence[Sequence[str]], left: frozenset[int]) -> tuple[str, ...]:
-    widths = [max(map(len, column)) for column in columns]
+    rows = [tuple(map(visible, row)) for row in rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 
     def pad(column: int, cell: str) -> str:
         if column == len(widths) - 1:
@@ -161,5 +148,4 @@ def _padded(columns: Sequence[Sequence[str]], left: frozenset[int]) -> tuple[str
             cell.ljust(widths[column]) if column in left else cell.rjust(widths[column])
         )
 
-    rows = zip(*columns, strict=True)
     return tuple("  ".join(pad(*cell) for cell in enumerate(row)) for row in rows)

@@ -99,9 +99,9 @@ def table(
 def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a test, worst first: its step time, syncs and memory, its whole name last.
 
-    A column that no test has a value for is left out. Below it, what else there is to say of a test that did not simply pass, but for the
-    failure that stands above, and at the end what was not checked at all. Comparisons
-    have a table of their own.
+    A column that no test has a value for is left out. Below it, what else there is to
+    say of a test that did not simply pass, but for the failure that stands above, and at
+    the end what was not checked at all. Comparisons have a table of their own.
     """
     ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
     if not ordered:
