@@ -12,7 +12,7 @@ import pytest
 from scripted_steps import Clockwork
 
 from pytest_gpuperf.compare_steps.interleave import MOST_REPEATS, compare_steps
-from pytest_gpuperf.errors import ErrorId, PreflightError, StepError
+from pytest_gpuperf.errors import ErrorId, PreflightError, StepError, UsageError
 from pytest_gpuperf.measure.step import MOST_PREPARED, Subject
 from pytest_gpuperf.model.ab import AbResult, Answer
 
@@ -401,6 +401,23 @@ def test_a_machine_that_cannot_be_measured_is_refused_before_any_step() -> None:
     with pytest.raises(PreflightError, match="GP405"):
         stage.compare()
 
+    assert stage.played == []
+
+
+def test_limits_are_refused_before_any_step() -> None:
+    stage = Stage(noisily(10.0, 1), noisily(10.0, 2))
+
+    with pytest.raises(UsageError) as refused:
+        compare_steps(
+            stage.device,
+            stage.before,
+            stage.after,
+            seconds=60,
+            tolerance=-0.01,
+            detect=0.03,
+        )
+
+    assert refused.value.error_id is ErrorId.GP221
     assert stage.played == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf, nan
 
 import pytest
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from pytest_gpuperf.judge.statistics import f_sf, t_isf, t_sf
@@ -31,6 +32,13 @@ def test_the_quantile_is_that_of_scipy(nu: float) -> None:
 
 def test_the_ends_of_the_line_have_no_tail_and_all_of_it() -> None:
     assert (t_sf(inf, 5), t_sf(-inf, 5), t_sf(0, 5)) == (0.0, 1.0, 0.5)
+
+
+@given(
+    st.floats(min_value=1e-12, max_value=0.499), st.floats(min_value=0.5, max_value=1e4)
+)
+def test_a_quantile_has_the_tail_it_was_asked_for(p: float, nu: float) -> None:
+    assert t_sf(t_isf(p, nu), nu) == pytest.approx(p, rel=1e-9)
 
 
 @pytest.mark.parametrize("nu", [0, -1, inf, nan])
