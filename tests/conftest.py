@@ -110,6 +110,16 @@ def project(
     return made
 
 
+@pytest.fixture
+def settings_unread() -> Iterator[dict[str, str]]:
+    """What the simulated allocator has read: nothing, as nobody has used the GPU yet."""
+    from pytest_gpuperf.devices.simulated.allocator import SETTINGS_MADE
+
+    SETTINGS_MADE.clear()
+    yield SETTINGS_MADE
+    SETTINGS_MADE.clear()
+
+
 @pytest.fixture(autouse=True, scope="session")
 def quiet_commands() -> Iterator[None]:
     """Write no line of progress to a log: it would depend on how busy the machine is."""

@@ -24,7 +24,12 @@ from torch.optim.optimizer import (
 )
 from torch.utils.checkpoint import checkpoint
 
-from ..devices.simulated import BACKING, ProgramMemory
+from ..devices.simulated import (
+    BACKING,
+    ProgramMemory,
+    settings_against_allocated,
+    settings_against_reserved,
+)
 from ..model.finding import Location
 from ..model.measurement import Forecast, Saving
 from ..model.metrics import GARBAGE
@@ -48,6 +53,8 @@ def forecast_of_program(memory: ProgramMemory) -> Forecast:
     memory.end()
     steps, live, picture = memory.memories(), memory.live, memory.picture
     unchecked = [f"{op}: {reason}" for op, reason in live.unchecked]
+    if allocated := settings_against_allocated(os.environ):
+        unchecked.append(allocated)
     if not any(step.allocated_bytes for step in steps):
         unchecked.append(UNTOUCHED)
     forecast = Forecast(
@@ -93,6 +100,8 @@ def _notes(memory: ProgramMemory) -> Iterator[str]:
         yield BACKING.switched
     if memory.live.is_compiled:
         yield f"{COMPILED_PEAK}; {COMPILED_RESERVED}; {COLD_CACHE}"
+    if not settings_against_allocated(os.environ):
+        yield from filter(None, [settings_against_reserved(os.environ)])
     if memory.live.several_streams:
         yield f"{SEVERAL_STREAMS}: a GPU may reserve more"
 

@@ -41,13 +41,25 @@ def settings_against_allocated(environment: Mapping[str, str]) -> str | None:
     return _first(environment, CHANGES_ALLOCATED)
 
 
+def read_settings(environment: Mapping[str, str]) -> None:
+    """Read them where the GPU is first used, as torch does: what is set later changes nothing."""
+    for name in ALLOCATOR_VARIABLES:
+        SETTINGS_MADE.setdefault(name, environment.get(name, ""))
+
+
+def are_segments_expandable() -> bool:
+    """Whether the program has them grow, so that no rest of a block is too small to cut."""
+    made = ",".join(SETTINGS_MADE.values()).lower().replace(" ", "")
+    return "expandable_segments:true" in made
+
+
 def change_settings(settings: str) -> None:
     """Set them from now on, as in the environment."""
     SETTINGS_MADE["torch.cuda.memory._set_allocator_settings"] = settings
 
 
 SETTINGS_MADE: Final[dict[str, str]] = {}
-"""What the program has set itself, by what it called."""
+"""What holds from the first use of the GPU on, by its variable or what the program called."""
 
 
 def _first(environment: Mapping[str, str], names: frozenset[str]) -> str | None:
@@ -275,7 +287,8 @@ class CachingAllocator:
         left = block.nbytes - nbytes
         # ``should_split`` of torch's allocator: small blocks are cut for any rest,
         # large ones only for a rest of more than 1 MiB.
-        if left < ROUND_BYTES or (not block.is_small and left <= SMALL_BYTES):
+        is_little = not block.is_small and left <= SMALL_BYTES
+        if left < ROUND_BYTES or (is_little and not are_segments_expandable()):
             return
         address = block.address + nbytes
         rest = SegmentBlock(left, address, block.is_small, block.origin)

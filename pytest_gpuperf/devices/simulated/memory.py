@@ -8,6 +8,7 @@ takes and gives back inside one operation comes from ``temporaries``.
 from __future__ import annotations
 
 import gc
+import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from .allocator import (
     SETTINGS_MADE,
     BlockOrigin,
     CachingAllocator,
+    read_settings,
     rounded,
 )
 from .operation import AtOutput
@@ -345,6 +347,8 @@ class LiveMemory:
 
     def _born(self, nbytes: int, *, workspace: bool = False) -> int:
         """Raise ``torch.OutOfMemoryError`` if the device is too small."""
+        if not self._numbers:
+            read_settings(os.environ)
         if self.before_birth is not None:
             self.before_birth()
         # As torch's allocator: before it gives up it empties its cache and tries once

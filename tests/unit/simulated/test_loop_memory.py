@@ -428,3 +428,38 @@ def test_many_turns_that_leave_nothing_are_not_collected_each(tmp_path: Path) ->
 
     assert forecast.steps == 200
     assert runs.count("start") < 50
+
+
+@pytest.mark.usefixtures("settings_unread")
+@pytest.mark.parametrize("variable", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"])
+@pytest.mark.parametrize(
+    ("setting", "is_before", "mib", "noted", "unchecked"),
+    [
+        ("expandable_segments:True", True, 33.75, 1, 0),
+        ("expandable_segments:True", False, 36, 0, 0),
+        ("roundup_power2_divisions:4", True, 36, 0, 1),
+    ],
+)
+def test_settings_of_the_allocator_count_if_code_makes_them_before_the_gpu_is_used(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    setting: str,
+    mib: float,
+    noted: int,
+    unchecked: int,
+    *,
+    is_before: bool,
+) -> None:
+    """The peaks are those of torch 2.13 for CUDA over stub libraries."""
+    monkeypatch.setenv(variable, "")
+    sets = f"import os\nos.environ[{variable!r}] = {setting!r}\n"
+    uses = f"import torch\nx = torch.zeros({45 * 2**18}, dtype=torch.uint8).cuda()\n"
+    begin = sets + uses if is_before else uses + sets
+
+    found = forecast_of_script(tmp_path, begin + "for _ in range(4):\n    y = x + 1\n")
+
+    assert found.allocated_bytes / MIB == mib
+    said = f"{variable} sets {setting}"
+    assert [said in note for note in found.notes].count(True) == noted
+    assert [said in reason for reason in found.not_checked].count(True) == unchecked

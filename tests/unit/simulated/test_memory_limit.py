@@ -263,6 +263,7 @@ def test_what_is_only_asked_about_has_no_limit() -> None:
     assert audit.memories()[0].reserved_bytes == 100 * GIB
 
 
+@pytest.mark.usefixtures("settings_unread")
 @pytest.mark.parametrize(
     ("setting", "is_limited"), [("", True), ("expandable_segments:True", False)]
 )

@@ -184,7 +184,9 @@ def waits_of_cache(found: Measurement) -> list[tuple[FindingKind, int]]:
 
 
 def test_to_empty_the_cache_is_a_wait_if_something_is_cached(
-    device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch
+    device: SimulatedDevice,
+    monkeypatch: pytest.MonkeyPatch,
+    settings_unread: dict[str, str],
 ) -> None:
     def step() -> None:
         torch.ones(MIB, device="cuda")
@@ -199,6 +201,7 @@ def test_to_empty_the_cache_is_a_wait_if_something_is_cached(
         (FindingKind.INCONCLUSIVE, 1),
     ]
 
+    settings_unread.clear()  # as if the GPU were used first now
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True")
     assert waits_of_cache(measured(device, step)) == [(FindingKind.INCONCLUSIVE, 1)] * 2
 
@@ -253,6 +256,7 @@ def test_what_earlier_steps_returned_is_let_go(device: SimulatedDevice) -> None:
     assert found.exact["peak_allocated_bytes"] < 5 * MIB
 
 
+@pytest.mark.usefixtures("settings_unread")
 def test_settings_of_the_allocator_leave_a_prediction_unchecked(
     device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -268,6 +272,7 @@ def test_settings_of_the_allocator_leave_a_prediction_unchecked(
     )
 
 
+@pytest.mark.usefixtures("settings_unread")
 def test_settings_that_change_sizes_leave_all_predictions_unchecked(
     device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
