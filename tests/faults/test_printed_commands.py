@@ -915,7 +915,6 @@ report/command.py | --device={} | test_what_was_measured_too_seldom_says_how_it_
 report/screen/acceptance.py | --gpuperf-update | test_entries_without_a_test_are_removed_by_the_option_named
 report/json.py | pytest --gpuperf | DESCRIBED
 plugin/parse_settings.py | --gpuperf-update | test_ci_learns_how_a_job_may_refresh
-runner/fork_server.py | --gpuperf-seconds | MACHINE
 judge/process_pairs.py | --gpuperf-seconds | MINUTES
 report/command.py | --gpuperf-seconds | test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more
 report/screen/counts.py | --gpuperf-tolerance | test_the_tolerance_that_a_noisy_refresh_advises_lets_the_gate_pass
