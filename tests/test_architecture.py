@@ -414,7 +414,7 @@ MOST_CODE: Final = {
     "compare_steps": 905,  # records of what steps train, for another process
     "devices": 2643,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 7951,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.simulated": 7946,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3486,  # same training of two steps as well: compare_steps pays for it
     "measure": 3248,  # what a step keeps has its line; which step raised

@@ -248,7 +248,7 @@ def rms_norm(
     tensor: Any, normalized_shape: Sequence[int], weight: Any, eps: float | None
 ) -> tuple[Any, Any]:
     """What ``aten::_fused_rms_norm`` gives: the result and the rows' factors."""
-    dims = _dims(normalized_shape)
+    dims = list(range(-len(normalized_shape), 0))
     wide = in_float32(tensor)
     eps = eps if eps is not None else torch.finfo(wide.dtype).eps
     factor = (wide.square().mean(dims, keepdim=True) + eps).rsqrt()
@@ -266,7 +266,7 @@ def rms_norm_backward(  # noqa: PLR0913, PLR0917, torch's
     output_mask: Sequence[bool],
 ) -> tuple[Any, Any]:
     """What ``aten::_fused_rms_norm_backward`` gives."""
-    dims = _dims(normalized_shape)
+    dims = list(range(-len(normalized_shape), 0))
     normed, wide = in_float32(tensor) * factor, in_float32(grad)
     weighted = wide * weight if weight is not None else wide
     projected = (weighted * normed).mean(dims, keepdim=True)
@@ -275,10 +275,6 @@ def rms_norm_backward(  # noqa: PLR0913, PLR0917, torch's
     if weight is not None and output_mask[1]:
         of_weight = (wide * normed).sum_to_size(weight.shape).to(weight.dtype)
     return of_tensor if output_mask[0] else None, of_weight
-
-
-def _dims(normalized_shape: Sequence[int]) -> list[int]:
-    return list(range(-len(normalized_shape), 0))
 
 
 FUSED_RMS_NORM: Final[Mapping[str, Callable[..., Any]]] = {

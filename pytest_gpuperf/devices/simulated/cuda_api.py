@@ -263,12 +263,6 @@ def set_rng_state(new_state: Any, device: Any = None) -> None:  # noqa: ARG001, 
     DROPOUT_STATES.seed()
 
 
-def set_rng_states(new_states: Any) -> None:
-    """Set it."""
-    for state in new_states:
-        set_rng_state(state)
-
-
 def answers() -> dict[str, Any]:
     """What each name in ``torch.cuda`` is while simulating."""
     found: dict[str, Any] = {
@@ -292,7 +286,7 @@ def answers() -> dict[str, Any]:
         "get_rng_state": rng_state,
         "get_rng_state_all": lambda: [rng_state()],
         "set_rng_state": set_rng_state,
-        "set_rng_state_all": set_rng_states,
+        "set_rng_state_all": lambda new_states: [*map(set_rng_state, new_states)],
         "host_memory_stats": _always(defaultdict(int)),
         "host_memory_stats_as_nested_dict": lambda: defaultdict(Counter),
         "memory_snapshot": _always([]),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -33,6 +33,7 @@ from .sync_conditions import SyncRule
 from .sync_rules import INDEXING
 from .tensor import (
     ELEMENT_READ,
+    KNOWN,
     SHOWN,
     is_gpu_tensor,
     is_unusual,
@@ -267,29 +268,24 @@ def _without_masks(indices: Sequence[Any]) -> list[Any]:
     return found
 
 
-def _of_inference(args: Sequence[Any]) -> bool:
-    """Whether *args*, or lists among them, have a tensor that inference mode made."""
+def _any_tensor(args: Sequence[Any], is_so: Callable[[Any], bool]) -> bool:
+    """Whether *is_so* of a tensor among *args*, or in lists among them."""
     return any(
-        _of_inference(arg)
+        _any_tensor(arg, is_so)
         if isinstance(arg, list | tuple)
-        else is_gpu_tensor(arg) and arg.is_inference()
+        else isinstance(arg, torch.Tensor) and is_so(arg)
         for arg in args
-    )
-
-
-def _comes_apart(plan: OpPlan, args: Sequence[Any]) -> bool:
-    """Whether other operations do it, which are seen in its place."""
-    # Inference tensors have no autograd key, in their mode and outside of it. There torch
-    # otherwise takes such an operation apart before it comes here.
-    return plan.is_of_program or (
-        plan.composite and (torch.is_inference_mode_enabled() or _of_inference(args))
     )
 
 
 def _taken_apart(plan: OpPlan, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Run other operations in its place; ``NO_OUTPUT`` if there are none, or only a GPU can."""
     __tracebackhide__ = True
-    if not _comes_apart(plan, args):
+    # Without autograd, as in inference mode and below a tensor subclass: there torch
+    # otherwise takes such an operation apart before it comes here.
+    given = (*args, MOVED.source)
+    is_whole = _any_tensor(given, lambda t: t.is_nested or t.layout not in KNOWN)
+    if is_whole and not plan.is_of_program:
         return NO_OUTPUT
     try:
         return plan.decompose(*args, **kwargs)
@@ -323,7 +319,11 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     if WATCH.recorders:
         observe(plan, func, args, kwargs)
     if live is not None:
-        live.begin(plan.op, multiplies=plan.multiplies)
+        # cuSPARSE takes no workspace of cuBLAS.
+        is_sparse = SHOWN.any and _any_tensor(
+            args, lambda t: t.layout is not torch.strided
+        )
+        live.begin(plan.op, multiplies=plan.multiplies and not is_sparse)
     if plan.multiplies:
         # Before the operation: the allocation may be larger than the host's memory, and
         # Linux would kill the process instead of refusing it.

@@ -31,13 +31,10 @@ PROPERTIES: Final = SimpleNamespace(
     clock_rate=1_980_000,
     memory_bus_width=5120,
     memory_clock_rate=2_619_000,
-    pci_bus_id=0,
-    pci_device_id=0,
-    pci_domain_id=0,
     uuid=UUID(int=0),
+    **dict.fromkeys(("pci_bus_id", "pci_device_id", "pci_domain_id"), 0),
+    **dict.fromkeys(("is_integrated", "is_multi_gpu_board"), 0),
     gcnArchName="",
-    is_integrated=0,
-    is_multi_gpu_board=0,
 )
 """Of an H100 with 80 GB, by NVIDIA's data sheet and compute capability 9.0."""
 

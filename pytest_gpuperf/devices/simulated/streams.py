@@ -258,7 +258,7 @@ class CUDAGraph:
         """Do nothing, unchecked."""
         WATCH.leave_uncounted("torch.cuda.CUDAGraph.replay", GRAPH_REASON)
 
-    def instantiate(self, *_: object) -> None:
+    def instantiate(self, *_: object, **__: object) -> None:
         """Do nothing: there is no graph that could be asked for or written to a file."""
 
     debug_dump = enable_debug_mode = register_generator_state = instantiate

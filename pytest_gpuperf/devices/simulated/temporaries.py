@@ -452,7 +452,9 @@ def _fast_attention(call: OpCall, query: Any, heads: int, weights: int) -> int:
     own, places = nbytes_of(query), int(query.size(0) * heads * query.size(1) ** 2)
     scores = places * int(query.element_size())
     if call["mask"] is not None:
-        return max(6 * own, 3 * own + 2 * scores + places)
+        # That of tokens, or one of all scores.
+        hidden = call["mask"].numel() if call["mask_type"] == 1 else places
+        return max(6 * own, 3 * own + 2 * scores + hidden)
     return 4 * own + scores + max(own, weights) if weights else 5 * own
 
 
@@ -469,7 +471,8 @@ def _encoder_layer(call: OpCall) -> Temporaries:
     own = nbytes_of(call["src"])
     hidden = own // call["embed_dim"] * call["ffn_weight_1"].size(0)
     attention = _fast_attention(call, call["src"], call["num_heads"], 0)
-    return Temporaries(phases=[[max(attention - own, own + hidden)]])
+    normed = own * call["norm_first"]
+    return Temporaries(phases=[[normed, max(attention - own, own + hidden)]])
 
 
 def _index_put(call: OpCall) -> Temporaries:

@@ -297,6 +297,9 @@ ASIDE: dict[str, tuple[Callable[[Any, Any], object], int]] = {
     "two graphs": (lambda a, _: (captured(a), captured(a)), 1),
     "a graph after a warm-up": (lambda a, s: (on(s, a, a), captured(a)), 2),
     "a graph that is gone": (lambda a, _: captured(a) and None, 0),
+    "rows of two lengths": (lambda a, _: of_two_lengths(a) @ a.detach(), 1),
+    "a sparse matrix": (lambda a, _: a.detach().to_sparse() @ a, 0),
+    "a compressed one": (lambda a, _: a.detach().to_sparse_csr() @ a.detach(), 0),
 }
 """What multiplies, and how many workspaces that takes: over stub CUDA as many."""
 
@@ -306,6 +309,11 @@ def on(stream: Any, a: Any, b: Any, of: Any = torch.cuda.stream) -> Any:
         return a @ b
 
 
+def of_two_lengths(a: Any) -> Any:
+    parts = [a.detach(), a.detach()[:3]]
+    return torch.nested.as_nested_tensor(parts, layout=torch.jagged)
+
+
 def captured(a: Any) -> Any:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
@@ -313,6 +321,7 @@ def captured(a: Any) -> Any:
     return graph
 
 
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
 @pytest.mark.parametrize("case", ASIDE)
 def test_each_stream_has_a_workspace_of_cublas(case: str) -> None:
     multiply, workspaces = ASIDE[case]

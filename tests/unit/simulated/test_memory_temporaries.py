@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -422,18 +423,27 @@ def attended(**options: Any) -> Callable[[Any], Any]:
     return lambda rows: layer(rows, rows, rows, **options)
 
 
-def encoder_layer() -> Callable[[Any], Any]:
-    return nn.TransformerEncoderLayer(128, 4, 512, batch_first=True).cuda().eval()
+SCORES = 16 * 4 * 200**2 * 4
+
+
+def encoder_layer(*, first: bool = False, pads: bool = False) -> Callable[[Any], Any]:
+    layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True, norm_first=first)
+    mask = torch.zeros(16, 200, dtype=torch.bool, device="cuda") if pads else None
+    net = layer.cuda().eval()
+    return lambda rows: net(rows, src_key_padding_mask=mask)
 
 
 @pytest.mark.parametrize(
     ("make", "most"),
     [
         (lambda: attended(need_weights=False), 5 * ROWS),
-        (attended, 4 * ROWS + 4 * (16 * 200**2 * 4) + 16 * 200**2 * 4),
+        (attended, 4 * ROWS + SCORES + 16 * 200**2 * 4),
         (encoder_layer, 6 * ROWS),
+        (partial(encoder_layer, first=True), 7 * ROWS),
+        # The mask comes in float32 and is made one of bytes.
+        (partial(encoder_layer, pads=True), 3 * ROWS + 2 * SCORES + 12_800 + 3584),
     ],
-    ids=["attention", "with weights", "layer"],
+    ids=["attention", "with weights", "layer", "normed first", "padded"],
 )
 def test_the_fast_path_of_attention_takes_what_lies_between(
     make: Callable[[], Callable[[Any], Any]], most: int

@@ -44,6 +44,7 @@ graph = torch.sparse_coo_tensor(edges, torch.ones(3).cuda(), (3, 3), check_invar
 known = graph.detach()._coalesced_(True).requires_grad_()
 places_here, mask_here = torch.tensor([0, 1]), torch.tensor([True, False, True])
 eigen = torch.linalg.eig(square.clone().requires_grad_())
+jagged = torch.nested.nested_tensor([row, row[:2]], layout=torch.jagged)
 normal = torch.distributions.Normal(row, row + 1, validate_args=False)
 """
 
@@ -108,6 +109,8 @@ COUNTS: dict[str, tuple[int, int]] = {
     "torch.bincount(places[0].byte())": (1, 0),
     "torch.bincount(nothing.long())": (0, 0),
     "row.mode()": (0, 0),
+    "jagged.unbind()": (1, 1),
+    "jagged[0]": (1, 1),
     "sparse.coalesce()": (5, 0),
     "torch.sparse.mm(graph, x)": (5, 0),
     "graph @ x": (5, 0),
