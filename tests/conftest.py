@@ -113,11 +113,11 @@ def project(
 @pytest.fixture
 def settings_unread() -> Iterator[dict[str, str]]:
     """What the simulated allocator has read: nothing, as nobody has used the GPU yet."""
-    from pytest_gpuperf.devices.simulated.allocator import SETTINGS_MADE
+    from pytest_gpuperf.devices.simulated.allocator import settings_made
 
-    SETTINGS_MADE.clear()
-    yield SETTINGS_MADE
-    SETTINGS_MADE.clear()
+    settings_made.clear()
+    yield settings_made
+    settings_made.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

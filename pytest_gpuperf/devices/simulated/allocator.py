@@ -44,28 +44,28 @@ def settings_against_allocated(environment: Mapping[str, str]) -> str | None:
 def read_settings(environment: Mapping[str, str]) -> None:
     """Read them where the GPU is first used, as torch does: what is set later changes nothing."""
     for name in ALLOCATOR_VARIABLES:
-        SETTINGS_MADE.setdefault(name, environment.get(name, ""))
+        settings_made.setdefault(name, environment.get(name, ""))
 
 
 def are_segments_expandable() -> bool:
     """Whether the program has them grow, so that no rest of a block is too small to cut."""
-    made = ",".join(SETTINGS_MADE.values()).lower().replace(" ", "")
+    made = ",".join(settings_made.values()).lower().replace(" ", "")
     return "expandable_segments:true" in made
 
 
 def change_settings(settings: str) -> None:
     """Set them from now on, as in the environment."""
-    SETTINGS_MADE["torch.cuda.memory._set_allocator_settings"] = settings
+    settings_made["torch.cuda.memory._set_allocator_settings"] = settings
 
 
-SETTINGS_MADE: Final[dict[str, str]] = {}
+settings_made: Final[dict[str, str]] = {}
 """What holds from the first use of the GPU on, by its variable or what the program called."""
 
 
 def _first(environment: Mapping[str, str], names: frozenset[str]) -> str | None:
     given = {
         name: environment.get(name, "") for name in ALLOCATOR_VARIABLES
-    } | SETTINGS_MADE
+    } | settings_made
     for variable, settings in given.items():
         for setting in settings.split(","):
             name, _, value = (part.strip() for part in setting.partition(":"))

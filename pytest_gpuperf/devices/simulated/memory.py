@@ -25,11 +25,11 @@ from ..source_lines import Site
 from .allocator import (
     DEFAULT,
     MIB,
-    SETTINGS_MADE,
     BlockOrigin,
     CachingAllocator,
     read_settings,
     rounded,
+    settings_made,
 )
 from .operation import AtOutput
 from .specification import PROPERTIES
@@ -423,7 +423,7 @@ class MemoryWatch:
         self.let_take(1.0)
         self.is_compiled = False
         self.origin = DEFAULT
-        SETTINGS_MADE.clear()
+        settings_made.clear()
 
     def let_take(self, share: float) -> None:
         """Let the process take *share* of the device from now on."""

@@ -28,7 +28,7 @@ from ..memory_picture import (
     held_by_place,
     remark_on_graphs,
 )
-from .allocator import SETTINGS_MADE, rounded
+from .allocator import rounded, settings_made
 from .backward_rules import ENGINE_ALONE
 from .memory import (
     SIMULATED_MEMORY,
@@ -228,11 +228,11 @@ def watching_memory(
     """
     room = SIMULATED_MEMORY.room if limited else None
     live = LiveMemory(workspace_bytes=workspace_bytes, room=room)
-    made = dict(SETTINGS_MADE)
+    made = dict(settings_made)
     with unrecorded(), watched(LiveMemory(), None):
         ENGINE_ALONE.count()
-    SETTINGS_MADE.clear()  # the program itself has not used the GPU
-    SETTINGS_MADE.update(made)
+    settings_made.clear()  # the program itself has not used the GPU
+    settings_made.update(made)
     gc.collect()
     with (
         held_collector() as collector,
