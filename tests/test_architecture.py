@@ -412,17 +412,17 @@ MOST_CODE: Final = {
     "cli": 1839,  # what takes seconds says at which step it is; a script in another encoding
     "compare_commits": 952,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 905,  # records of what steps train, for another process
-    "devices": 2643,  # live memory, which was of the CPU
+    "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
     "devices.simulated": 7946,  # where a program is; no dynamo where nothing is compiled; a clock of the process
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3486,  # same training of two steps as well: compare_steps pays for it
     "measure": 3248,  # what a step keeps has its line; which step raised
-    "model": 1897,  # what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1904,  # what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2240,  # no server without measured tests
     "report": 1910,
-    "report.ci": 539,  # a watch marks its lines on GitHub
-    "report.html": 833,
+    "report.ci": 542,  # a watch marks its lines on GitHub
+    "report.html": 834,
     "report.screen": 2193,  # bytes of the step and of cuBLAS apart; a shared cause once
     "runner": 2429,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is

@@ -144,13 +144,14 @@ def picture_of(alive: Sequence[LiveBlock], op: str, site: Site | None) -> Pictur
 # Memory over a step, by purpose.
 
 OTHER: Final = "other"
-"""Inputs, temporaries and workspaces together."""
+"""Inputs and temporaries together."""
 
 PURPOSES: Final = (
     StorageRole.PARAMETERS.value,
     StorageRole.OPTIMIZER_STATE.value,
     StorageRole.GRADIENTS.value,
     StorageRole.ACTIVATIONS.value,
+    StorageRole.WORKSPACES.value,
     OTHER,
 )
 """What is kept apart, what changes least first."""

@@ -194,6 +194,15 @@ class Verdict:
         return replace(self, now=now, baseline=baseline, limit=limit)
 
     @property
+    def own(self) -> Verdict:
+        """The same of the step's own bytes, unless a budget limits or a change has others."""
+        is_budgeted = self.baseline is None and self.limit is not None
+        has_moved = self.workspace_bytes != self.stored_workspace_bytes
+        if is_budgeted or (self.baseline is not None and has_moved):
+            return self
+        return self.moved_by(-self.workspace_bytes)
+
+    @property
     def is_missed(self) -> bool:
         """Whether there is neither a number nor a limit that asks for one."""
         return (

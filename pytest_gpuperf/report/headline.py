@@ -190,8 +190,8 @@ def _apart(verdict: Verdict, limit: float | None) -> tuple[Verdict, str]:
         return verdict, ""
     metric = metric_named(verdict.metric)
     said = format_value(metric, kept)
-    if limit is None and (verdict.baseline is None or kept == before):
-        return verdict.moved_by(-kept), f", and {said} of cuBLAS"
+    if limit is None and verdict.own != verdict:
+        return verdict.own, f", and {said} of cuBLAS"
     if verdict.baseline is None or before in {kept, None}:
         return verdict, f", with {said} of cuBLAS"
     return verdict, f", with {said} of cuBLAS, was {format_value(metric, before)}"

@@ -228,9 +228,12 @@ def _shown(verdict: TestVerdict) -> Sequence[Verdict]:
 def _movement(alike: Sequence[Verdict], stored: float | None) -> str:
     """Say how the metric of *alike* moved from what is *stored*, and over which limit."""
     worst = min(alike, key=lambda verdict: _RANKS[verdict.outcome])
+    limit = _limit(alike)
+    if limit is None and worst.baseline is not None:
+        worst = worst.own
+        stored = worst.baseline
     if worst.now is None:
         return ": ".join(filter(None, (title(worst.metric), worst.because)))
-    limit = _limit(alike)
     limit = worst.limit if limit is None and stored is None else limit
     metric = metric_named(worst.metric)
     text = texts_apart(metric, stored, worst.now, limit)

@@ -295,7 +295,8 @@ def word_of(verdict: Verdict) -> str:
 
 def _row(name: str, found: Sequence[Verdict]) -> VerdictRow:
     """Return one row for all verdicts on a metric: by its baseline and by its budget."""
-    texts = _texts(metric_named(name), found)
+    alone = [found[0].own] if len(found) == 1 else found
+    texts = _texts(metric_named(name), alone)
     reasons = dict.fromkeys(reason for v in found for reason in _reasons(v) if reason)
     word, colour = word_of(found[0]), _colour(found[0].outcome)
     return name, title(name), texts, word, colour, reasons
