@@ -185,7 +185,7 @@ COMPILED_ERROR: Final = 0.25
 """Compiled code reserved up to 20 % more than eager code, of which the prediction is."""
 
 ROOMY: Final = 2
-"""How often what is a guess has to fit: nobody knows how far it is off."""
+"""How often a guess has to fit: nobody knows how far it is off."""
 
 CONTEXT_BYTES: Final = GIB * 3 // 4
 """What the CUDA context and libraries take besides the allocator: the gap between the
@@ -217,7 +217,8 @@ def fit_of(forecast: Forecast, gib: float) -> Fit:
         return Fit.TOO_LARGE
     room = gib * GIB - CONTEXT_BYTES
     if forecast.not_checked:
-        is_roomy = ROOMY * forecast.reserved_bytes <= room
+        # Of a program that was never on the GPU nothing is known.
+        is_roomy = 0 < ROOMY * forecast.reserved_bytes <= room
         return Fit.FITS if is_roomy else Fit.UNKNOWN
     error = COMPILED_ERROR if forecast.as_eager else RESERVED_ERROR
     if forecast.reserved_bytes * (1 + error) <= room:

@@ -203,6 +203,16 @@ class Verdict:
         return self.moved_by(-self.workspace_bytes)
 
     @property
+    def own_bytes(self) -> tuple[float | None, float | None]:
+        """The step's own part of ``now`` and of ``baseline``, each as far as it is known."""
+        kept = self.workspace_bytes
+        now = None if self.now is None else self.now - kept
+        then = self.stored_workspace_bytes
+        if self.baseline is None or (then is None and kept):
+            return now, None
+        return now, self.baseline - (then or 0)
+
+    @property
     def is_missed(self) -> bool:
         """Whether there is neither a number nor a limit that asks for one."""
         return (

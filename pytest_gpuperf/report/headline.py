@@ -26,6 +26,7 @@ from ..model.metrics import (
     STEP_MS,
     SYNCS,
     Direction,
+    Metric,
 )
 from ..model.verdict import Outcome, TestVerdict, Verdict
 from .numbers import (
@@ -192,9 +193,9 @@ def _apart(verdict: Verdict, limit: float | None) -> tuple[Verdict, str]:
     said = format_value(metric, kept)
     if limit is None and verdict.own != verdict:
         return verdict.own, f", and {said} of cuBLAS"
-    if verdict.baseline is None or before in {kept, None}:
-        return verdict, f", with {said} of cuBLAS"
-    return verdict, f", with {said} of cuBLAS, was {format_value(metric, before)}"
+    is_other = verdict.baseline is not None and before not in {kept, None}
+    was = f", was {format_value(metric, before or 0)}" if is_other else ""
+    return verdict, f", with {said} of cuBLAS{was}"
 
 
 def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]]:
@@ -247,24 +248,21 @@ def missed_sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 
 def no_baseline_headline(found: Sequence[Verdict]) -> str:
-    """Write ``NO BASELINE: step time 12.03 ms, syncs 0``: what is there, the worst first."""
+    """Write ``NO BASELINE: step time 12.03 ms, syncs 0``: the worst first, few zeros."""
     order = list(
         dict.fromkeys((*ASKED_FIRST, *WORSE_WORDS, *(v.metric for v in found)))
     )
     values = [
-        f"{title(v.metric)} {amount_of(v)}"
+        f"{title(v.metric)} {_amount(metric_named(v.metric), v.now, v.workspace_bytes)}"
         for v in sorted(found, key=lambda v: order.index(v.metric))
-        if v.now or (v.metric in ASKED_FIRST and v.now is not None)
+        if v.now is not None and (v.now or v.metric in ASKED_FIRST)
     ]
     return _listed("NO BASELINE", values) if values else "NO BASELINE"
 
 
-def amount_of(verdict: Verdict) -> str:
-    """Write what was measured: ``12.03 ms``, ``0.06 MiB and 64.00 MiB of cuBLAS``."""
-    metric, kept = metric_named(verdict.metric), verdict.workspace_bytes
-    if verdict.now is None:
-        return "-"
-    own = format_value(metric, verdict.now - kept)
+def _amount(metric: Metric, now: float, kept: int) -> str:
+    """Write ``12.03 ms``, or ``0.06 MiB and 64.00 MiB of cuBLAS``."""
+    own = format_value(metric, now - kept)
     return f"{own} and {format_value(metric, kept)} of cuBLAS" if kept else own
 
 

@@ -205,11 +205,14 @@ class WorkerPool:
             stored=self._stored.of(group),
             round_steps=self._round_steps.of(group),
         )
+        limited_by = time_limit(self._settings.seconds)
         if ranks is None:
             slots = (self._slot_of(group),)
             request = replace(request, visible=self.slots[slots[0]].visible)
             seconds = longest_run(len(group), self._settings.seconds)
         else:
+            if ranks.timeout_s is not None:
+                limited_by = f"gpuperf.ranks(timeout_s={ranks.timeout_s:g})"
             ranks = with_timeout(ranks, self._settings.seconds)
             locks = self.locks if launch else ()
             request = replace(request, ranks=ranks, locks=locks)
@@ -218,7 +221,7 @@ class WorkerPool:
         job = Job(
             entry=IN_RANKS if launch or ranks else ON_ITS_OWN,
             request=encode(request),
-            limited_by=time_limit(self._settings.seconds),
+            limited_by=limited_by,
         )
         try:
             return self._asked(job, seconds, slots, index)

@@ -416,6 +416,5 @@ def _compared(sides: Comparison) -> tuple[str, str]:
 def _now(verdict: TestVerdict, metric: Metric) -> str:
     """Write *metric*, if it was measured, without what cuBLAS keeps of it."""
     found = verdict.measured(metric)
-    if found is None or found.now is None:
-        return ""
-    return format_value(metric, found.now - found.workspace_bytes)
+    now, _ = found.own_bytes if found else (None, None)
+    return "" if now is None else format_value(metric, now)

@@ -100,8 +100,8 @@ def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a test, worst first: its step time, syncs and memory, its whole name last.
 
     A column that no test has a value for is left out. Below it, what else there is to
-    say of a test that did not simply pass, but for the failure that stands above, and at
-    the end what was not checked at all. Comparisons have a table of their own.
+    say of a test that did not simply pass, but for the failure above, and at the end
+    what was not checked at all. Comparisons have a table of their own.
     """
     ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
     if not ordered:
@@ -142,7 +142,7 @@ def _cells(verdict: TestVerdict) -> tuple[str, ...]:
         _cell(STEP_MS, baseline),
         _change(STEP_MS, baseline, now),
         *_now_and_before(SYNCS, syncs),
-        *_now_and_before(PEAK_ALLOCATED, peak.moved_by(-kept) if peak else None),
+        *_now_and_before(PEAK_ALLOCATED, peak),
         _cell(PEAK_ALLOCATED, kept or None),
         in_a_word(verdict),
         verdict.test,
@@ -151,10 +151,8 @@ def _cells(verdict: TestVerdict) -> tuple[str, ...]:
 
 def _now_and_before(metric: Metric, verdict: Verdict | None) -> tuple[str, ...]:
     """Write a number, and what it was if it changed."""
-    if verdict is None or verdict.now is None:
-        return NO_VALUE, NO_VALUE
-    now, before = verdict.now, verdict.baseline
-    if before is None or before == now:
+    now, before = verdict.own_bytes if verdict else (None, None)
+    if now is None or before is None or before == now:
         return _cell(metric, now), NO_VALUE
     texts = _cell(metric, now), _cell(metric, before)
     return texts if texts[0] != texts[1] else format_apart(metric, now, before)

@@ -65,7 +65,9 @@ def test_what_grows_fits_nothing_that_it_fills_in_as_many_steps_as_people_run(
     assert fit_of(goes_on, 11.0) is fit
 
 
-@pytest.mark.parametrize(("gib", "fit"), [(39.0, Fit.FITS), (40.0, Fit.UNKNOWN)])
+@pytest.mark.parametrize(
+    ("gib", "fit"), [(0.0, Fit.UNKNOWN), (39.0, Fit.FITS), (40.0, Fit.UNKNOWN)]
+)
 def test_a_guess_fits_where_there_is_room_to_spare(gib: float, fit: Fit) -> None:
     guess = replace(forecast(gib, gib), not_checked=("aten::nonzero: ?",))
 

@@ -30,6 +30,7 @@ from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.headline import fitting_headline, open_headline
 from pytest_gpuperf.report.screen.acceptance import drift_text
 from pytest_gpuperf.report.screen.failure import causes_in, failure_text
+from pytest_gpuperf.report.screen.summary import summary_lines
 from pytest_gpuperf.report.wrapping import coloured
 
 
@@ -130,7 +131,9 @@ def workspaces() -> str:
     )
     whole = [failed(verdict).partition("\n")[0] for verdict in verdicts]
     short = (fitting_headline(whole[0], room) for room in (70, 50, 40, 30))
-    return text_of([*whole, *short, open_headline(a_test(new))])
+    table = summary_lines([a_test(v, test=f"t{n}") for n, v in enumerate(verdicts)])
+    rows = (line.text for line in table)
+    return text_of([*whole, *short, open_headline(a_test(new)), *rows])
 
 
 def syncs() -> str:
