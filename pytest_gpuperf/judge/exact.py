@@ -295,12 +295,11 @@ def bytes_beneath(
 
 def without_beneath(metric: Metric, runs: Sequence[Measurement]) -> list[Measurement]:
     """Return the *runs* that have *metric* with the step's own part of it alone."""
-    name, beneath = metric.name, bytes_beneath(metric, runs)
-    return [
-        replace(run, exact={name: run.exact[name] - beneath})
-        for run in runs
-        if name in run.exact
-    ]
+    beneath, known = (
+        bytes_beneath(metric, runs),
+        [r for r in runs if metric.name in r.exact],
+    )
+    return counted_as(metric, known, [r.exact[metric.name] - beneath for r in known])
 
 
 def _varying(metric: Metric, steady: Sequence[float], values: Sequence[float]) -> str:

@@ -119,6 +119,7 @@ class RunState:
     refreshed: Refreshed = field(default_factory=Refreshed)
     leftovers: Leftovers = field(default_factory=Leftovers)
     reports: Mapping[str, Report] = field(default_factory=dict)
+    not_refreshed: tuple[str, ...] = ()
 
 
 class RunEvaluator:
@@ -294,21 +295,23 @@ class RunEvaluator:
     def _reported(self, state: RunState) -> RunState:
         """Report every test; it fails if its baseline was not refreshed as asked."""
         reports = self._reports(state)
-        for case in self._chosen(state):
-            why = self._reporter.refusal(case, state.refreshed)
-            if why:
-                reports[case.test] = refused(reports[case.test], why)
-        return replace(state, reports=reports)
+        chosen = self._chosen(state)
+        why = {c.test: self._reporter.refusal(c, state.refreshed) for c in chosen}
+        not_refreshed = tuple(test for test in why if why[test])
+        for test in not_refreshed:
+            reports[test] = refused(reports[test], why[test])
+        return replace(state, reports=reports, not_refreshed=not_refreshed)
 
     def _reports(self, state: RunState) -> dict[str, Report]:
-        rounds, report = self._rounds, self._reporter.report
+        report, isolation = self._reporter.report, self._rounds.isolation
+        may_fail = self._rounds.may_fail
         # Of causes that pytest has shown at an earlier test.
         known: dict[Cause, str] = {}
         reports: dict[str, Report] = {}
         for test, case in state.cases.items():
-            seen = {} if test in rounds.may_fail else known
+            seen = {} if test in may_fail else known
             made = partial(report, case, state.verdicts[test], seen)
-            reports[test] = rounds.isolation.reported(case, made)
+            reports[test] = isolation.reported(case, made)
         return reports
 
     def _chosen(self, state: RunState) -> list[Case]:
@@ -346,11 +349,7 @@ class RunEvaluator:
             drifted_tests=tuple(
                 test for test in cases if refreshed.drifts_of(cases[test].calls)
             ),
-            not_refreshed=tuple(
-                test
-                for test in cases.keys() & self._rounds.wanted
-                if cases[test].calls and reporter.refusal(cases[test], refreshed)
-            ),
+            not_refreshed=state.not_refreshed,
             leftovers=state.leftovers,
             stored=tuple(self._baselines.entries.keys() - state.leftovers.removed),
             unmeasured=tuple(test for test in self._rounds.tests if test not in cases),

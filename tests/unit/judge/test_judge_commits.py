@@ -167,29 +167,25 @@ def test_a_count_that_no_baseline_gates_is_reported_and_fails_nothing() -> None:
     assert change.settled
 
 
-def test_a_new_graph_break_is_worse_and_names_its_line_whatever_the_time_says() -> None:
-    pair = (run(graph_breaks=0), run(graph_breaks=1))
+@pytest.mark.parametrize("metric", ["graph_breaks", "recompiles"])
+def test_what_a_compiler_did_not_do_before_is_worse_whatever_the_time_says(
+    metric: str,
+) -> None:
+    pair = (run(**{metric: 0}), run(**{metric: 2}))
 
     one, two = (judge_call([pair] * n, WHOLE) for n in (1, 2))
 
     assert (one.settled, two.settled) == (False, True)
     assert [(c.metric, c.turn, c.gated) for c in two.exact] == [
-        ("graph_breaks", Turn.WORSE, True)
+        (metric, Turn.WORSE, True)
     ]
     assert two.is_worse
-    assert judge_call([pair[::-1]] * 2, WHOLE).is_better
 
 
-def test_recompiles_where_there_were_none_are_worse() -> None:
-    pair = (run(recompiles=0), run(recompiles=2))
+def test_a_graph_break_less_is_better() -> None:
+    pair = (run(graph_breaks=1), run(graph_breaks=0))
 
-    one, two = (judge_call([pair] * n, WHOLE) for n in (1, 2))
-
-    assert (one.settled, two.settled) == (False, True)
-    assert [(c.metric, c.turn, c.gated) for c in two.exact] == [
-        ("recompiles", Turn.WORSE, True)
-    ]
-    assert two.is_worse
+    assert judge_call([pair] * 2, WHOLE).is_better
 
 
 def test_what_the_compiler_did_is_said_not_to_be_judged_where_there_is_no_number() -> (
