@@ -42,7 +42,7 @@ def settings_against_allocated(environment: Mapping[str, str]) -> str | None:
 
 
 def read_settings(environment: Mapping[str, str]) -> None:
-    """Read them where the GPU is first used, as torch does: what is set later changes nothing."""
+    """Read them where the GPU is first used, as torch does: later changes have no effect."""
     for name in ALLOCATOR_VARIABLES:
         settings_made.setdefault(name, environment.get(name, ""))
 
