@@ -26,6 +26,9 @@ def gpu() -> Iterator[SimulatedGpu]:
         yield simulated
 
 
+# The kernels of the CPU say so once in a process, in whichever test is the first to use them.
+pytestmark = pytest.mark.filterwarnings("ignore:LSTM with projections")
+
 KINDS = [nn.LSTM, nn.GRU, nn.RNN]
 SHAPES: list[dict[str, Any]] = [
     {},
@@ -70,9 +73,7 @@ def both(kind: type[Any], options: dict[str, Any]) -> tuple[Any, Any, Any]:
     return host, copy.deepcopy(host).cuda(), torch.randn(shape)
 
 
-# That of the host's layer.
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:LSTM with projections")
 @pytest.mark.parametrize("packed", [False, True], ids=["padded", "packed"])
 @pytest.mark.parametrize(
     ("kind", "options"),
