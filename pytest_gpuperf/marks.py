@@ -5,7 +5,7 @@ Every pytest run imports this module, so it imports what reads a mark where one 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +16,9 @@ from .model.retired import refuse_retired
 
 
 if TYPE_CHECKING:
-    from .model.budget import Budget, Ranks, Tolerance
+    from typing_extensions import Unpack
+
+    from .model.budget import Budget, Limits, Ranks, Tolerance, Tolerated
 
 BUDGET_MARK: Final = "gpuperf_budget"
 TOLERANCE_MARK: Final = "gpuperf_tolerance"
@@ -31,9 +33,7 @@ REGISTERED: Final = (
 )
 
 
-def budget(
-    *, on: str | Sequence[str] | None = None, **limits: float | None
-) -> pytest.MarkDecorator:
+def budget(**limits: Unpack[Limits]) -> pytest.MarkDecorator:
     """Limit what a step may cost: ``@gpuperf.budget(ms=12, mem_mb=900, syncs=0)``.
 
     ``ms`` and ``latency_ms`` are milliseconds per step, judged on CUDA only; ``mem_mb``
@@ -46,14 +46,15 @@ def budget(
     from .model.budget import parse_budget
 
     __tracebackhide__ = True
-    keywords = {**limits} if on is None else {**limits, "on": on}
-    _check(partial(_refuse_empty, "budget"), keywords)
-    _check(parse_budget, keywords)
+    _check(partial(_refuse_empty, "budget"), limits)
+    _check(parse_budget, limits)
     mark: pytest.MarkDecorator = getattr(pytest.mark, BUDGET_MARK)
-    return mark(**keywords)
+    return mark(**limits)
 
 
-def tolerance(*, detect: str | None = None, **ratios: str) -> pytest.MarkDecorator:
+def tolerance(
+    *, detect: str | None = None, **ratios: Unpack[Tolerated[str]]
+) -> pytest.MarkDecorator:
     """Ignore changes against the baseline: ``@gpuperf.tolerance(ms="5% and 0.1 ms")``.
 
     A change never fails that is within the percentage or within the absolute floor,

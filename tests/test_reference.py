@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable
@@ -50,6 +51,23 @@ OWN_UNITS = {
     GRAPH_BREAKS: "lines of the code",
     RECOMPILES: "compilations until the step is warm",
 }
+
+
+def annotated(name: str) -> set[str]:
+    """Keywords of a class that only type checkers read."""
+    tree = ast.parse(text_of("pytest_gpuperf/model/budget.py"))
+    classes = [n for n in ast.walk(tree) if isinstance(n, ast.ClassDef)]
+    body = next(found.body for found in classes if found.name == name)
+    return {ast.unparse(n.target) for n in body if isinstance(n, ast.AnnAssign)}
+
+
+def test_editors_complete_the_keywords_of_the_metrics_and_no_others() -> None:
+    tolerated, others = annotated("Tolerated"), annotated("Limits")
+
+    assert tolerated == {
+        n for n in BUDGET_KEYWORDS if limited_by(n)[0].unit.is_tolerable
+    }
+    assert tolerated | others == {*BUDGET_KEYWORDS, "on"}
 
 
 def row(*cells: str) -> str:

@@ -6,15 +6,46 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from ..errors import ErrorId, UsageError
 from .metrics import BUDGET_KEYWORDS, FLOPS, STEP_MS, Metric, Unit, limited_by
 from .retired import refuse_retired
 
 
+T = TypeVar("T")
+
 if TYPE_CHECKING:
-    pass
+    from typing_extensions import TypedDict
+
+    class Tolerated(TypedDict, Generic[T], total=False):
+        """Keywords of metrics that a baseline has, for editors and type checkers."""
+
+        ms: T
+        latency_ms: T
+        mem_mb: T
+        reserved_mb: T
+        growth_mb: T
+        garbage_mb: T
+        rank_mem_mb: T
+        h2d_mb: T
+        d2h_mb: T
+        syncs: T
+        pageable_copies: T
+        launches: T
+        flops: T
+        graph_breaks: T
+        recompiles: T
+        collectives: T
+
+    class Limits(Tolerated[float | None], total=False):
+        """Keywords of ``gpuperf.budget``, which each call takes as well."""
+
+        speedup: float | None
+        skew_pct: float | None
+        busy_pct: float | None
+        loader_wait_pct: float | None
+        on: str | Sequence[str] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Collection, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol, TypeVar
 from unittest import SkipTest
 
 import pytest
@@ -27,6 +27,11 @@ from ..model.retired import Numbers, refuse_retired
 from ..trainers.handover import Steps
 from .call_result import Compared
 
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ..model.budget import Limits
 
 T = TypeVar("T")
 
@@ -78,13 +83,13 @@ class Gpuperf:
 
     def __call__(
         self,
-        step: object,
-        setup: object = None,
+        step: Callable[..., T],
+        setup: Callable[[], object] | None = None,
         name: str | None = None,
         samples: float | None = None,
         tokens: float | None = None,
-        **budget: object,
-    ) -> object:
+        **budget: Unpack[Limits],
+    ) -> T:
         """Measure *step* and return what its last call returned.
 
         ``setup`` is called before each step, unmeasured; what it returns becomes the
@@ -104,18 +109,18 @@ class Gpuperf:
             )
             return self._measurer.measure(call, subject)
 
-        return _or_refused(measured)
+        return _or_refused(measured)  # type: ignore[return-value]  # of the step
 
     def loader(
         self,
-        loader: object,
-        step: object,
+        loader: Iterable[object],
+        step: Callable[..., T],
         *,
         name: str | None = None,
         samples: float | None = None,
         tokens: float | None = None,
-        **budget: object,
-    ) -> object:
+        **budget: Unpack[Limits],
+    ) -> T:
         """Measure the loop ``for batch in loader: step(batch)``, return its last result.
 
         What is measured as a step is to fetch a batch and to train on it, so all other
@@ -146,7 +151,7 @@ class Gpuperf:
                 # measurement.
                 subject.close()
 
-        return _or_refused(looped)
+        return _or_refused(looped)  # type: ignore[return-value]  # of the step
 
     def steps(
         self,
@@ -154,7 +159,7 @@ class Gpuperf:
         name: str | None = None,
         samples: float | None = None,
         tokens: float | None = None,
-        **budget: object,
+        **budget: Unpack[Limits],
     ) -> Steps:
         """Measure a loop that says where its steps end: ``with gpuperf.steps() as step:``.
 
@@ -178,7 +183,7 @@ class Gpuperf:
         name: str | None = None,
         samples: float | None = None,
         tokens: float | None = None,
-        **budget: object,
+        **budget: Unpack[Limits],
     ) -> None:
         """Measure the steps of a trainer, which is run until all is measured.
 
@@ -226,13 +231,13 @@ class Gpuperf:
 
     def compare(
         self,
-        before: object,
-        after: object,
+        before: Callable[..., object],
+        after: Callable[..., object],
         *,
-        setup: object = None,
+        setup: Callable[[], object] | None = None,
         name: str | None = None,
         same_training: bool | float = False,
-        **budget: object,
+        **budget: Unpack[Limits],
     ) -> Compared:
         """Run two steps in turns and return how they compare.
 

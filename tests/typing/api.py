@@ -25,9 +25,9 @@ version: str = gpuperf.__version__
 @gpuperf.budget(ms=12, mem_mb=900, syncs=0)
 @gpuperf.tolerance(ms="2.5%", mem_mb="1%")
 def test_marks_keep_the_signature(gpuperf: Gpuperf) -> None:
-    result: object = gpuperf(step)
+    result: float = gpuperf(lambda: 3.5, setup=lambda: (1, "x"))
     device: str = gpuperf.device
-    assert result is None
+    assert result < 10
     assert device
 
 
@@ -48,6 +48,9 @@ def test_ranks(gpuperf: Gpuperf) -> None:
 def test_calls(gpuperf: Gpuperf, rows: int) -> None:
     gpuperf(step, setup=lambda: (rows, "x"), name="first", mem_mb=rows, syncs=0)
     gpuperf(step, None, "second")
+    gpuperf(step, mss=12)  # type: ignore[call-arg]
+    gpuperf(step, syncs="0")  # type: ignore[arg-type]
+    gpuperf(step())  # type: ignore[func-returns-value, arg-type]
     measurement = gpuperf.measurement
     if measurement is not None:
         median_ms: float = measurement.times["step_ms"].q50
@@ -57,12 +60,14 @@ def test_calls(gpuperf: Gpuperf, rows: int) -> None:
 
 @gpuperf.budget(loader_wait_pct=35, on=["cuda", "cpu"])
 def test_loop(gpuperf: Gpuperf) -> None:
-    result: object = gpuperf.loader([1, 2], print, name="loop", syncs=0, on="cpu")
+    result: int = gpuperf.loader([1, 2], abs, name="loop", syncs=0, on="cpu")
     measurement = gpuperf.measurement
     if measurement is not None:
         share: float = measurement.times["loader_wait_pct"].mean
         assert share > 0, result
     gpuperf.loader([1, 2])  # type: ignore[call-arg]
+    gpuperf.loader(3, print)  # type: ignore[arg-type]
+    gpuperf.loader([1, 2], print, sync=0)  # type: ignore[call-arg]
 
 
 def test_own_loop(gpuperf: Gpuperf) -> None:
@@ -70,6 +75,7 @@ def test_own_loop(gpuperf: Gpuperf) -> None:
         while True:
             nothing: None = step()
     gpuperf.steps("loop")  # type: ignore[call-arg]
+    gpuperf.steps(mem=1)  # type: ignore[call-arg]
     assert nothing is None
 
 
@@ -78,6 +84,7 @@ def test_trainer(gpuperf: Gpuperf) -> None:
     gpuperf.trainer(object(), step, [1, 2], samples=8, loader_wait_pct=35, on="cpu")
     gpuperf.trainer()  # type: ignore[call-arg]
     gpuperf.trainer(step, tokens="512")  # type: ignore[arg-type]
+    gpuperf.trainer(step, launch=1)  # type: ignore[call-arg]
 
 
 @gpuperf.budget(speedup=1.3)
@@ -95,6 +102,7 @@ def test_comparison(gpuperf: Gpuperf) -> None:
 def test_comparison_refused(gpuperf: Gpuperf) -> None:
     gpuperf.compare(step)  # type: ignore[call-arg]
     gpuperf.compare(step, step, None)  # type: ignore[call-arg]
+    gpuperf.compare(step, step, speed=1.2)  # type: ignore[call-arg]
     gpuperf.compare(step, step, same_training="1%")  # type: ignore[arg-type]
     gpuperf.compare(step, step).time.low = 3  # type: ignore[misc]
 
@@ -108,10 +116,13 @@ def step() -> None: ...
 
 
 test_marks_keep_the_signature(gpuperf)  # type: ignore[arg-type]
-gpuperf.budget(12)  # type: ignore[call-arg, arg-type]
+gpuperf.budget(12)  # type: ignore[call-arg]
 gpuperf.budget(ms="12")  # type: ignore[arg-type]
+gpuperf.budget(mss=12)  # type: ignore[call-arg]
 gpuperf.budget(ms=1, on=3)  # type: ignore[arg-type]
 gpuperf.tolerance(ms=0.05)  # type: ignore[arg-type]
+gpuperf.tolerance(mem="5%")  # type: ignore[call-arg]
+gpuperf.tolerance(speedup="5%")  # type: ignore[call-arg]
 gpuperf.tolerance(detect=2)  # type: ignore[arg-type]
 gpuperf.ranks()  # type: ignore[call-arg]
 gpuperf.ranks("2")  # type: ignore[arg-type]
