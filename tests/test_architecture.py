@@ -409,7 +409,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 783,  # files that are opened and not read whole
+    "": 782,  # files that are opened and not read whole
     "baselines": 1156,  # the folder that is written is locked; modes and links are kept
     "cli": 1839,  # what takes seconds says at which step it is; a script in another encoding
     "compare_commits": 952,  # how many pairs it took; threads that sleep where nothing is timed
@@ -420,7 +420,7 @@ MOST_CODE: Final = {
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3485,  # same training of two steps as well: compare_steps pays for it
     "measure": 3248,  # what a step keeps has its line; which step raised
-    "model": 1937,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more
+    "model": 1935,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more
     "plugin": 2240,  # no server without measured tests
     "report": 1907,
     "report.ci": 542,  # a watch marks its lines on GitHub
@@ -429,7 +429,7 @@ MOST_CODE: Final = {
     "runner": 2431,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,
-    "worker": 1170,  # trackers that name a run; what a step reads of a clock, and not what its file names
+    "worker": 1171,  # trackers that name a run; what a step reads of a clock, and not what its file names
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
