@@ -153,7 +153,7 @@ class Report:
 
     ``headline`` is what its failure says in a line, the first of ``text`` if empty.
     ``verdicts`` are JSON texts, one a call, so that they survive any transport. ``stop``
-    ends pytest once all this is reported.
+    ends pytest once all this is reported. ``seconds`` are those of all runs.
     """
 
     test: str
@@ -165,6 +165,7 @@ class Report:
     properties: tuple[tuple[str, str], ...] = ()
     verdicts: tuple[str, ...] = ()
     stop: Stop | None = None
+    seconds: float = 0.0
 
 
 # The result of one enabled run, as other programs read it.

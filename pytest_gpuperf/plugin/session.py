@@ -125,6 +125,25 @@ def replace_measured(
         for item in session.items
     ]
     session.config.pluginmanager.register(SkipsInChild(), "gpuperf-skips")
+    session.config.pluginmanager.register(TimesOfRuns(find), "gpuperf-times")
+
+
+class TimesOfRuns:
+    """Gives each measured test the time of its runs: JUnit, ``--durations``."""
+
+    def __init__(self, find: Callable[[str], Report | None]) -> None:
+        self._find = find
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        made = yield
+        is_ours = isinstance(item, ReportedItem) and call.when == "call"
+        report = self._find(item.nodeid) if is_ours else None
+        if report is not None:
+            made.duration = report.seconds
+        return made
 
 
 LINE_SECONDS: Final = 10.0

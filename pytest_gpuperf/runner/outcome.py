@@ -61,6 +61,7 @@ def report_of(
         properties=last.properties,
         verdicts=_for_others(judged),
         stop=case.stop,
+        seconds=sum(result.seconds for result in case.results),
     )
     if last.ending is not Ending.PASSED:
         return _ended_otherwise(report, case, judged, settings, explain)

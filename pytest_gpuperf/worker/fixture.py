@@ -291,7 +291,8 @@ def _or_refused(measured: Callable[[], T]) -> T:
         raise
     except GpuperfError as error:
         refusal = _with_place(str(error))
-    except Exception as error:  # noqa: BLE001 - of the user's step, raised again
+    # Also a timeout, which pytest-timeout raises as pytest's own failure.
+    except (Exception, pytest.fail.Exception) as error:  # noqa: BLE001 - raised again
         trace = _without_ours(error.__traceback__)
         # The user's traceback should end in the user's step, not in our measuring loop.
         raise error.with_traceback(trace)  # noqa: B904 - the same one

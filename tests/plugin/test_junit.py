@@ -60,6 +60,34 @@ def test_each_number_has_a_property_of_its_own(project: ScriptedProject) -> None
     }
 
 
+LASTS_100_S = """
+from pytest_gpuperf.devices.process_time import HostClock
+def test_step(gpuperf):
+    gpuperf(int)
+    now = HostClock.wall_ns
+    HostClock.wall_ns = staticmethod(lambda: now() + 100 * 10**9)
+def test_plain(): pass
+"""
+
+
+@pytest.mark.parametrize(
+    "workers", [(), ("-p", "xdist.plugin", "-n2")], ids=["alone", "-n2"]
+)
+def test_the_time_of_a_measured_test_is_that_of_its_runs(
+    project: ScriptedProject, workers: tuple[str, ...]
+) -> None:
+    if workers:
+        pytest.importorskip("xdist")
+    project.file(LASTS_100_S)
+
+    project.run("--junitxml=out.xml", *workers)
+
+    cases = ET.parse(project.path / "out.xml").getroot().iter("testcase")
+    times = {case.get("name"): float(str(case.get("time"))) for case in cases}
+    assert times["test_step"] >= 100
+    assert times["test_plain"] < 100
+
+
 def test_a_plain_run_has_none(project: ScriptedProject) -> None:
     project.file("def test_step(gpuperf): gpuperf(int)\n")
 

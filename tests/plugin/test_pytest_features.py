@@ -35,6 +35,86 @@ def test_lf_selects_just_the_test_that_failed_until_it_passes_again(
     result.assert_outcomes(passed=3)
 
 
+def test_an_editor_runs_a_single_test_against_its_baseline_alone(
+    project: ScriptedProject,
+) -> None:
+    project.file(THREE)
+    project.store("test_slow", "test_ok")
+
+    result = project.run("test_it.py::test_ok")
+
+    assert result.ret == pytest.ExitCode.OK
+    result.assert_outcomes(passed=1)
+    assert "test_slow" not in result.stdout.str()
+
+
+def test_maxfail_stops_after_the_failure_and_measures_no_other_test(
+    project: ScriptedProject,
+) -> None:
+    project.file(
+        """
+def test_broken(gpuperf): assert 0
+def test_plain(): pass
+def test_last(gpuperf): open("last", "w"); gpuperf(int)
+"""
+    )
+
+    result = project.run("--maxfail=1")
+
+    result.assert_outcomes(failed=1)
+    assert not (project.path / "last").exists()
+
+
+# pytest-timeout, as far as it matters: a signal fails the test whose mark set a limit.
+TIMEOUT = """
+import signal
+import pytest
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "timeout(seconds): for pytest-timeout")
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item):
+    mark = item.get_closest_marker("timeout")
+    def late(number, frame):
+        pytest.fail(f"Timeout (>{mark.args[0]:.1f}s) from pytest-timeout.")
+    before = signal.signal(signal.SIGALRM, late if mark else signal.SIG_DFL)
+    try:
+        return (yield)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+"""
+
+
+def test_a_mark_of_pytest_timeout_fails_its_test_at_the_line_and_no_other(
+    project: ScriptedProject,
+) -> None:
+    project.pytester.makeconftest(TIMEOUT)
+    project.file(
+        """
+import signal
+@pytest.mark.timeout(2)
+def test_hangs(gpuperf):
+    gpuperf(lambda: signal.raise_signal(signal.SIGALRM))
+@pytest.mark.timeout(2)
+def test_ends(gpuperf): gpuperf(int)
+def test_plain(): pass
+"""
+    )
+
+    result = project.run()
+
+    result.assert_outcomes(failed=1, passed=2, warnings=1)
+    result.stdout.fnmatch_lines(
+        [
+            ">   *gpuperf(lambda: signal.raise_signal(signal.SIGALRM))",
+            "E   *Failed: Timeout (>2.0s) from pytest-timeout.",
+            "FAILED test_it.py::test_hangs - Failed: Timeout (>2.0s) from pytest-timeout.",
+        ]
+    )
+    result.stdout.no_fnmatch_line("*pytest_gpuperf/measure*")
+
+
 def test_xfail_takes_a_verdict_as_a_failure(project: ScriptedProject) -> None:
     project.file(
         """
