@@ -420,13 +420,13 @@ MOST_CODE: Final = {
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3485,  # same training of two steps as well: compare_steps pays for it
     "measure": 3248,  # what a step keeps has its line; which step raised
-    "model": 1935,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more
-    "plugin": 2240,  # no server without measured tests
+    "model": 1936,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more
+    "plugin": 2254,  # no server without measured tests
     "report": 1907,
     "report.ci": 542,  # a watch marks its lines on GitHub
     "report.html": 833,
     "report.screen": 2191,  # bytes of the step and of cuBLAS apart; a shared cause once
-    "runner": 2431,  # ends by own time; what a server needs to import; one that dies is started anew
+    "runner": 2432,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,
     "worker": 1171,  # trackers that name a run; what a step reads of a clock, and not what its file names
