@@ -416,16 +416,16 @@ MOST_CODE: Final = {
     "compare_steps": 905,  # records of what steps train, for another process
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 7946,  # where a program is; no dynamo where nothing is compiled; a clock of the process
+    "devices.simulated": 7976,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3485,  # same training of two steps as well: compare_steps pays for it
-    "measure": 3248,  # what a step keeps has its line; which step raised
-    "model": 1936,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more
+    "measure": 3251,  # what a step keeps has its line; which step raised; where in a step a line waits
+    "model": 1940,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2254,  # no server without measured tests
-    "report": 1907,
+    "report": 1910,  # where in a step a line waits
     "report.ci": 542,  # a watch marks its lines on GitHub
-    "report.html": 833,
-    "report.screen": 2191,  # bytes of the step and of cuBLAS apart; a shared cause once
+    "report.html": 987,  # the step as a picture
+    "report.screen": 2212,  # bytes of the step and of cuBLAS apart; a shared cause once; how many operations start late
     "runner": 2432,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,

@@ -12,7 +12,8 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -27,6 +28,12 @@ ROOT: Final = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
 from documents import blocks_of, edited
+
+from pytest_gpuperf.cli.files import read_results
+from pytest_gpuperf.model.finding import Finding
+from pytest_gpuperf.model.run import RESULTS_NAME
+from pytest_gpuperf.report.html.contents import sections_of
+from pytest_gpuperf.report.html.step import step_svg, waits_of
 
 
 PICTURES: Final = ROOT / "docs" / "pictures"
@@ -97,10 +104,12 @@ def main() -> int:
     parser.add_argument("--write", action="store_true", help="draw them anew")
     write = parser.parse_args().write
     stale = []
-    for name, text in printed():
+    pictures = {n: partial(svg, text, n) for n, text in printed()}
+    pictures["step"] = partial(step, changed_findings())
+    for name, draw in pictures.items():
         for theme in THEMES:
             path = PICTURES / f"{name}-{theme}.svg"
-            drawn = svg(text, name, theme)
+            drawn = draw(theme)
             if write:
                 PICTURES.mkdir(exist_ok=True)
                 path.write_text(drawn, encoding="utf-8")
@@ -127,7 +136,7 @@ def audit(folder: Path) -> str:
 
 
 def failure(folder: Path) -> str:
-    """Return how the README's test fails after the README's change."""
+    """Return how the README's test fails after the README's change, which *folder* keeps."""
     readme = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
     blocks = {block.kind: block for block in readme if block.name == "test_train.py"}
     test = folder / "test_train.py"
@@ -142,6 +151,49 @@ def failure(folder: Path) -> str:
     first = next(n for n, line in enumerate(lines) if "_ test_train_step _" in line)
     end = next(n for n, line in enumerate(lines) if "= gpuperf =" in line)
     return "$ pytest --gpuperf\n" + "".join(lines[first:end])
+
+
+def changed_findings() -> list[Finding]:
+    """Return where the README's test waits after the README's change."""
+    with TemporaryDirectory() as folder:
+        failure(Path(folder))
+        results = read_results(Path(folder, ".gpuperf", RESULTS_NAME), "")
+    (section,) = sections_of(results, RESULTS_NAME)
+    return waits_of(section.verdict.findings)
+
+
+STEP_WIDTH: Final = 830
+
+STEP_INKS: Final = """\
+text { font: 13px system-ui, sans-serif; fill: QUIET; }
+path { fill: none; vector-effect: non-scaling-stroke; }
+.end { text-anchor: end; }
+.cpu { fill: QUIET; } .gpu { fill: BLUE; } .tick { stroke: PAPER; }
+.wait, .gap { stroke: RED; fill: RED; fill-opacity: .15; stroke-width: 1.5; }
+.gap { stroke-dasharray: 4 3; } .leader { stroke: QUIET; }
+.title { font-weight: 600; fill: INK; }
+.new, .old { font-family: ui-monospace, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: INK; }
+.new tspan:first-child { fill: RED; font-weight: 700; }
+"""
+
+
+def step(waits: Sequence[Finding], theme: str) -> str:
+    """Draw a step with its *waits*, as a page does, as a file of its own."""
+    drawn = step_svg(waits, room=52, width=STEP_WIDTH)
+    style = STEP_INKS
+    colours = THEMES[theme]
+    ansi = colours.ansi_colors
+    inks = {
+        "PAPER": colours.background_color,
+        "INK": colours.foreground_color,
+        "RED": ansi[1],
+        "BLUE": ansi[4],
+        "QUIET": ansi[7],
+    }
+    for name, colour in inks.items():
+        style = style.replace(name, "#{:02x}{:02x}{:02x}".format(*colour))
+    head, end, shapes = drawn.partition(">")
+    return f"{head}{end}\n<style>\n{style}</style>\n{shapes}\n"
 
 
 def run(folder: Path, module: str, *arguments: str) -> str:

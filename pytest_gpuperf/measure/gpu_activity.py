@@ -22,8 +22,8 @@ from .trace import (
     Span,
     Trace,
     correlation_of,
-    enclosing,
     functions_around,
+    launches_in,
     number,
     parse,
     transactions,
@@ -135,14 +135,11 @@ def uncovered(intervals: Sequence[Interval], covers: Sequence[Interval]) -> floa
 
 # Launches of a step on a GPU, and the kernels that they run.
 
-LAUNCH: Final = re.compile(r"(?:cuda|cu|hip)(?!\w*HostFunc)\w*Launch\w*")
-"""Calls that launch a kernel or a graph; a function of the host is no kernel."""
-
 
 def count_launches(events: Sequence[TraceEvent]) -> Mapping[str, int]:
     """Count those of the step with most; the launch of a whole CUDA graph is one."""
     trace = parse(events)
-    return {LAUNCHES.name: _most(trace.step_at(c.start_us) for c in _launches(trace))}
+    return {LAUNCHES.name: _most(trace.step_at(c.start_us) for c in launches_in(trace))}
 
 
 GRAPH_LAUNCH: Final = re.compile(r"(?:cuda|cu|hip)GraphLaunch\w*")
@@ -158,23 +155,9 @@ def replays_graphs(events: Sequence[TraceEvent]) -> bool:
 def least_launches(events: Sequence[TraceEvent]) -> Mapping[str, int]:
     """Count the launches of the step with the least, if the steps differ in them."""
     trace = parse(events)
-    counts = Counter(trace.step_at(call.start_us) for call in _launches(trace))
+    counts = Counter(trace.step_at(call.start_us) for call in launches_in(trace))
     found = [counts[step] for step in range(len(trace.steps))]
     return {LAUNCHES.name: min(found)} if len(set(found)) > 1 else {}
-
-
-def _launches(trace: Trace) -> Iterator[Span]:
-    """Yield outer calls only: a call of the runtime makes one of the driver inside."""
-    calls = [call for call in trace.calls if LAUNCH.fullmatch(call.name)]
-    for call, around in zip(calls, enclosing(calls, calls), strict=True):
-        if not any(_encloses(other, call) for other in around):
-            yield call
-
-
-def _encloses(outer: Span, inner: Span) -> bool:
-    """Whether *outer*, which is around the middle of *inner*, is the longer one."""
-    # ``enclosing`` also returns the call itself, which is not longer than itself.
-    return outer.end_us - outer.start_us > inner.end_us - inner.start_us
 
 
 def _most(steps: Iterable[int | None]) -> int:

@@ -9,13 +9,22 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from ..devices.allow_sync import allowance_in, innermost_in, location_in
 from ..devices.base import STEP_RANGE, TraceEvent
 from ..errors import ErrorId, RunError, StepError
-from ..model.finding import Finding, FindingKind, Location
-from .trace import TO_PAGEABLE, Span, Trace, Transaction, enclosing, parse, transactions
+from ..model.finding import MOST_WAITS, Finding, FindingKind, Location
+from .trace import (
+    TO_PAGEABLE,
+    Span,
+    Trace,
+    Transaction,
+    enclosing,
+    launches_in,
+    parse,
+    transactions,
+)
 
 
 # The moments in a trace at which the host waits for the device.
@@ -206,9 +215,7 @@ def find_syncs(events: Sequence[TraceEvent]) -> Syncs:
     by_cause: dict[Finding, list[MeasuredSync]] = defaultdict(list)
     for wait in syncs:
         by_cause[wait.cause].append(wait)
-    findings = [
-        _finding(cause, group, len(trace.steps)) for cause, group in by_cause.items()
-    ]
+    findings = [_finding(cause, group, trace) for cause, group in by_cause.items()]
     counted = [wait for wait in syncs if wait.cause.allowed is None]
     return Syncs(
         per_step=_most_in_a_step(counted), findings=tuple(sorted(findings, key=_order))
@@ -225,11 +232,19 @@ def most_syncs(events: Sequence[TraceEvent]) -> int:
     return _most_in_a_step(device_syncs(parse(events)))
 
 
-def _finding(cause: Finding, syncs: Sequence[MeasuredSync], steps: int) -> Finding:
-    blocked_us = sum(wait.blocked_us for wait in syncs)
-    return replace(
-        cause, per_step=_most_in_a_step(syncs), blocked_ms=blocked_us / steps / 1e3
-    )
+def _finding(cause: Finding, syncs: Sequence[MeasuredSync], trace: Trace) -> Finding:
+    blocked_ms = sum(wait.blocked_us for wait in syncs) / len(trace.steps) / 1e3
+    most, place = _most_in_a_step(syncs), _place(syncs, trace)
+    return replace(cause, per_step=most, blocked_ms=blocked_ms, **place)
+
+
+def _place(waits: Sequence[MeasuredSync], trace: Trace) -> dict[str, Any]:
+    """Return the fields that say where in a step *waits* are, by what that launches."""
+    step = waits[0].step
+    starts = [call.start_us for call in launches_in(trace)]
+    launched = [at for at in starts if trace.step_at(at) == step]
+    after = [sum(at < w.at_us for at in launched) for w in waits if w.step == step]
+    return {"waits_after": tuple(after[:MOST_WAITS]), "operations": len(launched)}
 
 
 def _most_in_a_step(syncs: Iterable[MeasuredSync]) -> int:

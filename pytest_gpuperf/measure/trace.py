@@ -328,6 +328,26 @@ def innermost(trace: Trace, spans: Sequence[Span]) -> list[Span | None]:
     return [ops[0] if ops else None for ops in enclosing(spans, trace.ops)]
 
 
+# Launches of work, by the calls that make them.
+
+LAUNCH: Final = re.compile(r"(?:cuda|cu|hip)(?!\w*HostFunc)\w*Launch\w*")
+"""Calls that launch a kernel or a graph; a function of the host is no kernel."""
+
+
+def launches_in(trace: Trace) -> Iterator[Span]:
+    """Yield outer calls only: a call of the runtime makes one of the driver inside."""
+    calls = [call for call in trace.calls if LAUNCH.fullmatch(call.name)]
+    for call, around in zip(calls, enclosing(calls, calls), strict=True):
+        if not any(_encloses(other, call) for other in around):
+            yield call
+
+
+def _encloses(outer: Span, inner: Span) -> bool:
+    """Whether *outer*, which is around the middle of *inner*, is the longer one."""
+    # ``enclosing`` also returns the call itself, which is not longer than itself.
+    return outer.end_us - outer.start_us > inner.end_us - inner.start_us
+
+
 # The calls in a trace that a marker refers to.
 
 

@@ -118,6 +118,10 @@ class Finding:
     recorded, if that is known, and ``changed_since`` the commit of that code, if git says
     that the line is another one since. If not every step that was looked at has it,
     ``in_steps`` of ``of_steps`` have, in equal distances if ``every`` is not 0.
+    ``waits_after`` has, of the first waits of a step, how many of its ``operations`` had
+    been enqueued before; ``is_idle`` if the GPU had nothing to do at any of them, as
+    another line had waited just before. What is the same in other steps may be at another
+    place in them.
 
     Of a program with its own loop ``per_step`` counts all steps, of which ``in_steps``
     have it; ``once``, it was before the first one was over and never again. ``torch`` is
@@ -150,6 +154,9 @@ class Finding:
     once: bool = field(default=False, metadata=RARELY)
     torch: Location | None = field(default=None, metadata=RARELY)
     context: str = field(default="", metadata=RARELY)
+    waits_after: tuple[int, ...] = field(default=(), metadata=RARELY, compare=False)
+    operations: int = field(default=0, metadata=RARELY, compare=False)
+    is_idle: bool = field(default=False, metadata=RARELY, compare=False)
 
     @property
     def is_certain(self) -> bool:
@@ -189,6 +196,10 @@ class Finding:
     def has_risen(self) -> bool:
         """Whether its line does more of it than when the baseline was recorded."""
         return self.stored is not None and 0 < self.stored < self.per_step
+
+
+MOST_WAITS: Final = 16
+"""Waits of one cause in a step of which the place is kept."""
 
 
 # A line of source as the baseline stores it: its kind, and how often a step.

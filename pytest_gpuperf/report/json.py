@@ -472,6 +472,9 @@ def _finding(finding: Finding, steps: int) -> dict[str, Any]:
         "in_steps": finding.in_steps,
         # After the last step too; of a single step nobody knows what repeats.
         "once": finding.in_steps == 1 < steps,
+        "waits_after": list(finding.waits_after),
+        "operations": finding.operations,
+        "is_idle": finding.is_idle,
         "fix": remedy.do if remedy else None,
     }
 

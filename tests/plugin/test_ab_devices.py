@@ -86,7 +86,7 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "gpuperf: pair 1 of at most 8: 1 test\ngpuperf: pair 2 of at most 8: 1 test\n"
         "gpuperf: compared in 2 pairs\n"
     )
-    assert shown.out.splitlines()[-10:] == [
+    assert shown.out.splitlines()[-11:] == [
         "engine: pairs of fresh processes; counts and bytes only: the simulated GPU has",
         "    no clock; 2 pairs a test",
         "verdict  metric  before  after  change  test",
@@ -94,7 +94,8 @@ def test_without_a_clock_two_pairs_compare_what_is_exact(
         "test_it.py::test_step: more syncs",
         "  --> test_it.py:8 in step",
         "    8 | return total.item()",
-        "      |             ^^^^^^^ new: the CPU reads one element",
+        "      |             ^^^^^^^",
+        "      | new: the CPU reads one element, the next step starts late",
         "  fix      add it up on the GPU with .detach(), read it every N steps",
         "gpuperf: 1 worse",
     ]

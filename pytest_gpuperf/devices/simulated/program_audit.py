@@ -111,7 +111,7 @@ class ProgramAudit:
 
     def _begun(self, mark: StepMark, number: int) -> None:
         if mark is not StepMark.LOOP:
-            self._recorder.part += 1
+            self._recorder.begin_part(anew=number == 1)
             if number == 1:  # of a better mark
                 self._starts.clear()
             self._starts.append(self._recorder.part)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import torch
 
-from ...model.finding import Finding, FindingKind, Location, Phase
+from ...model.finding import MOST_WAITS, Finding, FindingKind, Location, Phase
 from ...model.metrics import AUDITED, LAUNCHES, METRICS, SYNCS, Metric, Unit
 from ..audit_record import CopyDirection, StepAudit, Totals, copy_fields
 from ..memory_owners import current_node, number_of
@@ -20,6 +20,9 @@ from ..source_lines import Site, line_of_torch, lines_of_step, site_of_caller, w
 
 
 MOST_FORWARD_SITES: Final = 10_000
+
+WAITED_COPIES: Final = frozenset({"aten::_to_copy", "aten::copy_"})
+"""Operations that a wait in them is for, and which are counted before it."""
 
 
 class AuditRecorder:
@@ -54,6 +57,11 @@ class AuditRecorder:
         self._not_checked: Counter[Finding] = Counter()
         self._as_eager: Counter[Finding] = Counter()
         self._work: Counter[tuple[Location, bool]] = Counter()
+        # Where parts begin, in operations: those of a program are steps. A test has none.
+        self._begun = {} if self.of_suite else {0: 0}
+        # Of each sync the waits of one part: operations before it, and whether any ran.
+        self._waits: dict[_Sync, tuple[int, list[tuple[int, bool]]]] = {}
+        self._drained = -2
         self.locates_work = False
         self.log = OperationLog(self.root)
 
@@ -70,6 +78,13 @@ class AuditRecorder:
             for depth, line in enumerate(lines_of_step(self.root)):
                 self._work[line, depth > 0] += 1
 
+    def begin_part(self, *, anew: bool) -> None:
+        """Begin the next part of a program, which is a step; *anew*, those before were none."""
+        if anew:
+            self._begun, self._waits = {}, {}
+        self.part += 1
+        self._begun[self.part] = self.counts[LAUNCHES.name]
+
     def synced(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
         """Record *count* syncs of the code that runs now."""
         self._heard(op, waits=True)
@@ -79,6 +94,18 @@ class AuditRecorder:
         inside = line_of_torch() if is_located else None
         sync = (kind, op, reason, self._site(), inside)
         self._add(self._syncs[sync], self.part, count)
+        self._waited(sync)
+
+    def _waited(self, sync: _Sync) -> None:
+        """Keep where in its step *sync* waits, of the first step that has it."""
+        enqueued = self.counts[LAUNCHES.name]
+        is_busy = enqueued > self._drained + (sync[1] in WAITED_COPIES)
+        if sync[0] is not FindingKind.INCONCLUSIVE:
+            self._drained = enqueued
+        if self.part in self._begun:
+            part, waits = self._waits.setdefault(sync, (self.part, []))
+            if part == self.part and len(waits) < MOST_WAITS:
+                waits.append((enqueued - self._begun[part], is_busy))
 
     def copy(
         self,
@@ -143,11 +170,24 @@ class AuditRecorder:
         )
 
     def _found(self, sync: _Sync, parts: Counter[int]) -> Finding:
-        found = replace(_sync_of(sync), per_step=parts.total())
+        where = self._place(*self._waits[sync]) if sync in self._waits else {}
+        found = replace(_sync_of(sync), per_step=parts.total(), **where)
         if self.starts is None:
             return found
         steps = {bisect_right(self.starts, part) for part in parts}
         return replace(found, in_steps=len(steps), once=steps == {0})
+
+    def _place(self, part: int, waits: Sequence[tuple[int, bool]]) -> dict[str, Any]:
+        """Return the fields that say where in a step a sync waits, if that step is over."""
+        end = self._begun.get(part + 1, self.counts[LAUNCHES.name])
+        if self.starts and part + 1 not in self._begun:
+            return {}
+        after, busy = zip(*waits, strict=True)
+        return {
+            "waits_after": after,
+            "operations": end - self._begun[part],
+            "is_idle": not any(busy),
+        }
 
     def syncs_of_steps(self, findings: Iterable[Finding]) -> Counter[int]:
         """Return how many syncs of *findings* each step of a program has."""

@@ -42,6 +42,7 @@ from .findings import MOST_PLACES_SHOWN, answer, findings_list, places_of, words
 from .memory import UNKNOWN_STEP, memory_figures
 from .pictures import Ink, lines_of
 from .samples import Runs, interval_of, samples_figure, strips_of
+from .step import step_figure
 
 
 # The style and script of the page, and the content policy that forbids anything else.
@@ -199,6 +200,7 @@ def _details(
         ),
         "accept": _accept(verdict, contents) if section.key in contents.pending else "",
         "pictures": (
+            *(step_figure(verdict.findings) if section.failing else ()),
             *memory_figures(verdict.findings, (entry and entry.step) or UNKNOWN_STEP),
             *_pictures(leading, verdict, contents),
         ),

@@ -19,7 +19,16 @@ from ..line_syntax import with_context
 from ..numbers import format_value
 from ..remedies import Remedy, garbage_remedy, moves_module, remedy_of
 from ..wrapping import REASON_INDENT, labelled, text_width, wrapped
-from .findings import ARROW, EMPTY_GUTTER, GUTTER, RULE, source_lines, times
+from .findings import (
+    ARROW,
+    EMPTY_GUTTER,
+    GUTTER,
+    RULE,
+    badness,
+    late_in_words,
+    source_lines,
+    times,
+)
 from .memory import grows_by
 
 
@@ -161,7 +170,8 @@ def _blocks(title: str, found: Iterable[Finding], view: AuditView) -> Iterator[s
 def _rank(place: tuple[str, int], causes: Sequence[Finding]) -> tuple[Any, ...]:
     """Order places by how often they wait; what only copies once, as a set-up, is last."""
     copies_once = all(f.once and f.op in COPYING for f in causes)
-    return copies_once, -sum(f.per_step for f in causes), place
+    often, late = sum(f.per_step for f in causes), badness(causes[0])[4:]
+    return copies_once, -often, late, place
 
 
 def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:
@@ -224,7 +234,9 @@ def reason_of(found: Finding, view: AuditView) -> str:
     is_named = found.torch is not None and found.phase is Phase.OPTIMIZER
     unusual = None if is_named or found.phase is Phase.FORWARD else found.phase
     part = f" in the {unusual.value}" if unusual else ""
-    return f"{_often(found, view.steps)}{part}: {found.reason}"
+    said = f"{_often(found, view.steps)}{part}: {found.reason}"
+    late = late_in_words(replace(found, of_steps=view.steps))
+    return f"{said}, {late}" if late else said
 
 
 def _inside(found: Finding, view: AuditView) -> Iterator[str]:

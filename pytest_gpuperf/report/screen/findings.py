@@ -108,7 +108,9 @@ def cause_of(finding: Finding) -> Cause | None:
 def shared_lines(causes: Mapping[Finding, str]) -> Iterator[str]:
     """Name the place of each of *causes*, and the test that it is shown at."""
     for finding in sorted(causes, key=badness):
-        text = f"{place_of(finding)}: {explained(finding)}; see {causes[finding]}"
+        # Of each test the same line is at another place of the step.
+        text = explained(replace(finding, operations=0))
+        text = f"{place_of(finding)}: {text}; see {causes[finding]}"
         yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
 
 
@@ -203,13 +205,19 @@ OUTLIVING: Final = frozenset({FindingKind.LEFT, FindingKind.GARBAGE})
 """What is still there when the step is over."""
 
 
-def badness(finding: Finding) -> tuple[int, bool, float, int, int]:
-    """Sort key: new, risen, then the peak, longest, most bytes, most often."""
+def badness(finding: Finding) -> tuple[float, ...]:
+    """Sort key: new, risen, then the peak, in each step, longest, most bytes, most late.
+
+    A wait at which the GPU has nothing to do anyway costs least; then what comes most often.
+    """
     held = 0 if finding.kind in OUTLIVING else finding.held_bytes
     moved = finding.moved_bytes + held
     is_peak = finding.kind is FindingKind.PEAK
     longest = finding.blocked_ms or finding.percent
-    return _age(finding), not is_peak, -longest, -moved, -finding.per_step
+    some = finding.in_steps < finding.of_steps
+    late = 0 if finding.is_idle else starts_late(finding)
+    what_it_costs = (some, -longest, -moved, finding.is_idle, -late, -finding.per_step)
+    return _age(finding), not is_peak, *what_it_costs
 
 
 def _age(finding: Finding) -> int:
@@ -336,7 +344,27 @@ def explained(finding: Finding) -> str:
     if finding.per_step > 1 or finding.has_risen or finding.of_steps:
         before = f" ({finding.stored} before)" if finding.has_risen else ""
         parts.append(f"{finding.how_often}{before}")
-    return ", ".join(filter(None, (*parts, _phase(finding), *_amounts(finding))))
+    parts += (_phase(finding), *_amounts(finding), late_in_words(finding))
+    return ", ".join(filter(None, parts))
+
+
+def starts_late(finding: Finding) -> int:
+    """Return how many operations of its step come after the first wait, if that is known."""
+    after = finding.waits_after[:1] or (finding.operations,)
+    return finding.operations - after[0]
+
+
+def late_in_words(finding: Finding) -> str:
+    """Say what a wait can cost: what it leaves the GPU without, in its order."""
+    if not finding.operations or finding.in_steps < finding.of_steps:
+        return ""
+    if finding.is_idle:
+        return "the GPU is idle already"
+    late = starts_late(finding)
+    if not late:
+        return "the next step starts late"
+    operations = counted(finding.operations, "operation")
+    return f"{late} of {operations} start late"
 
 
 def cause(finding: Finding) -> str:

@@ -543,3 +543,12 @@ def test_a_block_allows_as_many_syncs_as_it_says_and_no_metric_counts_those() ->
     assert sorted((f.allowed, f.per_step) for f in found.findings if f.allowed) == [
         ("the loss is logged", 1)
     ]
+
+
+def test_a_sync_knows_how_many_launches_of_its_step_come_before_it() -> None:
+    launches = [call("cudaLaunchKernel", at, 1) for at in (5, 10, 40, 60)]
+    events = [step(), *launches, call("cudaDeviceSynchronize", 20, 4)]
+
+    (found,) = find_syncs(events).findings
+
+    assert (found.waits_after, found.operations) == ((2,), 4)

@@ -216,7 +216,10 @@ def page() -> str:
         BAD,
         recorded="4d2a4d2",
         verdicts=(*BAD.verdicts, a_verdict("busy_pct", now=71.0)),
-        findings=(ITEM, replace(PEAK, course=COURSE)),
+        findings=(
+            replace(ITEM, waits_after=(36,), operations=100, stored=0),
+            replace(PEAK, course=COURSE),
+        ),
         rates={"samples_per_s": 74_240.4},
     )
     compared = replace(VERDICTS[-1], sides=SIDES)

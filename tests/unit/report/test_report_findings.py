@@ -9,9 +9,14 @@ import pytest
 from builders import a_finding
 from golden_lines import ITEM, LINE, slow
 
-from pytest_gpuperf.model.finding import FindingKind, Location
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES, remedy_of
-from pytest_gpuperf.report.screen.findings import finding_lines
+from pytest_gpuperf.report.screen.findings import (
+    badness,
+    explained,
+    finding_lines,
+    late_in_words,
+)
 
 
 def test_a_value_that_compiles_a_function_again_is_no_shape_to_pad() -> None:
@@ -174,3 +179,35 @@ def test_a_time_that_failed_needs_no_line_of_what_was_always_slow() -> None:
     )
 
     assert not [line for line in lines if "train.py:99" in line]
+
+
+LATE = replace(ITEM, waits_after=(80,), operations=200)
+
+
+@pytest.mark.parametrize(
+    ("finding", "words"),
+    [
+        (LATE, "120 of 200 operations start late"),
+        (replace(LATE, waits_after=(200,)), "the next step starts late"),
+        (replace(LATE, is_idle=True), "the GPU is idle already"),
+        (replace(LATE, operations=0), ""),
+    ],
+)
+def test_a_wait_says_what_it_leaves_the_gpu_without(
+    finding: Finding, words: str
+) -> None:
+    assert late_in_words(finding) == words
+    assert explained(finding).endswith(words)
+
+
+def test_waits_of_equal_age_come_in_the_order_of_what_they_can_cost() -> None:
+    early, late = LATE, replace(LATE, waits_after=(150,))
+    idle = replace(LATE, waits_after=(10,), is_idle=True)
+    rare = replace(LATE, in_steps=10, of_steps=100)
+    new = replace(rare, stored=0)
+    found = [rare, idle, late, early, new]
+
+    ordered = sorted(found, key=badness)
+
+    # By identity: where a wait is does not tell findings apart.
+    assert [*map(id, ordered)] == [*map(id, (new, early, late, idle, rare))]
