@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from ..devices.base import Device, EmulatingDevice, MeasuringDevice, with_clock
+from ..judge.verdict import noticed, tolerated
 from ..measure.emulated import audit
 from ..measure.phases import later_phases
-from ..measure.plan import (
-    Deadline,
-    Follow,
-    MeasurePlan,
-    PhaseContext,
-    TimeShare,
-    cut_short,
-    nobody,
-)
+from ..measure.plan import Deadline, MeasurePlan, PhaseContext, TimeShare, cut_short
 from ..measure.profile import PROFILED_STEPS
 from ..measure.step import Subject
 from ..model.ab import AbResult, Comparison, Training
+from ..model.budget import Tolerance
 from ..model.measurement import Measurement
-from ..model.metrics import METRICS, PEAK_ALLOCATED, PEAK_RESERVED, SPEEDUP
+from ..model.metrics import METRICS, PEAK_ALLOCATED, PEAK_RESERVED, SPEEDUP, STEP_MS
 from ..model.run import ComparedCall
 from .interleave import compare_steps
 from .isolation import Pair, addresses_of
@@ -63,59 +57,48 @@ TIMED: Final = 0.7
 """Share of the time cap for the steps in turns; the rest is for counting."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
-    """Two steps, and what is to be known of them.
-
-    ``seconds`` caps the cost. ``tolerance`` is the change of time that is never blamed,
-    ``detect`` the one that never passes for the same, both ratios.
-    """
-
-    pair: Pair
-    test: str
-    seconds: float
-    tolerance: float
-    detect: float
-
-
 def compare_sides(
-    device: Device, question: Question, follow: Follow = nobody
+    device: Device, pair: Pair, plan: MeasurePlan, tolerance: Tolerance
 ) -> ComparedCall:
-    """Compare two steps in time and in all that is counted; *follow* gets the progress.
+    """Compare two steps in time and in all that is counted.
 
     Raises ``UsageError``, ``PreflightError``, ``StepError`` and whatever a step raises.
     """
-    trained = begin(question.pair)
-    starts = starts_of(question.pair)
+    trained = begin(pair)
+    starts = starts_of(pair)
     if device.emulating is not None:
-        compared = _compared(None, *_audited(device.emulating, question), trained)
+        compared = _compared(None, *_audited(device.emulating, pair, plan), trained)
     else:
-        measured = _measured(with_clock(device), question, follow)
+        measured = _measured(with_clock(device), pair, plan, tolerance)
         compared = _compared(*measured, trained)
-    refuse_other_training(question.pair, *starts)
+    refuse_other_training(pair, *starts)
     return compared
 
 
 def _measured(
-    device: MeasuringDevice, question: Question, follow: Follow
+    device: MeasuringDevice, pair: Pair, plan: MeasurePlan, tolerance: Tolerance
 ) -> tuple[AbResult, Measurement, Measurement]:
     """Time both sides in turns, then count what each does by itself."""
-    own = question.pair.before, question.pair.after
-    before, after = sides = prepared(device, *own, question.test)
-    deadline = Deadline.after(question.seconds, device.own_now_ns)
+    own = pair.before, pair.after
+    before, after = sides = prepared(device, *own, plan.test)
+    deadline = Deadline.after(plan.seconds, device.own_now_ns)
     time = compare_steps(
         device,
         *sides,
-        seconds=TIMED * question.seconds,
-        tolerance=question.tolerance,
-        detect=question.detect,
-        follow=follow,
+        seconds=TIMED * plan.seconds,
+        tolerance=tolerated(STEP_MS, tolerance),
+        detect=noticed(STEP_MS, tolerance),
+        follow=plan.follow,
     )
-    test = question.test
-    first = _counted(device, before, f"{test}#before", time.before_ms, deadline)
+    first = _counted(device, before, _side(plan, "before"), time.before_ms, deadline)
     first = of_one_side(device, first, *own)
-    second = _counted(device, after, f"{test}#after", time.after_ms, deadline)
+    second = _counted(device, after, _side(plan, "after"), time.after_ms, deadline)
     return time, first, of_one_side(device, second, *reversed(own))
+
+
+def _side(plan: MeasurePlan, name: str) -> MeasurePlan:
+    """Return the half of *plan* for one of both sides."""
+    return MeasurePlan(test=f"{plan.test}#{name}", seconds=plan.seconds / 2)
 
 
 def prepared(
@@ -129,33 +112,28 @@ def prepared(
 
 
 def _audited(
-    device: EmulatingDevice, question: Question
+    device: EmulatingDevice, pair: Pair, plan: MeasurePlan
 ) -> tuple[Measurement, Measurement]:
-    before, after = (
-        # Only the measurement is kept: the result of a side must be freed before the
-        # memory of the other one is watched.
-        audit(
-            device,
-            side,
-            MeasurePlan(test=f"{question.test}#{name}", seconds=question.seconds / 2),
-        ).measurement
-        for name, side in (
-            ("before", question.pair.before),
-            ("after", question.pair.after),
-        )
-    )
-    return before, after
+    # Only the measurement is kept: the result of a side must be freed before the memory
+    # of the other one is watched.
+    before = audit(device, pair.before, _side(plan, "before")).measurement
+    return before, audit(device, pair.after, _side(plan, "after")).measurement
 
 
 def _counted(
     device: MeasuringDevice,
     side: Subject,
-    test: str,
+    plan: MeasurePlan,
     step_ms: float | None,
     deadline: Deadline,
 ) -> Measurement:
-    share = TimeShare(cap=deadline, limit=deadline, wall=deadline)
-    at = PhaseContext.of(device, side, test, share, step_ms or 0.0)
+    at = PhaseContext(
+        device=device,
+        subject=side,
+        share=TimeShare(cap=deadline, limit=deadline, wall=deadline),
+        measurement=plan.begun(device, side),
+        step_ms=step_ms or 0.0,
+    )
     if step_ms is None or not deadline.leaves(step_ms * PROFILED_STEPS):
         return cut_short(at.measurement)
     return later_phases(at)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ..devices.base import Step, TraceEvent
 from ..errors import ErrorId, StepError
-from ..model.measurement import Distribution, Measurement, thinned
+from ..model.measurement import Measurement
 from ..model.metrics import LOADER_WAIT, STEP_MS, counted
 from .plan import Found
 from .step import Batches, Fetched, FetchTimes, Subject
@@ -87,8 +87,8 @@ def with_loader_wait(
     remarks = tuple(_on_openings(batches, measurement))
     if not shares:
         return Found(unmeasured={name: SINGLE}, remarks=remarks).added_to(measurement)
-    times, samples = {name: Distribution.of(shares)}, {name: thinned(shares)}
-    return Found(times=times, samples=samples, remarks=remarks).added_to(measurement)
+    found = Found.of_samples(LOADER_WAIT, shares)
+    return replace(found, remarks=remarks).added_to(measurement)
 
 
 def _on_openings(batches: FetchTimes, measurement: Measurement) -> Iterator[str]:

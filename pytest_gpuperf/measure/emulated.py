@@ -315,8 +315,7 @@ def audit(device: EmulatingDevice, subject: Subject, plan: MeasurePlan) -> Measu
     """
     with ExitStack() as watch:
         measurement, result = _audited(device, subject, plan, watch)
-    why_none = plan.why_none(device, subject)
-    return MeasuredStep(measurement=measurement.lacking(why_none), result=result)
+    return MeasuredStep(measurement=measurement, result=result)
 
 
 def _audited(
@@ -354,9 +353,7 @@ def _audited(
         steps.append(step)
         first.append(numbered.seen(step))
         results = [result]
-    measurement = Measurement(
-        test=plan.test, environment=device.environment(), unmeasured=device.unmeasurable
-    )
+    measurement = plan.begun(device, subject)
     if not steps:
         return cut_short(measurement), results[0]
     measurement = _counted(device, measurement, steps)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from ..devices.base import Device, MeasuringDevice
 from ..model.finding import Finding
-from ..model.measurement import Distribution, Measurement, Samples
+from ..model.measurement import Distribution, Measurement, Samples, thinned
 from ..model.metrics import (
     COLLECTIVE_BYTES,
     COLLECTIVES,
@@ -85,10 +85,18 @@ class MeasurePlan:
     root: Path = Path()
     follow: Follow = nobody
 
-    def why_none(self, device: Device, subject: Subject) -> dict[str, str]:
-        """Say of limited metrics why the call that made *subject* has none of them."""
+    def begun(self, device: Device, subject: Subject) -> Measurement:
+        """Return what is known before a step: what there is no number of, and why.
+
+        That the call that made *subject* leaves it out is said of limited metrics only.
+        """
         left_out = dict(_left_out(device, subject))
-        return {name: why for name, why in left_out.items() if name in self.limited}
+        why = {name: left_out[name] for name in left_out if name in self.limited}
+        return Measurement(
+            test=self.test,
+            environment=device.environment(),
+            unmeasured={**device.unmeasurable, **why},
+        )
 
 
 def _left_out(device: Device, subject: Subject) -> Iterator[tuple[str, str]]:
@@ -98,11 +106,7 @@ def _left_out(device: Device, subject: Subject) -> Iterator[tuple[str, str]]:
         yield LOADER_WAIT.name, why
     if not device.is_ranked:
         why = "this test has no ranks to compare: mark it with gpuperf.ranks(n)"
-        yield from _each(RANKED, why)
-
-
-def _each(metrics: Iterable[Metric], why: str) -> Iterator[tuple[str, str]]:
-    return ((metric.name, why) for metric in metrics)
+        yield from ((metric.name, why) for metric in RANKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,27 +255,6 @@ class PhaseContext:
     has_room: bool = True
     saw_graphs: bool = False
 
-    @classmethod
-    def of(
-        cls,
-        device: MeasuringDevice,
-        subject: Subject,
-        test: str,
-        share: TimeShare,
-        step_ms: float,
-    ) -> PhaseContext:
-        """Return that of *test*, of which nothing is measured yet."""
-        measurement = Measurement(
-            test=test, environment=device.environment(), unmeasured=device.unmeasurable
-        )
-        return cls(
-            device=device,
-            subject=subject,
-            share=share,
-            measurement=measurement,
-            step_ms=step_ms,
-        )
-
     def leaves_room(self, metrics: Collection[str]) -> bool:
         """Whether the time that is left is enough for a phase that reads *metrics*."""
         return self.has_room or self.share.may_overrun(metrics, self.step_ms)
@@ -335,6 +318,12 @@ class Found:
     cut: frozenset[str] = frozenset()
     findings: tuple[Finding, ...] = ()
     remarks: tuple[str, ...] = ()
+
+    @classmethod
+    def of_samples(cls, metric: Metric, values: Sequence[float]) -> Found:
+        """Return the *values* of a run of *metric*, and how they are spread."""
+        times = {metric.name: Distribution.of(values)}
+        return cls(times=times, samples={metric.name: thinned(values)})
 
     def added_to(self, measurement: Measurement) -> Measurement:
         """Return *measurement* with all of it."""

@@ -14,11 +14,13 @@ from typing import Final, NamedTuple
 
 from ..devices.base import Kernel, MeasuringDevice
 from ..devices.preflight import no_garbage_collection
+from ..devices.process_time import granted_cores
 from ..model.environment import Capability, DeviceKind
-from ..model.measurement import Distribution, Measurement, thinned
-from ..model.metrics import LATENCY_MS, MeasuringPhase, read_in
-from .dataloader import LoaderWait, loader_wait
+from ..model.measurement import Board, Distribution, Measurement, location
+from ..model.metrics import LATENCY_MS, LOADER_WAIT, STEP_MS, MeasuringPhase, read_in
+from .dataloader import LoaderWait, loader_wait, with_loader_wait
 from .plan import (
+    CUT_SHORT,
     LEAST_ROUNDS,
     MEMORY_STEPS,
     Deadline,
@@ -28,38 +30,79 @@ from .plan import (
     nobody,
 )
 from .step import Subject
-from .warmup import QUIET_RATIO
+from .warmup import QUIET_RATIO, warm_up
 
 
-# Times of the fixed kernels that show the machine's speed.
-
-REPEATS: Final = 4
+# The first step, which compiles and allocates as well: it shows what a step may take.
 
 
-def time_sentinels(device: MeasuringDevice) -> Mapping[str, tuple[float, ...]]:
-    """Return milliseconds of each of the device's sentinels, ``REPEATS`` times.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FirstStep:
+    """The first step: ms, those of the process's own clock, ms without waits for a core,
+    counters before, and result."""
 
-    Nothing if one cannot run: out of memory, or settings of torch that the step has
-    made.
-    """
-    try:
-        with device.sentinels() as kernels:
-            return {
-                name: tuple(_time(device, kernel) for _ in range(REPEATS))
-                for name, kernel in kernels.items()
-            }
-    # The sentinels are only evidence about the machine, and must not fail a test.
-    # torch's error for a lack of memory is a RuntimeError, too.
-    except RuntimeError:
-        return {}
+    ms: float
+    own_ms: float
+    unwaited_ms: float
+    counters: tuple[int, ...]
+    result: object
 
 
-def _time(device: MeasuringDevice, kernel: Kernel) -> float:
+def run_first_step(device: MeasuringDevice, subject: Subject) -> FirstStep:
+    """Run a step and time it; raise ``StepError`` if it was only started."""
+    own_ns = device.own_now_ns()
+    counters, waiting_ns = device.settling(), device.all_waiting_ns()
+    process_ns, start_ns = device.process_ns(), device.now_ns()
+    result = subject.run_once()
     device.synchronize()
-    start_ns = device.now_ns()
-    kernel()
-    device.synchronize()
-    return (device.now_ns() - start_ns) / 1e6
+    wall_ns, process_ns = device.now_ns() - start_ns, device.process_ns() - process_ns
+    waited_ns = device.all_waiting_ns()
+    return FirstStep(
+        ms=wall_ns / 1e6,
+        own_ms=max(0, device.own_now_ns() - own_ns) / 1e6,
+        unwaited_ms=unwaited_ns_of(waiting_ns, waited_ns, wall_ns, process_ns) / 1e6,
+        counters=counters,
+        result=result,
+    )
+
+
+# The times of a step: warm-up, rounds, and what the machine did meanwhile.
+
+
+def timed_steps(at: PhaseContext, follow: Follow) -> Measurement:
+    """Warm up, time rounds, and note what a step takes for the phases after them."""
+    device, subject, share = at.device, at.subject, at.share
+    warmth = warm_up(device, subject, share.warm, follow)
+    at.step_ms = warmth.slowest_ms
+    until = share.timed(at.step_ms)
+    start = moment_of(device)
+    timing = time_rounds(device, subject, warmth.step_ms, until, follow)
+    sm_mhz = clock_under_load(device, subject, warmth.step_ms, until)
+    others = others_share(start, moment_of(device))
+    found = replace(
+        with_times(at, [r.step_ms for r in timing.rounds]),
+        dirty=tuple(_dirt(at, timing, warmth.unsteady, others)),
+        # The median: a round may be disturbed between two looks at a clock.
+        unwaited={STEP_MS.name: median(r.unwaited_ms for r in timing.rounds)},
+        board=Board(gpu=device.fingerprint(), sm_mhz=sm_mhz),
+        round_steps=timing.steps if device.kind.has(Capability.QUEUES) else None,
+        remarks=tuple(_remarks(device, timing)),
+    )
+    at.step_ms = share.own_ms(at.step_ms)
+    return with_loader_wait(
+        found, subject.batches, [r.loader_wait for r in timing.rounds]
+    )
+
+
+def with_times(at: PhaseContext, steps_ms: Sequence[float]) -> Measurement:
+    """Add what steps took, and what they train on per second."""
+    found = Found.of_samples(STEP_MS, steps_ms)
+    # Of the time that is judged: a rate of another would contradict it.
+    judged_ms = location(STEP_MS, found.times[STEP_MS.name], at.device.kind)
+    rates = {
+        n: Distribution.of([1e3 * w / judged_ms]) for n, w in at.subject.work.items()
+    }
+    return replace(found, times={**found.times, **rates}).added_to(at.measurement)
 
 
 ROUNDS: Final = 20
@@ -296,7 +339,7 @@ def _time_phase(
                 alone.append(time_alone(device, subject))
             measured = time_round(device, subject, plan.steps)
             (disturbed if measured.disturbance else clean).append(measured)
-    dirty = tuple(_dirt(clean, disturbed, plan.rounds))
+    dirty = tuple(_repeated(clean, disturbed, plan.rounds))
     return Timing(
         rounds=_filled(clean or disturbed, alone, plan.steps),
         dirty=dirty,
@@ -316,7 +359,7 @@ def _filled(
     return tuple(r.without_fill(middle, steps) for r in rounds)
 
 
-def _dirt(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[str]:
+def _repeated(clean: list[Round], disturbed: list[Round], wanted: int) -> Iterator[str]:
     if len(disturbed) > MOST_REPEATS:
         yield disturbed[-1].disturbance or ""
     elif len(clean) < min(wanted, LEAST_ROUNDS):
@@ -422,13 +465,9 @@ def isolated_steps(at: PhaseContext) -> Measurement:
     """Add how long single steps take."""
     until = at.share.cap.reserving(EXACT_STEPS * at.step_ms)
     alone = time_isolated_steps(at.device, at.subject, at.step_ms, until)
-    latency_ms = [one.latency_ms for one in alone]
-    found = Found(
-        times={LATENCY_MS.name: Distribution.of(latency_ms)},
-        samples={LATENCY_MS.name: thinned(latency_ms)},
-        unwaited={LATENCY_MS.name: median(one.unwaited_ms for one in alone)},
-    )
-    return found.added_to(at.measurement)
+    unwaited = {LATENCY_MS.name: median(one.unwaited_ms for one in alone)}
+    found = Found.of_samples(LATENCY_MS, [one.latency_ms for one in alone])
+    return replace(found, unwaited=unwaited).added_to(at.measurement)
 
 
 def time_isolated_steps(
@@ -456,3 +495,253 @@ def time_alone(device: MeasuringDevice, subject: Subject) -> IsolatedStep:
     # Ranks have no events, and count the rounds by this question.
     span_ms = None if end_event is None else device.span_ms(start_event, end_event)
     return IsolatedStep(wall_ns / 1e6, unwaited_ns / 1e6, span_ms)
+
+
+MISMATCH: Final = 0.05
+"""Share by which the GPU's events and the host's clock may differ."""
+
+
+def _remarks(device: MeasuringDevice, timing: Timing) -> Iterator[str]:
+    """Say where a round may not show what a training loop takes."""
+    yield from device.remarks()
+    if not device.kind.has(Capability.QUEUES):
+        return
+    if timing.steps == 1:
+        yield (
+            f"{STEP_MS.name} is that of single steps, in which a sync may cost nothing: "
+            "--gpuperf-seconds leaves no time for rounds of more"
+        )
+    spans = [r.span_ms for r in timing.rounds if r.span_ms is not None]
+    if not spans:
+        return
+    wall_ms, span_ms = median(r.step_ms for r in timing.rounds), median(spans)
+    if abs(wall_ms - span_ms) > MISMATCH * wall_ms:
+        yield (
+            f"between CUDA events a step takes {span_ms:.4g} ms and {STEP_MS.name} is "
+            f"{wall_ms:.4g} ms: "
+            "other streams or devices work longer than the current stream, or one of "
+            "the clocks is wrong"
+        )
+
+
+def _dirt(
+    at: PhaseContext, timing: Timing, unsteady: str | None, others: float | None
+) -> Iterator[str]:
+    """Say why the times of a run may be blamed on the machine."""
+    if unsteady:
+        yield unsteady
+    yield from timing.dirty
+    shares = [r.waiting_share for r in timing.rounds if r.waiting_share is not None]
+    yield from doubts(shares, others if waits_for_itself(at.subject) else None)
+    undisturbed_ns = at.device.undisturbed_core_ns()
+    slower = core_slowdown(timing.rounds, undisturbed_ns)
+    if slower and at.subject.batches is None:
+        yield f"the core was {slower:.0%} slower while the step was timed"
+
+
+# Decides whether a run that waited for a core was disturbed by others or by itself.
+
+CONTENTION: Final = 0.05
+"""Share of a run's time without a core above which its times do not blame the code."""
+
+
+Moment = tuple[int, int | None]
+"""A time, and what other programs have computed by then, if that is known."""
+
+
+def moment_of(device: MeasuringDevice) -> Moment:
+    """Read both from *device*, which also looks at the pace of its core."""
+    for _ in range(CORE_READINGS):
+        device.core_ns()
+    return device.now_ns(), device.others_ns()
+
+
+def others_share(before: Moment, after: Moment) -> float | None:
+    """Return what others computed in between, as a share of one core."""
+    (start_ns, others_before_ns), (end_ns, others_after_ns) = before, after
+    if others_before_ns is None or others_after_ns is None or end_ns <= start_ns:
+        return None
+    return max(0, others_after_ns - others_before_ns) / (end_ns - start_ns)
+
+
+def waits_for_itself(subject: Subject) -> bool:
+    """Whether a wait for a core that no other program has is the step's own fault.
+
+    A control group that has used up its quota makes a process wait as well. With a
+    loader, its workers are the likelier cause even then.
+    """
+    return subject.batches is not None or granted_cores() is None
+
+
+def doubts(shares: Sequence[float], others: float | None) -> Iterator[str]:
+    """Say if a run is doubtful: its rounds waited for a core for these *shares*.
+
+    It is not if no other program used a core. Then the run waited for processes of its
+    own, such as the workers of a loader, and would do so on any machine.
+    """
+    alone = others is not None and others <= CONTENTION
+    if shares and fmean(shares) > CONTENTION and not alone:
+        yield f"the process waited for a core over {CONTENTION:.0%} of the time"
+
+
+# Decides whether a neighbour on the core's second thread slowed what counts of a run.
+
+CORE_READINGS: Final = 4
+"""Loops before and after the timed rounds, which show what the core can do."""
+
+CORE_SLOWED: Final = 0.2
+"""Slowdown of the core above which a run's times do not blame the code.
+
+On a core that nobody shares the loop took up to 15 % longer than its quickest, with a
+neighbour 40 to 50 % (AMD EPYC, 2 cores of a virtual machine, 60 runs of 20 rounds).
+"""
+
+COUNTING: Final = 0.1
+"""Share of the rounds, the quickest, that a run's time on a CPU is read from."""
+
+OWN_THREADS: Final = 0.05
+"""Share of a core that threads of the step itself may take while its core is judged."""
+
+
+def core_slowdown(rounds: Sequence[Round], undisturbed_ns: int | None) -> float | None:
+    """Return by how much a neighbour slowed the rounds that count, if that is much.
+
+    ``None`` if none did, if nobody knows, or if the step's own threads may have done it.
+    """
+    counting = sorted(rounds, key=attrgetter("step_ms"))
+    counting = counting[: 1 + ceil(COUNTING * len(rounds))]
+    seen = [r.core_ns for r in counting if r.core_ns is not None]
+    if not seen or not undisturbed_ns or any(map(_has_threads, counting)):
+        return None
+    slowdown = max(seen) / undisturbed_ns - 1
+    return slowdown if slowdown > CORE_SLOWED else None
+
+
+def _has_threads(seen: Round) -> bool:
+    return seen.process_ms > (1 + OWN_THREADS) * seen.step_ms
+
+
+# A step that uses up its time cap: its time must still be known, at least roughly.
+
+PHASE_PATIENCE_SECONDS: Final = 30.0
+"""Seconds that a step at least has after it used up a short cap."""
+
+WARM_STEPS: Final = 2
+"""Steps that are timed after the first, which may have compiled."""
+
+
+def slow_steps(at: PhaseContext, first: FirstStep) -> Measurement:
+    """Time up to ``WARM_STEPS`` more steps if patience lasts; else take the first."""
+    device, before = at.device, at.device.settling()
+    seconds = PHASE_PATIENCE_SECONDS - first.own_ms / 1e3
+    least = Deadline.after(seconds, device.own_now_ns)
+    patience = max(at.share.limit, least, key=lambda deadline: deadline.at_ns)
+    rounds: list[Round] = []
+    device.disturbance()  # what came before the first round is no fault of it
+    with no_garbage_collection():
+        while len(rounds) < WARM_STEPS and patience.leaves(first.own_ms):
+            rounds.append(time_round(device, at.subject, 1))
+    if not at.measurement.times:
+        # ``untouched`` has removed them: the step never ran on the device.
+        return at.measurement
+    # The step may be quicker than those show that still compiled or allocated.
+    is_warm = device.settling() == (before if rounds else first.counters)
+    unwaited_ms = median([r.unwaited_ms for r in rounds] or [first.unwaited_ms])
+    left = f"{1 + len(rounds)} steps" if rounds else "1 step, cold"
+    found = replace(
+        with_times(at, [r.step_ms for r in rounds] or [first.ms]),
+        unwaited={**at.measurement.unwaited, STEP_MS.name: unwaited_ms},
+        dirty=(
+            f"too slow to measure within --gpuperf-seconds, which left room for {left}",
+        ),
+    )
+    if not is_warm:
+        found = replace(found, unwaited=at.measurement.unwaited)
+    return (
+        found
+        if at.subject.batches is None
+        else found.missing({LOADER_WAIT.name: CUT_SHORT})
+    )
+
+
+# Times of the fixed kernels that show the machine's speed.
+
+REPEATS: Final = 4
+
+
+def time_sentinels(device: MeasuringDevice) -> Mapping[str, tuple[float, ...]]:
+    """Return milliseconds of each of the device's sentinels, ``REPEATS`` times.
+
+    Nothing if one cannot run: out of memory, or settings of torch that the step has
+    made.
+    """
+    try:
+        with device.sentinels() as kernels:
+            return {
+                name: tuple(_time(device, kernel) for _ in range(REPEATS))
+                for name, kernel in kernels.items()
+            }
+    # The sentinels are only evidence about the machine, and must not fail a test.
+    # torch's error for a lack of memory is a RuntimeError, too.
+    except RuntimeError:
+        return {}
+
+
+def _time(device: MeasuringDevice, kernel: Kernel) -> float:
+    device.synchronize()
+    start_ns = device.now_ns()
+    kernel()
+    device.synchronize()
+    return (device.now_ns() - start_ns) / 1e6
+
+
+def with_sentinels(
+    measurement: Measurement,
+    before: Mapping[str, tuple[float, ...]],
+    after: Mapping[str, tuple[float, ...]],
+) -> Measurement:
+    """Add what the sentinels took around a step that has times."""
+    if not measurement.times:
+        return measurement
+    seen = {name: (*before[name], *after[name]) for name in before if name in after}
+    sentinels = {name: Distribution.of(times) for name, times in seen.items()}
+    return replace(measurement, times={**measurement.times, **sentinels})
+
+
+# The clock of the processor, which an idle GPU raises at once, or lowers.
+
+CLOCK_READINGS: Final = 5
+CLOCK_QUEUE_MS: Final = 20.0
+CLOCK_READING_MS: Final = 500.0
+"""Steps that are enqueued before the clock is read last this long, and all readings."""
+
+
+def clock_under_load(
+    device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
+) -> int | None:
+    """Return the processor's clock while it works on *subject*, in MHz, if it is seen.
+
+    An idle GPU raises its clock at once, or lowers it. So steps are enqueued, the clock
+    is read, and only then they are waited for. The median of several readings counts.
+    """
+    if not device.kind.has(Capability.QUEUES):
+        return device.clock_mhz()
+    steps = subject.most_steps(ceil(CLOCK_QUEUE_MS / step_ms)) if step_ms > 0 else 1
+    # Not by what is read: all ranks must make the same number of steps.
+    count = int(CLOCK_READING_MS / (steps * step_ms)) if step_ms > 0 else CLOCK_READINGS
+    seen: list[int | None] = []
+    while len(seen) < max(1, min(CLOCK_READINGS, count)):
+        if not deadline.leaves(steps * step_ms):
+            break
+        seen.append(_clock_at_work(device, subject, steps))
+    known = [mhz for mhz in seen if mhz is not None]
+    return round(median(known)) if known else None
+
+
+def _clock_at_work(device: MeasuringDevice, subject: Subject, steps: int) -> int | None:
+    batch = subject.batch(steps)
+    for arguments in batch:
+        subject.step(*arguments)
+    mhz = device.clock_mhz()
+    device.synchronize()
+    return mhz

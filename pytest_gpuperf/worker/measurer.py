@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from copy import deepcopy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 from unittest import SkipTest
 
 import pytest
@@ -17,24 +17,19 @@ from ..devices.preflight import Held
 from ..errors import ErrorId, StepError
 from ..judge.calls import asked_of, merged
 from ..judge.readings import unreal_time
-from ..judge.verdict import noticed, tolerated
 from ..marks import ranks_of, tolerances_of
 from ..measure.plan import MeasuredStep, MeasurePlan
 from ..measure.step import Subject
 from ..model.ab import TrainingRecord
-from ..model.budget import Budget, Tolerance, parse_budget
+from ..model.budget import Budget, parse_budget
 from ..model.measurement import Measurement
-from ..model.metrics import STEP_MS, limited_by
+from ..model.metrics import limited_by
 from ..model.run import ComparedCall, RunMode, StepCall, TestResult, nodeid_of
 from ..runner.request import RunRequest
 from . import draws
 from .call_result import Compared
 from .fixture import FixtureCall, PlainRun
 from .items import below, kept_budgets_of
-
-
-if TYPE_CHECKING:
-    from ..compare_steps.measure import Question
 
 
 # The key of a call, which distinguishes the calls of one test in baselines and reports.
@@ -223,11 +218,11 @@ class Measuring:
         measured = self._keys(item.nodeid)
         test = comparison_key(item.nodeid, call.name, taken={*measured, *comparisons})
         tolerance = merged((*tolerances_of(item), self._settings.tolerance))
-        question = _question(pair, test, self._settings.seconds, tolerance)
         self._follow(test)
         # The key is taken only after this: a comparison that raises leaves none behind.
         follow = partial(self._follow, test)
-        found = compare_sides(self._device, question, follow)
+        plan = MeasurePlan(test=test, seconds=self._settings.seconds, follow=follow)
+        found = compare_sides(self._device, pair, plan, tolerance)
         self._held.refuse_replaced()
         comparisons[test] = replace(
             found,
@@ -250,18 +245,6 @@ def _refuse_unreal_time(measurement: Measurement) -> None:
             "time does"
         )
         raise StepError(msg, ErrorId.GP303)
-
-
-def _question(pair: Pair, test: str, seconds: float, tolerance: Tolerance) -> Question:
-    from ..compare_steps.measure import Question
-
-    return Question(
-        pair=pair,
-        test=test,
-        seconds=seconds,
-        tolerance=tolerated(STEP_MS, tolerance),
-        detect=noticed(STEP_MS, tolerance),
-    )
 
 
 def _limited(budgets: Sequence[Budget]) -> list[str]:

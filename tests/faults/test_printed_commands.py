@@ -907,7 +907,7 @@ measure/emulated.py | --gpuperf-device | MACHINE
 measure/further_steps.py | --gpuperf-seconds | MACHINE
 measure/plan.py | --gpuperf-seconds | MACHINE
 report/screen/acceptance.py | gpuperf accept | test_what_a_look_says_to_accept_is_accepted
-measure/phases.py | --gpuperf-seconds | MACHINE
+measure/timing.py | --gpuperf-seconds | MACHINE
 measure/profile.py | --gpuperf-seconds | MACHINE
 report/command.py | --gpuperf-update | test_what_is_stored_and_was_not_measured_says_how_it_is_removed
 report/command.py | --gpuperf-device | test_a_time_that_failed_is_compared_again

@@ -495,7 +495,7 @@ def test_a_round_is_disturbed_by_what_happened_in_it(
 CLOCKED = """
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.measure.plan import Deadline, Subject
-from pytest_gpuperf.measure.warmup import clock_under_load
+from pytest_gpuperf.measure.timing import clock_under_load
 device = CudaDevice.open()
 step = Subject(step=lambda: torch.cuda._sleep(40_000_000))
 device.synchronize()

@@ -25,7 +25,7 @@ from scripted_device import ScriptedDevice
 from scripted_project import ScriptedProject
 
 from pytest_gpuperf.compare_steps.isolation import Pair
-from pytest_gpuperf.compare_steps.measure import Question, compare_sides
+from pytest_gpuperf.compare_steps.measure import compare_sides
 from pytest_gpuperf.compare_steps.same_training import refuse_other_training, starts_of
 from pytest_gpuperf.devices.base import MeasuringDevice
 from pytest_gpuperf.devices.preflight import Held
@@ -35,6 +35,7 @@ from pytest_gpuperf.errors import StepError
 from pytest_gpuperf.measure import emulated, further_steps, phases
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
+from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.measurement import Measurement
 
 
@@ -333,11 +334,10 @@ def compared(before: Step, after: Step, *, is_reused: bool = False) -> str:
         after=Subject(step=after, setup=setup),
         training=0.01,
     )
-    question = Question(
-        pair=pair, test="t.py::t", seconds=60.0, tolerance=0.02, detect=0.05
-    )
+    plan = MeasurePlan(test="t.py::t", seconds=60.0)
     script = {"t#before": {"step_ms": 10.0}, "t#after": {"step_ms": 5.0}}
-    training = compare_sides(ScriptedDevice(script, 0), question).sides.training
+    compared = compare_sides(ScriptedDevice(script, 0), pair, plan, Tolerance())
+    training = compared.sides.training
     return training.text if training else ""
 
 

@@ -10,10 +10,12 @@ import pytest
 from scripted_device import ScriptedDevice
 
 from pytest_gpuperf.compare_steps.isolation import Pair
-from pytest_gpuperf.compare_steps.measure import Question, compare_sides
+from pytest_gpuperf.compare_steps.measure import compare_sides
 from pytest_gpuperf.devices.base import MemoryReading, Step, TraceEvent
+from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
 from pytest_gpuperf.model.ab import Answer
+from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import ComparedCall
 
@@ -62,14 +64,11 @@ def compare(
     device: type[ScriptedDevice] = ScriptedDevice,
     seconds: float = 60.0,
 ) -> ComparedCall:
-    question = Question(
-        pair=Pair(before=Subject(step=int), after=Subject(step=float)),
-        test="a.py::t",
-        seconds=seconds,
-        tolerance=0.01,
-        detect=0.03,
+    pair = Pair(before=Subject(step=int), after=Subject(step=float))
+    plan = MeasurePlan(test="a.py::t", seconds=seconds)
+    return compare_sides(
+        device(script, run=0), pair, plan, Tolerance(ratios={"ms": 0.01})
     )
-    return compare_sides(device(script, run=0), question)
 
 
 def test_times_and_counts_of_both_sides_are_next_to_each_other() -> None:
@@ -143,15 +142,11 @@ def test_a_peak_leaves_out_what_only_the_other_side_holds() -> None:
         state[kept["after"]]["momentum"],
         torch.ones(25),
     ]
-    question = Question(
-        pair=Pair(before=Subject(step=before), after=Subject(step=after)),
-        test="a.py::t",
-        seconds=60.0,
-        tolerance=0.01,
-        detect=0.03,
-    )
+    pair = Pair(before=Subject(step=before), after=Subject(step=after))
+    plan = MeasurePlan(test="a.py::t", seconds=60.0)
+    device = Lending(SCRIPT, run=0, tensors=tensors)
 
-    sides = compare_sides(Lending(SCRIPT, run=0, tensors=tensors), question).sides
+    sides = compare_sides(device, pair, plan, Tolerance()).sides
 
     peak = "peak_allocated_bytes"
     assert sides.before[peak] == 90 * 2**20 - 3 * 512

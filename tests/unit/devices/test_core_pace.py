@@ -11,10 +11,10 @@ from scripted_steps import Clockwork
 from pytest_gpuperf.devices import sentinels as contention
 from pytest_gpuperf.devices.process_time import HostClock
 from pytest_gpuperf.devices.sentinels import CorePace
-from pytest_gpuperf.measure.phases import core_slowdown, measure
+from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Batches, Subject
-from pytest_gpuperf.measure.timing import Round
+from pytest_gpuperf.measure.timing import Round, core_slowdown
 
 
 FULL_NS = 40_000

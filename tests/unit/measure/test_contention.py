@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.measure.phases import doubts, measure, others_share
+from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Batches, Subject
+from pytest_gpuperf.measure.timing import doubts, others_share
 
 
 DOUBT = "the process waited for a core over 5% of the time"
@@ -94,7 +95,7 @@ def test_what_waits_for_a_core_is_doubted_unless_it_waits_for_itself(
     dirty: tuple[str, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("pytest_gpuperf.measure.phases.granted_cores", lambda: cores)
+    monkeypatch.setattr("pytest_gpuperf.measure.timing.granted_cores", lambda: cores)
     device = Jostled(busy)
 
     measured = measure(device, subject(device), MeasurePlan(test="step", seconds=60))

@@ -14,7 +14,8 @@ from pytest_gpuperf.distributed.device import AgreedDevice
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.warmup import HEATING_MS, WINDOW, clock_under_load, warm_up
+from pytest_gpuperf.measure.timing import clock_under_load
+from pytest_gpuperf.measure.warmup import HEATING_MS, WINDOW, warm_up
 from pytest_gpuperf.model.measurement import Measurement
 
 
