@@ -18,7 +18,7 @@ from ..model.codec import decode
 from ..model.environment import DeviceKind, Examination
 from ..model.metrics import STEP_MS
 from ..report.screen.checkup import examined_lines, last_lines, stored_lines
-from ..runner.acuity import acuity_of
+from ..runner.baseline_writer import acuity_of
 from ..runner.fork_server import ForkServer, Job, preloaded_for
 from ..settings import Settings
 from ..visible import printed

@@ -33,7 +33,6 @@ from ..model.metrics import (
     Unit,
     counted,
 )
-from .compilation import NOTHING_COMPILED
 from .further_steps import LOOKED_SHARE, LOOKED_STEPS, SeenStep, cause_of, look_further
 from .memory import (
     COLLECTOR_OFF,
@@ -464,7 +463,7 @@ def _counted(
     if any(taken.op == COMPILER for taken in device.as_eager):
         lacking = measurement.lacking(dict.fromkeys(_COMPILED, AS_EAGER))
         return replace(lacking, exact=_most(steps))
-    return replace(measurement, exact={**_most(steps), **NOTHING_COMPILED})
+    return replace(measurement, exact={**_most(steps), **dict.fromkeys(_COMPILED, 0)})
 
 
 def _outside(device: EmulatingDevice) -> Iterable[str]:

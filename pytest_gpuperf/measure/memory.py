@@ -37,8 +37,7 @@ from ..model.metrics import (
     MeasuringPhase,
     read_in,
 )
-from .compilation import COMPILED_NAMES
-from .plan import MEMORY_STEPS, Deadline, Found, PhaseContext
+from .plan import COMPILED_NAMES, MEMORY_STEPS, Deadline, Found, PhaseContext
 from .profile import Portable, portable_from
 from .step import Subject
 from .trace import is_blamable

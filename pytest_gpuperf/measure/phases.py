@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
 from ..devices.base import MeasuringDevice
+from ..devices.compile import CompiledCode
+from ..model.finding import FindingKind
 from ..model.measurement import Measurement
+from ..model.metrics import COMPILED
 from ..model.run import RunMode
-from .compilation import COMPILED_NAMES, asked_compiler
 from .memory import MEMORY_NAMES, explained, memory_of_steps
 from .plan import (
+    COMPILED_NAMES,
+    Deadline,
+    Found,
     LaterPhase,
     MeasuredStep,
     MeasurePlan,
@@ -93,6 +99,50 @@ def _operations(at: PhaseContext) -> Measurement:
     """Add what the lines of a step run, if there is a moment for that."""
     operations = at.device.operations(at.subject.step, at.subject.arguments())
     return replace(at.measurement, operations=operations)
+
+
+SYNCS_FIRST: Final = frozenset({FindingKind.SYNC, FindingKind.COPY})
+"""What reports name before what the compiler says."""
+
+
+def asked_compiler(at: PhaseContext) -> Measurement:
+    """Add what Dynamo says of a warm step; asked last, as that may compile again."""
+    until = at.share.until(COMPILED_NAMES)
+    found = find_compilation(at.device, at.subject, at.step_ms, until)
+    added = found.added_to(at.measurement)
+    # Reports name it after the syncs, and before memory and copies.
+    known = at.measurement.findings
+    syncs = tuple(takewhile(lambda one: one.kind in SYNCS_FIRST, known))
+    ordered = (*syncs, *found.findings, *known[len(syncs) :])
+    return replace(added, findings=ordered)
+
+
+def find_compilation(
+    device: MeasuringDevice, subject: Subject, step_ms: float, deadline: Deadline
+) -> Found:
+    """Count what Dynamo recorded of the code that a warm step runs.
+
+    If the cap leaves no room for a step, all that this process compiled counts.
+    """
+
+    def run() -> None:
+        subject.step(*subject.arguments())
+        device.synchronize()
+
+    found = device.compiled(run if deadline.leaves(step_ms) else None)
+    return Found() if found is None else counts_of(found)
+
+
+def counts_of(found: CompiledCode) -> Found:
+    """Return the numbers of what was *found*."""
+    if found.forgotten:
+        unmeasured = {metric.name: found.forgotten for metric in COMPILED}
+        return Found(unmeasured=unmeasured, findings=found.findings)
+    exact = {
+        metric.name: sum(f.per_step for f in found.findings if metric.name in f.metrics)
+        for metric in COMPILED
+    }
+    return Found(exact=exact, findings=found.findings)
 
 
 # The order is that of disturbance: isolated steps are timed before anything watches, and the

@@ -167,6 +167,8 @@ LATER: Final = read_in(
 )
 """Metrics that are not read off timed rounds."""
 
+COMPILED_NAMES: Final = read_in(MeasuringPhase.COMPILER)
+
 OF_ONE_RANK: Final = {
     RANK_PEAK.name: PEAK_ALLOCATED.name,
     COLLECTIVES.name: SYNCS.name,

@@ -28,8 +28,7 @@ from ..errors import GpuperfError, RunError
 from ..model.codec import decode
 from ..model.environment import Launch
 from ..report.secrets import masked, secrets_of
-from ..runner.pool import WorkerPool
-from ..runner.progress import Progress
+from ..runner.pool import Progress, WorkerPool
 from ..runner.request import Planned, RunRequest
 from ..settings import Settings
 from ..visible import visible_text

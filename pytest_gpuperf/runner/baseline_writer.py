@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from math import inf
@@ -15,10 +15,20 @@ from ..baselines.acceptance import Measured, planned, stored_changes, with_evide
 from ..baselines.drift import Leeway, anchored
 from ..baselines.format import why_unstorable
 from ..baselines.refresh import keeps_disturbed, new_entry, outcomes_of, selects
-from ..baselines.store import keep_operations, write_pending
+from ..baselines.store import keep_operations, read, write_pending
 from ..errors import BaselineError, ErrorId, UsageError
-from ..judge.calls import merged, prior_of, settle_together
+from ..judge.calls import (
+    WHOLE_PROJECT,
+    merged,
+    prior_of,
+    references_of,
+    settle_together,
+)
+from ..judge.comparison import ROUND_TOLERANCES, acuity, suite_acuity
+from ..judge.context import SuiteContext
 from ..judge.operations import Digest
+from ..judge.readings import StoredTimes
+from ..judge.verdict import step_limits
 from ..model.baseline import (
     ENOUGH_RUNS,
     BaselineChange,
@@ -31,9 +41,11 @@ from ..model.baseline import (
     full_runs,
     session_id,
 )
+from ..model.budget import Tolerance
 from ..model.environment import DeviceKind, Hardware
+from ..model.metrics import STEP_MS
 from ..model.run import TestResult
-from ..model.verdict import TestVerdict
+from ..model.verdict import DetectableChange, SuiteAcuity, TestVerdict
 from ..report.command import Invocation, refresh_command
 from ..report.screen.summary import Interrupted
 from ..settings import Settings
@@ -366,3 +378,75 @@ def stored_device_text(settings: Settings, hardware: Hardware) -> str:
         )
         raise UsageError(msg, ErrorId.GP414)
     return ""
+
+
+# The smallest slowdown that stored runs let the judge see.
+
+
+Layers = Sequence[Tolerance]
+"""What the marks of a test say, the first that names a metric decides."""
+
+
+def acuity_of(
+    tests: Mapping[str, Layers],
+    entries: Mapping[str, Entry],
+    kind: DeviceKind,
+    project: Tolerance = WHOLE_PROJECT,
+) -> SuiteAcuity | None:
+    """Return which slowdowns of *tests* can be seen among all *entries*.
+
+    ``None`` if none of them has a stored time.
+    """
+    references = references_of(entries, kind)
+    known = {test: references[test] for test in tests if test in references}
+    if not known:
+        return None
+    suite = SuiteContext(tests=len(references))
+
+    def seen(tolerance: Tolerance) -> list[DetectableChange]:
+        return [
+            _acuity(test, reference, (*tests[test], tolerance), suite)
+            for test, reference in known.items()
+        ]
+
+    wider = {ratio: seen(_wider(project, ratio)) for ratio in ROUND_TOLERANCES}
+    return suite_acuity(seen(project), wider)
+
+
+def _acuity(
+    test: str, reference: StoredTimes, layers: Layers, suite_context: SuiteContext
+) -> DetectableChange:
+    limits = step_limits(reference.typical, merged(layers))
+    return acuity(test, reference, limits, suite_context)
+
+
+def _wider(project: Tolerance, ratio: float) -> Tolerance:
+    """Return the *project*'s tolerance with another one for step times."""
+    name = str(STEP_MS.budget)
+    # A floor in milliseconds would hide what another ratio changes.
+    floors = {n: floor for n, floor in project.floors.items() if n != name}
+    return replace(project, ratios={**project.ratios, name: ratio}, floors=floors)
+
+
+def acuity_of_refresh(
+    cases: Iterable[Case],
+    taken: Collection[str],
+    settings: Settings,
+    hardware: Hardware,
+) -> SuiteAcuity | None:
+    """Return what the baselines that were just *taken* let the judge see."""
+    if not taken:
+        return None
+    tests = _tolerances(cases)
+    return acuity_of(
+        {key: layers for key, layers in tests.items() if key in taken},
+        read(settings.baselines, hardware).entries,
+        hardware.kind,
+        settings.tolerance,
+    )
+
+
+def _tolerances(cases: Iterable[Case]) -> dict[str, tuple[Tolerance, ...]]:
+    return {
+        key: calls[-1].tolerances for case in cases for key, calls in case.calls.items()
+    }

@@ -22,10 +22,10 @@ from ..model.verdict import SuiteAcuity, SuiteVerdict, TestVerdict
 from ..report.command import DEFAULT_INVOCATION, Invocation
 from ..report.screen.findings import Cause
 from ..report.screen.summary import Interrupted, interruption_lines
-from .acuity import acuity_of_refresh
 from .baseline_writer import (
     BaselineWriter,
     Refreshed,
+    acuity_of_refresh,
     command_for_the_rest,
     interrupted,
 )

@@ -25,8 +25,7 @@ from .baseline_writer import Storing, selected_of, stored_device_text
 from .evidence import record_memory
 from .fork_server import EarlyServer
 from .outcome import failures_among, refused, report_of
-from .pool import WorkerPool
-from .progress import Progress
+from .pool import Progress, WorkerPool
 from .request import Planned, Project, groups_of
 from .screening import (
     Case,

@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, Final
 
 from ..errors import ErrorId, UsageError
-from .training import (
+from .handover import (
     BY_HAND,
     ENDLESS_STEPS,
     EndStep,

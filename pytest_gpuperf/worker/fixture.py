@@ -199,7 +199,7 @@ class Gpuperf:
 
         def trained() -> None:
             from ..trainers.frameworks import loop_of
-            from ..trainers.training import measure_training
+            from ..trainers.handover import measure_training
 
             call = ".trainer(trainer"
             measure = self._measure_of(call, name, samples, tokens, budget)

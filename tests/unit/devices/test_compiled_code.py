@@ -16,7 +16,7 @@ from pytest_gpuperf.devices.compile import (
     compiled_code,
     remember_compilations,
 )
-from pytest_gpuperf.measure.compilation import counted
+from pytest_gpuperf.measure.phases import counts_of
 from pytest_gpuperf.model.finding import Finding, FindingKind
 
 
@@ -206,7 +206,7 @@ def test_after_too_many_a_function_runs_as_python_and_the_finding_says_so(
     for size in range(3, 15):
         compiled(torch.ones(size))
 
-    found = counted(compiled_code(lambda: compiled(torch.ones(14)), ROOT))
+    found = counts_of(compiled_code(lambda: compiled(torch.ones(14)), ROOT))
 
     (finding,) = found.findings
     assert found.exact == {"graph_breaks": 0, "recompiles": 8}
@@ -255,7 +255,7 @@ def test_a_process_that_dynamo_forgets_something_of_has_no_number(
     )
     monkeypatch.setitem(sys.modules, DYNAMO, full)
 
-    found = counted(compiled_code(lambda: None))
+    found = counts_of(compiled_code(lambda: None))
 
     why = (
         "torch.compile compiled 64 functions or more and remembers no more of them; "

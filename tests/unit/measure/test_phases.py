@@ -13,8 +13,7 @@ from scripted_steps import Clockwork
 from pytest_gpuperf.devices.base import MeasuringDevice, MemoryReading, Step, TraceEvent
 from pytest_gpuperf.devices.compile import CompiledCode
 from pytest_gpuperf.errors import ErrorId, StepError
-from pytest_gpuperf.measure.compilation import find_compilation
-from pytest_gpuperf.measure.phases import measure
+from pytest_gpuperf.measure.phases import find_compilation, measure
 from pytest_gpuperf.measure.plan import Deadline, MeasuredStep, MeasurePlan, longest_run
 from pytest_gpuperf.measure.step import Subject, subject_of
 from pytest_gpuperf.model.environment import DeviceKind

@@ -20,7 +20,7 @@ from pytest_gpuperf.plugin.terminal import write_nothing, write_summary
 from pytest_gpuperf.report.screen.acceptance import misplaced_lines, other_device_lines
 from pytest_gpuperf.report.screen.summary import Interrupted, interruption_lines
 from pytest_gpuperf.runner.evaluation import RunResult
-from pytest_gpuperf.runner.progress import Progress
+from pytest_gpuperf.runner.pool import Progress
 
 
 BASELINE_FILE: Final = "baselines/cuda-nvidia-h200.json"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.report.screen.summary import duration, progress_text
-from pytest_gpuperf.runner.progress import Progress
+from pytest_gpuperf.runner.pool import Progress
 
 
 GROUPS = [("t.py::a",), ("t.py::b", "t.py::c"), ("t.py::d",)]

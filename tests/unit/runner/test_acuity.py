@@ -12,7 +12,7 @@ from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.run import StepCall
-from pytest_gpuperf.runner.acuity import acuity_of
+from pytest_gpuperf.runner.baseline_writer import acuity_of
 
 
 SCRIPTED = DeviceKind.SCRIPTED

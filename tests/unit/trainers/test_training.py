@@ -13,7 +13,7 @@ import pytest
 from pytest_gpuperf.errors import ErrorId, StepError, UsageError
 from pytest_gpuperf.measure.step import Fetched, Subject
 from pytest_gpuperf.trainers.frameworks import TimedFetches, loop_of, writes
-from pytest_gpuperf.trainers.training import (
+from pytest_gpuperf.trainers.handover import (
     EndStep,
     StepBatches,
     changed,
