@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import takewhile
 from typing import Final
@@ -15,9 +16,9 @@ from ..model.run import RunMode
 from .memory import MEMORY_NAMES, explained, memory_of_steps
 from .plan import (
     COMPILED_NAMES,
+    COUNTING_STEPS,
     Deadline,
     Found,
-    LaterPhase,
     MeasuredStep,
     MeasurePlan,
     PhaseContext,
@@ -26,7 +27,7 @@ from .plan import (
     cut_short,
     untouched,
 )
-from .profile import TRACE_NAMES, traced_steps
+from .profile import TRACE_NAMES, traced, traced_steps
 from .step import Subject
 from .timing import (
     LATENCY_NAMES,
@@ -43,13 +44,15 @@ from .timing import (
 def measure(
     device: MeasuringDevice, subject: Subject, plan: MeasurePlan
 ) -> MeasuredStep:
-    """Run every phase on *subject* and return its measurement.
+    """Run every phase on *subject*, or trace it, and return its measurement.
 
     Phases that no longer fit into the cap are left out, and their metrics say so.
     Raises ``PreflightError``, ``StepError`` and whatever the step raises.
     """
     device.preflight()
     subject = subject.prepared(device, plan.test)
+    if plan.mode is RunMode.TRACE:
+        return traced(device, subject, plan)
     measured = _in_time(device, subject, plan)
     found = device.together(measured.measurement, subject.run_once)
     if plan.mode is RunMode.RECORD_MEMORY and not device.is_ranked:
@@ -88,15 +91,15 @@ def _in_time(
 
 # The phases after the timed rounds, none of which is read off them.
 
-LEAST_COMPILED_STEPS: Final = 2
-"""Steps that counts and sizes need at least: one for memory, one for the trace."""
-
 OPERATIONS_SLOWED: Final = 10
 """Factor by which counting operations may slow a step down."""
 
 
 def _operations(at: PhaseContext) -> Measurement:
     """Add what the lines of a step run, if there is a moment for that."""
+    has_time = at.share.cap.leaves(OPERATIONS_SLOWED * at.step_ms)
+    if at.device.is_ranked or not has_time:
+        return at.measurement
     operations = at.device.operations(at.subject.step, at.subject.arguments())
     return replace(at.measurement, operations=operations)
 
@@ -145,44 +148,29 @@ def counts_of(found: CompiledCode) -> Found:
     return Found(exact=exact, findings=found.findings)
 
 
+Phase = Callable[[PhaseContext], Measurement]
+"""Returns the measurement with what it found, or raises ``UntouchedError``."""
+
 # The order is that of disturbance: isolated steps are timed before anything watches, and the
 # compiler is asked last, as its question may compile again.
-PHASES: Final = (
-    LaterPhase(
-        reads=LATENCY_NAMES,
-        run=isolated_steps,
-        has_time=lambda at, _: at.share.cap.reserving(
-            LEAST_COMPILED_STEPS * at.step_ms
-        ).leaves(at.step_ms),
-    ),
-    LaterPhase(reads=MEMORY_NAMES, run=memory_of_steps),
-    LaterPhase(reads=TRACE_NAMES, run=traced_steps),
-    LaterPhase(
-        reads=frozenset(),
-        run=_operations,
-        is_wanted=lambda at: (
-            not at.device.is_ranked
-            and at.share.cap.leaves(OPERATIONS_SLOWED * at.step_ms)
-        ),
-        has_time=lambda *_: True,
-    ),
-    LaterPhase(reads=COMPILED_NAMES, run=asked_compiler),
+PHASES: Final[Sequence[tuple[frozenset[str], Phase]]] = (
+    (LATENCY_NAMES, isolated_steps),
+    (MEMORY_NAMES, memory_of_steps),
+    (TRACE_NAMES, traced_steps),
+    (frozenset(), _operations),
+    (COMPILED_NAMES, asked_compiler),
 )
+"""What each phase reads, in a few more steps, and what adds it."""
 
 
 def later_phases(at: PhaseContext) -> Measurement:
     """Add what ``PHASES`` read; if the cap leaves no room, what nobody asks for is left out."""
     timed = at.measurement
-    at.has_room = at.share.cap.leaves(LEAST_COMPILED_STEPS * at.step_ms)
+    at.has_room = at.share.cap.leaves(COUNTING_STEPS * at.step_ms)
     try:
-        for phase in PHASES:
-            if phase.is_wanted(at):
-                has_time = phase.has_time(at, phase.reads)
-                at.measurement = (
-                    phase.run(at)
-                    if has_time
-                    else cut_short(at.measurement, phase.reads)
-                )
+        for metrics, add in PHASES:
+            fits = at.leaves_room(metrics)
+            at.measurement = add(at) if fits else cut_short(at.measurement, metrics)
     except UntouchedError:
         return untouched(timed)
     return at.measurement

@@ -128,6 +128,9 @@ LATER_STEPS: Final = 1 + MEMORY_STEPS + 1 + 1
 """Steps that the phases after the timed rounds need: an isolated one, those watched for
 memory, a profiled one and one for the compiler."""
 
+COUNTING_STEPS: Final = 2
+"""Steps that counts and sizes need at least: one for memory, one for the trace."""
+
 MOST_RESERVED: Final = 0.5
 """Share of the cap beyond which nothing is reserved: times need the rest."""
 
@@ -260,20 +263,6 @@ class PhaseContext:
     def leaves_room(self, metrics: Collection[str]) -> bool:
         """Whether the time that is left is enough for a phase that reads *metrics*."""
         return self.has_room or self.share.may_overrun(metrics, self.step_ms)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaterPhase:
-    """A part of a measurement that ``reads`` some metrics, in a few more steps.
-
-    ``run`` returns the measurement with them, or raises ``UntouchedError``. It is left
-    out unless it ``is_wanted``; where it does not fit, its metrics say that time ended.
-    """
-
-    reads: frozenset[str]
-    run: Callable[[PhaseContext], Measurement]
-    is_wanted: Callable[[PhaseContext], bool] = lambda _: True
-    has_time: Callable[[PhaseContext, frozenset[str]], bool] = PhaseContext.leaves_room
 
 
 class UntouchedError(Exception):

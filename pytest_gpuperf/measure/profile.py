@@ -436,8 +436,6 @@ def traced(
     nothing if the cap leaves no time for it. Raises what ``measure`` raises.
     """
     test, root = plan.test, plan.root
-    device.preflight()
-    subject = subject.prepared(device, test)
     deadline = Deadline.after(plan.seconds, device.now_ns)
     result = subject.run_once()
     device.synchronize()

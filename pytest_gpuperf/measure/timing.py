@@ -20,6 +20,7 @@ from ..model.measurement import Board, Distribution, Measurement, location
 from ..model.metrics import LATENCY_MS, LOADER_WAIT, STEP_MS, MeasuringPhase, read_in
 from .dataloader import LoaderWait, loader_wait, with_loader_wait
 from .plan import (
+    COUNTING_STEPS,
     CUT_SHORT,
     LEAST_ROUNDS,
     MEMORY_STEPS,
@@ -27,6 +28,7 @@ from .plan import (
     Follow,
     Found,
     PhaseContext,
+    cut_short,
     nobody,
 )
 from .step import Subject
@@ -462,7 +464,9 @@ EXACT_STEPS: Final = MEMORY_STEPS + 1
 
 
 def isolated_steps(at: PhaseContext) -> Measurement:
-    """Add how long single steps take."""
+    """Add how long single steps take, if counts and sizes have time after them."""
+    if not at.share.cap.reserving(COUNTING_STEPS * at.step_ms).leaves(at.step_ms):
+        return cut_short(at.measurement, LATENCY_NAMES)
     until = at.share.cap.reserving(EXACT_STEPS * at.step_ms)
     alone = time_isolated_steps(at.device, at.subject, at.step_ms, until)
     unwaited = {LATENCY_MS.name: median(one.unwaited_ms for one in alone)}

@@ -24,7 +24,7 @@ from ..model.ab import TrainingRecord
 from ..model.budget import Budget, parse_budget
 from ..model.measurement import Measurement
 from ..model.metrics import limited_by
-from ..model.run import ComparedCall, RunMode, StepCall, TestResult, nodeid_of
+from ..model.run import ComparedCall, StepCall, TestResult, nodeid_of
 from ..runner.request import RunRequest
 from . import draws
 from .call_result import Compared
@@ -80,20 +80,14 @@ def _refuse_name(call: str) -> NoReturn:
 
 def measured_call(device: Device, subject: Subject, plan: MeasurePlan) -> MeasuredStep:
     """Measure *subject* by *plan*; raises what the phases of its device raise."""
-    # Each way of measuring is imported when it is used: a process measures in one of
-    # them and loads only what that one needs.
+    # Imported when it is used: a process measures in one of both ways.
     if device.emulating is not None:
         from ..measure.emulated import audit
 
         return audit(device.emulating, subject, plan)
-    alone = with_clock(device)
-    if plan.mode is RunMode.TRACE:
-        from ..measure.profile import traced
-
-        return traced(alone, subject, plan)
     from ..measure.phases import measure
 
-    return measure(alone, subject, plan)
+    return measure(with_clock(device), subject, plan)
 
 
 class Measuring:
