@@ -413,13 +413,13 @@ MOST_CODE: Final = {
     "baselines": 1156,  # the folder that is written is locked; modes and links are kept
     "cli": 1839,  # what takes seconds says at which step it is; a script in another encoding
     "compare_commits": 952,  # how many pairs it took; threads that sleep where nothing is timed
-    "compare_steps": 905,  # records of what steps train, for another process
+    "compare_steps": 894,  # records of what steps train, for another process
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
     "devices.simulated": 7976,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3485,  # same training of two steps as well: compare_steps pays for it
-    "measure": 3251,  # what a step keeps has its line; which step raised; where in a step a line waits
+    "measure": 3196,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1940,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2254,  # no server without measured tests
     "report": 1910,  # where in a step a line waits
@@ -429,7 +429,7 @@ MOST_CODE: Final = {
     "runner": 2432,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,
-    "worker": 1171,  # trackers that name a run; what a step reads of a clock, and not what its file names
+    "worker": 1159,  # trackers that name a run; what a step reads of a clock, and not what its file names
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
