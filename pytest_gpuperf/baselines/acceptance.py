@@ -46,20 +46,21 @@ class Choice:
     """Which entries of a pending file to accept: of these kinds, of these names.
 
     A name is that of a test, class, file or folder, or a pattern with ``*`` and ``?``;
-    without names every test is meant.
+    ``calls`` are keys of entries. Without any of them every test is meant.
     """
 
     kinds: tuple[Refresh, ...] = (Refresh.ALL,)
     only: tuple[str, ...] = ()
+    calls: frozenset[str] = frozenset()
     accept_drift: bool = False
 
     def names(self, key: str) -> bool:
         """Whether the entry *key* is meant."""
-        return not self.only or self.is_named(key)
+        return not (self.only or self.calls) or self.is_named(key)
 
     def is_named(self, key: str) -> bool:
         """Whether the entry *key* is asked for, and not only one of all."""
-        return any(_is_named(key, name) for name in self.only)
+        return key in self.calls or any(_is_named(key, name) for name in self.only)
 
 
 def planned(

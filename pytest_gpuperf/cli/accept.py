@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,7 +22,10 @@ from ..baselines.acceptance import (
 from ..baselines.store import keep_operations, pending_path, read_operations
 from ..errors import BaselineError, ErrorId, UsageError
 from ..model.baseline import AcceptancePlan, BaselineChange, Baselines, Entry, Refresh
+from ..model.run import RESULTS_NAME
+from ..model.verdict import TestVerdict
 from ..report.command import accept_command, measure_command
+from ..report.json import verdict_of
 from ..report.numbers import join_fitting
 from ..report.screen.acceptance import (
     acceptance_lines,
@@ -28,11 +33,13 @@ from ..report.screen.acceptance import (
     outlook_lines,
     refused_lines,
 )
+from ..report.screen.failure import only_line
+from ..report.screen.findings import failing_findings, short
 from ..report.screen.summary import refresh_lines
 from ..report.wrapping import wrapped
-from ..settings import refuse_in_ci
+from ..settings import ARTEFACTS, refuse_in_ci
 from ..visible import printed
-from .files import add_baselines_argument, read_document
+from .files import add_baselines_argument, read_document, read_results
 
 
 PENDING_KINDS: Final = ", ".join(kind.value for kind in Refresh)
@@ -58,8 +65,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "pending",
         type=Path,
+        nargs="?",
+        default=Path(ARTEFACTS),
         metavar="PENDING",
-        help="file that a run left, .gpuperf/pending-<hardware>.json, or its folder",
+        help="file that a run left, .gpuperf/pending-<hardware>.json, or its folder "
+        "(default: %(default)s)",
     )
     add_choice_arguments(parser)
     add_baselines_argument(parser)
@@ -108,7 +118,7 @@ def _said(
     arguments: argparse.Namespace, found: Pending, changes: Sequence[BaselineChange]
 ) -> tuple[bool, Iterable[str]]:
     """Return whether something is refused, and how all is said."""
-    choice, plan = choice_of(arguments), found.plan
+    choice, plan = found.choice, found.plan
     if not found.chosen:
         refuses = any(map(choice.is_named, found.new.entries))
         return refuses, nothing_chosen(found.new, choice)
@@ -128,6 +138,8 @@ def _lines(
         str(arguments.pending), str(arguments.baselines), plan.drifted
     )
     yield from refused_lines(plan.drifts, insist)
+    for test in found.left:
+        yield f"left as it was, as it became worse for more reasons: {test}"
     yield from missed_lines(plan, measure_command(plan.missed, kind))
     yield from (outlook_lines if arguments.dry_run else acceptance_lines)(plan)
 
@@ -140,7 +152,8 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="GLOB",
         help="accept a test, or all in a file, folder or class; * and ? stand for any "
-        "characters (may be repeated; default: all)",
+        "characters; FILE:LINE: all tests that became worse by that line alone, also "
+        "without --accept-drift (may be repeated; default: all)",
     )
     parser.add_argument(
         "--kind",
@@ -165,12 +178,68 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def choice_of(arguments: argparse.Namespace) -> Choice:
-    """Return what the arguments choose."""
+    """Return what the arguments choose, but for lines of source."""
     return Choice(
         kinds=arguments.kind,
         only=tuple(arguments.only),
         accept_drift=arguments.accept_drift,
     )
+
+
+# Tests by the line that made them worse.
+
+SOURCE_LINE: Final = re.compile(r"(?P<file>.+\.py):(?P<line>\d+)")
+
+NO_RESULTS: Final = (
+    "--only FILE:LINE needs the results of that run: run `pytest --gpuperf` again"
+)
+
+
+class WorseByLine(NamedTuple):
+    """The calls that one of some lines alone made worse, and those with more causes."""
+
+    hardware: str
+    alone: frozenset[str]
+    others: tuple[str, ...]
+
+
+def worse_by(lines: Sequence[str], pending: Path) -> WorseByLine:
+    """Find the tests that *lines* made worse in the run that left *pending*.
+
+    Raises ``UsageError`` if that is none, or one of *lines* is a test, or the results of
+    the run are not there.
+    """
+    tests = [name for name in lines if not SOURCE_LINE.fullmatch(name)]
+    if tests:
+        msg = f"--only takes lines or tests: expected FILE:LINE only, found {tests[0]}"
+        raise UsageError(msg, ErrorId.GP511)
+    file = (pending if pending.is_dir() else pending.parent) / RESULTS_NAME
+    results = read_results(file, NO_RESULTS)
+    calls = [
+        verdict_of(call, str(file))
+        for record in results.tests.values()
+        for call in record.verdicts
+    ]
+    alone = {v.test for v in calls if _named(only_line(v)) in lines}
+    touched = [v.test for v in calls if not lines_of(v).isdisjoint(lines)]
+    if not alone:
+        more = "; ".join(f"{test} became worse for more reasons" for test in touched)
+        found = more or "no test became worse there"
+        msg = f"--only {' '.join(lines)}: {found} in the run of {file}"
+        raise UsageError(msg, ErrorId.GP511)
+    hardware = results.head.hardware
+    others = tuple(test for test in touched if test not in alone)
+    return WorseByLine(hardware.key if hardware else "", frozenset(alone), others)
+
+
+def lines_of(verdict: TestVerdict) -> set[str]:
+    """Return the lines that have a part in why *verdict* fails, as they are typed."""
+    places = (short(finding.location) for finding in failing_findings(verdict))
+    return {f"{at.file}:{at.line}" for at in places if at}
+
+
+def _named(place: tuple[str, int] | None) -> str:
+    return f"{place[0]}:{place[1]}" if place else ""
 
 
 def files_in(path: Path) -> Sequence[Path]:
@@ -216,12 +285,15 @@ def refuse_unknown_names(
 class Pending(NamedTuple):
     """A file that a run left next to the stored ones, and what accepting it would do."""
 
+    choice: Choice
     path: Path
     new: Baselines
     old: Baselines
     stored: Path
     chosen: Mapping[str, Entry]
     plan: AcceptancePlan
+    left: tuple[str, ...] = ()
+    """Tests that became worse by a chosen line and for more reasons."""
 
 
 def plans(
@@ -232,19 +304,30 @@ def plans(
     All are read before any is stored: a broken file must not leave half of them accepted.
     Raises ``UsageError`` if a name is none *where* they lie.
     """
-    found, choice = [read_pending(path) for path in paths], choice_of(arguments)
-    refuse_unknown_names(where, found, choice)
-    return [
-        _plan_of(path, new, arguments.baselines, choice)
-        for path, new in zip(paths, found, strict=True)
+    found, choice = {path: read_pending(path) for path in paths}, choice_of(arguments)
+    left: tuple[str, ...] = ()
+    if any(map(SOURCE_LINE.fullmatch, choice.only)):
+        worse = worse_by(choice.only, where)
+        choice, left = (
+            replace(choice, only=(), calls=worse.alone, accept_drift=True),
+            worse.others,
+        )
+        # Those of another device are of another run.
+        found = {
+            p: new for p, new in found.items() if new.hardware.key == worse.hardware
+        }
+    refuse_unknown_names(where, [*found.values()], choice)
+    planned = [
+        _plan_of(path, new, arguments.baselines, choice) for path, new in found.items()
     ]
+    return [each._replace(left=left) for each in planned]
 
 
 def _plan_of(path: Path, new: Baselines, folder: Path, choice: Choice) -> Pending:
     old = store.read(folder, new.hardware)
     stored = store.path_of(folder, new.hardware)
     meant, plan = chosen(new, old, choice), acceptance(new, old, choice)
-    return Pending(path, new, old, stored, meant, plan)
+    return Pending(choice, path, new, old, stored, meant, plan)
 
 
 def nothing_chosen(pending: Baselines, choice: Choice) -> tuple[str, ...]:

@@ -119,6 +119,12 @@ def accept_command(pending: str, baselines: str, tests: Sequence[str]) -> str:
     return _line(("gpuperf", "accept", "--accept-drift", *only, *folder, pending))
 
 
+def accept_lines_command(places: Sequence[tuple[str, int]]) -> str:
+    """Return what accepts the tests that a line of *places* alone made worse in the last run."""
+    only = [part for file, line in places for part in ("--only", f"{file}:{line}")]
+    return _line(("gpuperf", "accept", *only))
+
+
 def measure_command(tests: Sequence[str], kind: DeviceKind) -> str:
     """Return what measures *tests* there and stores them, whatever they were before.
 

@@ -43,6 +43,8 @@ class LineDoes(Enum):
     """What it reads is a number that torch is given."""
     PUTS_NUMBER = auto()
     """It assigns a number to a part of a tensor."""
+    KEEPS_IN_OBJECT = auto()
+    """It assigns what it reads to an attribute or an item, and to nothing else."""
     INDEXES = auto()
     """It indexes by a list, or reads what a name is an index of."""
 
@@ -344,6 +346,16 @@ def _puts_number(tree: ast.AST) -> bool:
     )
 
 
+def _keeps_in_object(tree: ast.AST) -> bool:
+    body = getattr(tree, "body", [tree])
+    return bool(body) and all(
+        isinstance(node, ast.Assign)
+        and all(isinstance(t, ast.Attribute | ast.Subscript) for t in node.targets)
+        and _is_read(node.value)
+        for node in body
+    )
+
+
 def _indexes(tree: ast.AST) -> bool:
     subscripts = (node for node in ast.walk(tree) if isinstance(node, ast.Subscript))
     return any(
@@ -380,6 +392,7 @@ _SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
     LineDoes.CALLS_HOST: _calls_host,
     LineDoes.COMPARES_IN_PYTHON: _compares_in_python,
     LineDoes.PUTS_NUMBER: _puts_number,
+    LineDoes.KEEPS_IN_OBJECT: _keeps_in_object,
     LineDoes.INDEXES: _indexes,
 }
 

@@ -220,6 +220,13 @@ SYNC_REMEDIES: Final = (
         "torch.stack(kept).tolist()",
     ),
     Remedy(
+        rule="kept-in-object",
+        ops=_NUMBERS,
+        does=LineDoes.KEEPS_IN_OBJECT,
+        spot=r"\.item\(\)|\bfloat\(",
+        do="keep the tensor there, with .detach(), and read it where you log it",
+    ),
+    Remedy(
         rule="read-number",
         ops=_READS,
         spot=r"\.item\(\)|\b(?:float|int)\(",
@@ -546,9 +553,15 @@ def garbage_remedy(reason: str) -> Remedy:
     return next(r for r in GARBAGE_REMEDIES if re.search(r.why, reason))
 
 
+_READ_SOMETIMES: Final = frozenset(
+    {"read-number", "kept-number", "kept-in-object", "copy-to-cpu", "printed-tensor"}
+)
+"""Rules that some steps may have followed already."""
+
+
 def _rarer(remedy: Remedy) -> Remedy:
     """Ask no one to do every few steps what is done in some steps already."""
-    if remedy.rule in {"read-number", "kept-number", "copy-to-cpu", "printed-tensor"}:
+    if remedy.rule in _READ_SOMETIMES:
         do = "some steps read it: do so less often, or keep it with .detach() and read all at the end"
         return replace(remedy, do=do)
     return replace(remedy, do=remedy.do.replace("every N steps", "less often"))

@@ -20,7 +20,7 @@ from ..model.measurement import Samples
 from ..model.run import Ending, Report
 from ..model.verdict import SuiteAcuity, SuiteVerdict, TestVerdict
 from ..report.command import DEFAULT_INVOCATION, Invocation
-from ..report.screen.findings import Cause
+from ..report.screen.findings import SharedCauses
 from ..report.screen.summary import Interrupted, interruption_lines
 from .baseline_writer import (
     BaselineWriter,
@@ -304,15 +304,23 @@ class RunEvaluator:
 
     def _reports(self, state: RunState) -> dict[str, Report]:
         report, isolation = self._reporter.report, self._rounds.isolation
-        may_fail = self._rounds.may_fail
-        # Of causes that pytest has shown at an earlier test.
-        known: dict[Cause, str] = {}
+        shared = self._shared(state)
         reports: dict[str, Report] = {}
         for test, case in state.cases.items():
-            seen = {} if test in may_fail else known
+            # pytest does not show why a test fails that may.
+            seen = SharedCauses() if test in self._rounds.may_fail else shared
             made = partial(report, case, state.verdicts[test], seen)
             reports[test] = isolation.reported(case, made)
         return reports
+
+    def _shared(self, state: RunState) -> SharedCauses:
+        """Return why tests fail, before any of them is reported."""
+        shared = SharedCauses()
+        for test in state.cases:
+            for verdict in state.verdicts[test].values():
+                if verdict.outcome.fails and test not in self._rounds.may_fail:
+                    shared.add(test, verdict)
+        return shared
 
     def _chosen(self, state: RunState) -> list[Case]:
         """Return the cases that a refresh takes over."""

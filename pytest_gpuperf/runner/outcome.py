@@ -18,8 +18,8 @@ from ..report.command import Invocation
 from ..report.headline import open_headline
 from ..report.json import to_json
 from ..report.screen.acceptance import drift_text
-from ..report.screen.failure import causes_in, failure_text
-from ..report.screen.findings import Cause
+from ..report.screen.failure import failure_text
+from ..report.screen.findings import SharedCauses
 from ..report.secrets import shown_verdict
 from ..settings import MissingBaseline, Settings, UncheckedBudget
 from .baseline_writer import Refreshed
@@ -271,17 +271,17 @@ class Reporter:
         return self.settings.note_on(self.hardware.kind)
 
     def report(
-        self, case: Case, verdicts: Mapping[str, TestVerdict], known: dict[Cause, str]
+        self, case: Case, verdicts: Mapping[str, TestVerdict], shared: SharedCauses
     ) -> Report:
         """Return the report of *case*, of which each call has one of *verdicts*.
 
-        A cause that another test shows is *known*, and those that this one shows are added.
+        Causes that it shows are noted in those that are *shared*.
         """
-        explain = partial(self.explanation, case.test, known)
+        explain = partial(self.explanation, case.test, shared)
         return report_of(case, verdicts, self.settings, explain)
 
     def explanation(
-        self, nodeid: str, known: dict[Cause, str], verdict: TestVerdict
+        self, nodeid: str, shared: SharedCauses, verdict: TestVerdict
     ) -> str:
         """Say why *verdict*, of a call of the test *nodeid*, fails it."""
         text = failure_text(
@@ -290,10 +290,9 @@ class Reporter:
             invocation=self.invocation,
             strict=self.settings.strict,
             baseline_needed=self.settings.missing_baseline is not MissingBaseline.WARN,
-            known=known,
+            shared=shared,
         )
-        for cause in causes_in(text, verdict):
-            known.setdefault(cause, nodeid)
+        shared.show(nodeid, verdict, text)
         return text
 
     def refusal(self, case: Case, refreshed: Refreshed) -> str:

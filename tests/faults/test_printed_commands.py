@@ -191,6 +191,39 @@ def test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more(
     assert "NO BASELINE: syncs 0, peak memory" in again.output
 
 
+SHARING: Final = """
+import torch
+
+def step(x):
+    return x.add(1).sum()
+
+def test_a(gpuperf):
+    x = torch.ones(3, device="cuda")
+    gpuperf(lambda: step(x))
+
+def test_b(gpuperf):
+    x = torch.ones(5, device="cuda")
+    gpuperf(lambda: step(x))
+"""
+
+
+def test_what_two_tests_say_to_accept_of_one_line_makes_both_green(desk: Desk) -> None:
+    pytest.importorskip("torch")
+    on_simulated = "pytest --gpuperf --gpuperf-device=simulated"
+    desk.write(FILE, SHARING)
+    assert desk.type("gpuperf refresh --device=simulated").status == 0
+    desk.write(FILE, SHARING.replace(".sum()", ".sum().item()"))
+
+    said = desk.type(on_simulated)
+    done = desk.type(said.command("accept"))
+
+    assert said.status == 1, said.text
+    assert said.output.count("accept  ") == 1
+    assert said.command("accept") == f"gpuperf accept --only {FILE}:5"
+    assert done.status == 0, done.text
+    assert desk.type(on_simulated).status == 0
+
+
 WAITING: Final = """
 import sys
 import torch
@@ -937,6 +970,7 @@ BUILT: Final = {
     ),
     "ab_command": "test_a_time_that_failed_is_compared_again",
     "accept_command": "test_what_the_comment_says_to_accept_of_one_stores_it_alone",
+    "accept_lines_command": "test_what_two_tests_say_to_accept_of_one_line_makes_both_green",
     "prune_command": "test_what_is_stored_and_was_not_measured_says_how_it_is_removed",
     "measure_command": "test_what_was_measured_too_seldom_says_how_it_is_measured",
     "refresh_command": "test_what_a_red_run_says_to_accept_makes_the_gate_green",

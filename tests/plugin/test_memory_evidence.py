@@ -53,7 +53,7 @@ def test_a_step_that_takes_too_much_is_recorded_and_its_lines_are_named(
             "OVER LIMIT mem_mb: 200.0 MiB, limit 100.0 MiB",
             "  --> model.py:7 in f: in use at the peak: 150.0 MiB in 1 block",
             "  --> memory from before the step: in use at the peak: 50.00 MiB in 1 block",
-            "  sure?    *in each of 3 runs",
+            "  sure     *in each of 3 runs",
             "*for pytorch.org/memory_viz: .gpuperf/memory-test_it.py-test_large-a-step-*",
         ],
     )

@@ -321,6 +321,7 @@ def test_a_line_that_tests_share_is_explained_at_the_first_that_pytest_shows(
     assert sum(text.startswith("  fix ") for text in shown.outlines) == 1
     shown.stdout.fnmatch_lines(
         [
+            "  tests    2 fail here: test_first, test_second",
             "*test_second*",
             f"  --> test_it.py:{line} in read: the CPU reads one element; see",
             "           test_it.py::test_first",

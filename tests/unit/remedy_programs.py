@@ -342,6 +342,16 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
 + result = torch.tensor(torch.stack(kept).tolist())
 """),
     ),
+    "kept-in-object": (
+        remedied("""
+  kept = {}
+  for step in STEPS:
+-     kept["loss"] = (grid.mean() + step).item()
+- result = torch.tensor(kept["loss"])
++     kept["loss"] = (grid.mean() + step).detach()
++ result = torch.tensor(kept["loss"].item())
+"""),
+    ),
     "read-number": (
         remedied("""
 - result = 0.0

@@ -17,6 +17,7 @@ from ..command import DEFAULT_INVOCATION, Invocation
 from ..numbers import join_fitting
 from ..remedies import remedy_of
 from .worst_findings import (
+    MOST_EXAMINED,
     Remark,
     Sources,
     advice,
@@ -29,9 +30,6 @@ from .worst_findings import (
 
 MOST_ANNOTATIONS: Final = 10
 """Errors of a step that GitHub shows; it drops the others silently."""
-
-MOST_EXAMINED: Final = 200
-"""Remarks that are looked at: each is decoded."""
 
 MOST_NAMED: Final = 300
 """Characters of the names of tests that fail by the same line."""

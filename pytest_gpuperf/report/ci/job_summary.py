@@ -16,10 +16,18 @@ from ...model.metrics import counted
 from ...model.run import Ending, Record, Results
 from ...model.verdict import Outcome, TestVerdict
 from ...visible import visible
-from ..command import ACCEPTABLE, Invocation, accept_command, at_root
+from ..command import (
+    ACCEPTABLE,
+    BASELINES,
+    Invocation,
+    accept_command,
+    accept_lines_command,
+    at_root,
+)
 from ..screen.counts import COUNTED_WORDS, UNCHECKED_WORDS
-from ..screen.failure import failure_text
-from .worst_findings import Remark, Sources, has_cause, movements, place
+from ..screen.failure import failure_text, is_shown_elsewhere, only_line
+from ..screen.findings import SharedCauses
+from .worst_findings import MOST_EXAMINED, Remark, Sources, has_cause, movements, place
 
 
 # Markdown from untrusted text: names of tests, messages of errors.
@@ -83,6 +91,9 @@ def fitting(lines: Iterable[str], room: int) -> list[str]:
         kept.append(line)
     return kept
 
+
+MOST_IN_A_CELL: Final = 5
+"""Tests that a row names, if one line fails them alike."""
 
 MOST_DETAILS: Final = 10
 MOST_DETAIL_LINES: Final = 60
@@ -224,13 +235,21 @@ def _short_names(results: Results) -> Mapping[str, str]:
 def _table(
     failing: ByTest, names: Mapping[str, str], sources: Sources, room: int
 ) -> Iterator[str]:
-    """Yield a row for each failing test, worst first."""
-    rows = (
-        [code(names[test], LONGEST_TEST), _what(test, said), _where(said, sources)]
-        for test, said in failing.items()
-    )
+    """Yield a row for tests that fail alike at one line, worst first."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for test, said in failing.items():
+        cells = _what(test, said), _where(said, sources)
+        alike.setdefault(cells, []).append(code(names[test], LONGEST_TEST))
+    rows = ([_names(tests), *cells] for cells, tests in alike.items())
     if failing:
-        yield from _fitting_table(FAILED_HEADER, rows, len(failing), room)
+        yield from _fitting_table(FAILED_HEADER, rows, len(alike), room)
+
+
+def _names(tests: Sequence[str]) -> str:
+    """Put the tests that one line fails alike into a cell, and count those left out."""
+    left = len(tests) - MOST_IN_A_CELL
+    more = [f"and {left} more"] if left > 0 else []
+    return "<br>".join([*tests[:MOST_IN_A_CELL], *more])
 
 
 def _folded(others: ByTest, names: Mapping[str, str], room: int) -> Iterator[str]:
@@ -325,41 +344,73 @@ def _details(
     for remark in found:
         if remark.fails:
             failing.setdefault(remark.test, remark)
-    worst = islice(failing.items(), MOST_DETAILS)
-    for test, remark in worst:
-        explained = _explained(remark, invocation, strict=strict)
-        lines = [line[:LONGEST_LIST] for line in explained]
+    shared = _shared(failing.values())
+    explained = _explained(failing, shared, invocation, strict=strict)
+    for test, text in islice(explained, MOST_DETAILS):
+        lines = [line[:LONGEST_LIST] for line in text.splitlines()]
         summary = f"<details><summary>Why: {code(test)}</summary>"
         block = preformatted(lines[:MOST_DETAIL_LINES])
         yield f"{summary}\n\n{block}\n\n</details>\n"
 
 
+def _shared(failing: Iterable[Remark]) -> SharedCauses:
+    shared = SharedCauses()
+    for remark in islice(failing, MOST_EXAMINED):
+        if remark.call is not None:
+            shared.add(remark.test, decode(TestVerdict, remark.call))
+    return shared
+
+
 def _explained(
-    remark: Remark, invocation: Invocation, *, strict: bool
-) -> Sequence[str]:
-    if remark.call is None:
-        return [remark.record.headline or remark.word]
-    verdict = decode(TestVerdict, remark.call)
-    text = failure_text(
-        verdict,
-        nodeid=remark.test,
-        invocation=invocation,
-        strict=strict,
-    )
-    return text.splitlines()
+    failing: Mapping[str, Remark],
+    shared: SharedCauses,
+    invocation: Invocation,
+    *,
+    strict: bool,
+) -> Iterator[tuple[str, str]]:
+    """Yield why each test failed, but for those that fail as one above does."""
+    for test, remark in islice(failing.items(), MOST_EXAMINED):
+        if remark.call is None:
+            yield test, remark.record.headline or remark.word
+            continue
+        verdict = decode(TestVerdict, remark.call)
+        if is_shown_elsewhere(verdict, shared):
+            continue
+        text = failure_text(
+            verdict,
+            nodeid=test,
+            invocation=invocation,
+            strict=strict,
+            shared=shared,
+        )
+        shared.show(test, verdict, text)
+        yield test, text
 
 
 def _accept(found: Sequence[Remark], pending: str, baseline_file: str) -> Iterator[str]:
-    tests = dict.fromkeys(
-        remark.test for remark in found if remark.fails and remark.outcome in ACCEPTABLE
-    )
-    if pending and tests:
-        named = list(tests) if len(tests) <= MOST_DROPPED_NAMED else []
+    worse = {
+        remark.test: remark
+        for remark in found
+        if remark.fails and remark.outcome in ACCEPTABLE
+    }
+    if pending and worse:
         yield (
             "Intended? Download the artifact of this run into `.gpuperf`, type this, "
             "review the change and commit it:"
         )
         yield ""
         folder = baseline_file.rpartition("/")[0]
-        yield preformatted([accept_command(pending, folder, named)])
+        yield preformatted([_command(worse, pending, folder)])
         yield ""
+
+
+def _command(worse: Mapping[str, Remark], pending: str, folder: str) -> str:
+    """Name the lines that alone made all tests worse, else the tests."""
+    examined = islice(worse.values(), MOST_EXAMINED)
+    calls = [decode(TestVerdict, each.call) for each in examined if each.call]
+    places = {only_line(call): None for call in calls}
+    is_few = len(places) < len(calls) and len(worse) <= MOST_EXAMINED
+    if is_few and None not in places and folder in {"", BASELINES}:
+        return accept_lines_command([place for place in places if place])
+    named = list(worse) if len(worse) <= MOST_DROPPED_NAMED else []
+    return accept_command(pending, folder, named)

@@ -32,6 +32,9 @@ from ..screen.findings import badness, explained, short, telling
 _OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
 _RANKS: Final = {outcome: rank for rank, outcome in enumerate(Outcome)}
 
+MOST_EXAMINED: Final = 200
+"""Remarks that are looked at: each is decoded."""
+
 Raw = Mapping[str, Any]
 """Part of a record: a verdict, a call or a finding as JSON."""
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
-from types import MappingProxyType
 from typing import Final
 
 from ...judge.readings import signed
 from ...model.baseline import Refresh
-from ...model.finding import Finding
-from ...model.metrics import LAUNCHES, STEP_MS, counted
+from ...model.finding import CALLED, Finding
+from ...model.metrics import LAUNCHES, STEP_MS, MetricKind, counted
 from ...model.verdict import DecidedBy, Evidence, Outcome, TestVerdict, Verdict
 from ...visible import visible
 from ..command import (
@@ -18,6 +18,7 @@ from ..command import (
     DEFAULT_INVOCATION,
     Invocation,
     ab_command,
+    accept_lines_command,
     again_command,
     refresh_command,
 )
@@ -28,21 +29,23 @@ from ..headline import (
     no_baseline_headline,
     title,
 )
-from ..numbers import join_fitting
+from ..numbers import join_fitting, metric_named
 from ..remedies import METRIC_REMEDIES
 from ..wrapping import REASON_INDENT, labelled, text_width, uncut, wrapped
 from .counts import COUNTED_WORDS
 from .findings import (
     ARROW,
-    Cause,
+    SharedCauses,
     blame_lines,
-    cause_of,
+    blame_texts,
+    explained,
+    failing_findings,
     finding_lines,
     gap_lines,
     loop_lines,
     peak_lines,
     place_of,
-    shared_lines,
+    short,
 )
 from .summary import Line, LineRole, as_lines
 
@@ -53,6 +56,12 @@ MOST_FAILING: Final = 6
 FAILED_BY_SETTING: Final = frozenset(
     {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE, Outcome.IMPROVED}
 )
+
+LEAST_SHARED: Final = 2
+"""Tests that fail for a cause, from which on it names them."""
+
+LINES_OF_TESTS: Final = 2
+"""Lines for the names of the tests that share a cause."""
 
 BASELINE_NEEDED: Final = (
     "a missing baseline fails if CI is set, or by gpuperf_missing_baseline: "
@@ -72,7 +81,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     invocation: Invocation = DEFAULT_INVOCATION,
     strict: bool = False,
     baseline_needed: bool = False,
-    known: Mapping[Cause, str] = MappingProxyType({}),
+    shared: SharedCauses | None = None,
 ) -> str:
     """Say what failed, where, what to do about it, how sure it is, and what to type.
 
@@ -80,7 +89,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     not be decided, or became better, are shown. ``source`` is the place of the test.
     ``invocation`` is how this run was started, for the command to accept. The run
     was ``strict`` if inconclusive metrics fail, and in one with a ``baseline_needed`` a
-    missing one does. Causes that are ``known`` are shown at another test, which is named.
+    missing one does. ``shared`` causes that another test shows are not explained again.
     """
     failing = _failing(verdict)
     missed = [v for v in failing if v.is_missed]
@@ -93,13 +102,24 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
             *_accept_lines(failing, nodeid, invocation),
         )
         return "\n".join(map(visible, unchecked))
+    shared = shared or SharedCauses()
     shown = list(merged_headlines(failing))[:MOST_FAILING]
     heads = [text for _, text in shown]
+    seen = _seen(verdict, failing, shared)
+    if _is_explained(verdict, failing, seen):
+        return "\n".join(map(visible, (*heads, *_same_lines(seen))))
+    alike = shared.tests_of(failing_findings(verdict))
     tail = (
-        *blame_lines(verdict.operations),
         *_loop_lines(verdict, failing),
         *_remedy_lines(failing),
         *_certainty_lines([v for v, _ in shown]),
+        *_tests_lines(alike, nodeid),
+        *_budget_lines(failing, source),
+        *_strict_lines(failing, strict=strict),
+        *_needed_lines(failing, needed=baseline_needed),
+        *_again_lines(verdict, failing, nodeid, invocation),
+        *_accept_all_lines(verdict, failing, alike, nodeid, invocation),
+        *_operation_lines(verdict),
         *_changed_lines(verdict),
         *_inconclusive_lines([v for v in verdict.verdicts if v not in failing]),
         *chain.from_iterable(
@@ -107,37 +127,103 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         ),
         *_left_lines(failing, shown),
         *_call_lines(verdict, nodeid),
-        *_budget_lines(failing, source),
-        *_strict_lines(failing, strict=strict),
-        *_needed_lines(failing, needed=baseline_needed),
-        *_again_lines(verdict, failing, nodeid, invocation),
-        *_accept_lines(failing, nodeid, invocation),
     )
     # Causes get what is left: there may be any number of them, and the commands must
     # fit.
     room = SCREEN_LINES - len(heads) - len(tail)
+    own = [finding for finding in verdict.findings if finding not in seen]
     metrics = {v.metric for v in failing}
-    shared = _shared(verdict, metrics, known)
-    own = [finding for finding in verdict.findings if finding not in shared]
-    findings = (*shared_lines(shared), *finding_lines(own, metrics, room - len(shared)))
+    findings = (*_same_lines(seen), *finding_lines(own, metrics, room - len(seen)))
     return "\n".join(map(visible, (*heads, *findings, *tail)))
 
 
-def causes_in(text: str, verdict: TestVerdict) -> Iterator[Cause]:
-    """Yield the causes of *verdict* that its failure's *text* shows."""
-    for finding in verdict.findings:
-        cause = cause_of(finding)
-        if cause and f"{ARROW}{place_of(finding)}" in text:
-            yield cause
+# A cause that several tests share is explained at the first, which names the others.
 
 
-def _shared(
-    verdict: TestVerdict, metrics: set[str], known: Mapping[Cause, str]
+def _seen(
+    verdict: TestVerdict, failing: Sequence[Verdict], shared: SharedCauses
 ) -> Mapping[Finding, str]:
-    """Return the findings that count in *metrics*, each with the test that shows its cause."""
-    counting = (f for f in verdict.findings if metrics & {*f.metrics})
-    causes = ((finding, cause_of(finding)) for finding in counting)
-    return {f: known[cause] for f, cause in causes if cause and cause in known}
+    """Return the findings that another test has shown, each with the name of that test."""
+    metrics = {v.metric for v in failing}
+    counting = [f for f in verdict.findings if metrics & {*f.metrics}]
+    shown = {finding: shared.shown_at(finding) for finding in counting}
+    return {finding: test for finding, test in shown.items() if test}
+
+
+def is_shown_elsewhere(verdict: TestVerdict, shared: SharedCauses) -> bool:
+    """Whether what another test shows is all that fails this one."""
+    failing = _failing(verdict)
+    return _is_explained(verdict, failing, _seen(verdict, failing, shared))
+
+
+def _is_explained(
+    verdict: TestVerdict, failing: Sequence[Verdict], seen: Mapping[Finding, str]
+) -> bool:
+    metrics = {metric for finding in seen for metric in finding.metrics}
+    rest = [finding for finding in failing_findings(verdict) if finding not in seen]
+    return not rest and all(v.outcome.fails and v.metric in metrics for v in failing)
+
+
+def _same_lines(seen: Mapping[Finding, str]) -> Iterator[str]:
+    """Name the place of each cause that another test shows, and that test."""
+    for finding, test in seen.items():
+        # Of each test the same line is at another place of the step.
+        said = explained(replace(finding, operations=0))
+        text = f"{place_of(finding)}: {said}; see {test}"
+        yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
+
+
+def _tests_lines(tests: Sequence[str], nodeid: str) -> tuple[str, ...]:
+    """Name the *tests* that fail for the same cause, those of the same file in short."""
+    if len(tests) < LEAST_SHARED:
+        return ()
+    file = f"{nodeid.partition('::')[0]}::"
+    names = [test.removeprefix(file) for test in tests]
+    room = LINES_OF_TESTS * (text_width() - REASON_INDENT) - len("100 fail here: ")
+    return labelled("tests", f"{len(tests)} fail here: {join_fitting(names, room)}")
+
+
+def _accept_all_lines(
+    verdict: TestVerdict,
+    failing: Sequence[Verdict],
+    alike: Sequence[str],
+    nodeid: str,
+    invocation: Invocation,
+) -> Iterator[str]:
+    """Name the command that accepts this test, or all that fail for the same line."""
+    place = only_line(verdict)
+    # The file is named from the root on, and the run left its numbers there.
+    is_here = invocation.root == invocation.folder
+    if len(alike) < LEAST_SHARED or not place or not is_here:
+        yield from _accept_lines(failing, nodeid, invocation)
+        return
+    yield from uncut("accept", accept_lines_command([place]))
+
+
+def only_line(verdict: TestVerdict) -> tuple[str, int] | None:
+    """Return the file and line that alone make a test worse; ``None`` if there is more.
+
+    A time has more causes than a line, and a limit is not accepted.
+    """
+    places = {
+        (at.file, at.line) if at else None
+        for at in (short(finding.location) for finding in failing_findings(verdict))
+    }
+    failing = [v for v in verdict.verdicts if v.outcome.fails or v.unchecked_budget]
+    explained_by = {m for f in failing_findings(verdict) for m in f.metrics}
+    is_all = all(
+        v.outcome is Outcome.REGRESSED
+        and v.metric in explained_by
+        and metric_named(v.metric).kind is not MetricKind.NOISY
+        for v in failing
+    )
+    return places.pop() if is_all and len(places) == 1 else None
+
+
+def _operation_lines(verdict: TestVerdict) -> tuple[str, ...]:
+    """Name one line that runs other operations: what it calls has a line of its own."""
+    changes = sorted(verdict.operations, key=lambda change: CALLED in change.ops)
+    return blame_lines(changes, most=1)
 
 
 def _loop_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> Sequence[str]:
@@ -187,12 +273,15 @@ def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
 
 
 def _certainty_lines(shown: Sequence[Verdict]) -> Iterator[str]:
-    """Say how sure each of *shown* is; which one is named if there are several."""
-    label = "sure?" if any(v.outcome.fails for v in shown) else "why"
+    """Say how sure each of *shown* is; which ones are named if the reasons differ."""
+    label = "sure" if any(v.outcome.fails for v in shown) else "why"
+    names: dict[str, dict[str, None]] = {}
     for verdict in shown:
-        name = f"{title(verdict.metric)}: " if len(shown) > 1 else ""
-        if verdict.because:
-            yield from labelled(label, f"{name}{verdict.because}")
+        names.setdefault(verdict.because, {})[title(verdict.metric)] = None
+    for because, metrics in names.items():
+        of_which = f"{', '.join(metrics)}: " if len(names) > 1 else ""
+        if because:
+            yield from labelled(label, f"{of_which}{because}")
             label = ""
 
 
@@ -332,6 +421,8 @@ def _explained(test: TestVerdict) -> Iterator[str]:
             yield from _indented(_sentence(verdict))
     for text in (*peak_lines(test.findings), *gap_lines(test.findings)):
         yield f"  {text}"
+    for text in blame_texts(test.operations):
+        yield from _indented(f"operations: {text}")
     if test.sides is not None and test.sides.time is not None:
         # Which rule ended a comparison, with its numbers.
         yield from _indented(f"compared: {test.sides.time.why}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Final
@@ -94,6 +94,9 @@ def finding_lines(
     return (*lines, *_fitting(inconclusive, room - len(lines), MOST_INCONCLUSIVE))
 
 
+OF_A_LINE: Final = frozenset({*STORED, FindingKind.LEFT, FindingKind.GARBAGE})
+"""Kinds of findings that are of a line, whichever test runs it."""
+
 Cause = tuple[FindingKind, Location, bool]
 """A kind of event, its line, and whether it is new there."""
 
@@ -101,17 +104,49 @@ Cause = tuple[FindingKind, Location, bool]
 def cause_of(finding: Finding) -> Cause | None:
     """Return the cause that tests share which run the same line; ``None`` without one."""
     at = finding.location
-    is_shared = at and finding.source and finding.kind in STORED
+    is_shared = at and finding.source and finding.kind in OF_A_LINE
     return (finding.kind, at, finding.is_new) if at and is_shared else None
 
 
-def shared_lines(causes: Mapping[Finding, str]) -> Iterator[str]:
-    """Name the place of each of *causes*, and the test that it is shown at."""
-    for finding in sorted(causes, key=badness):
-        # Of each test the same line is at another place of the step.
-        text = explained(replace(finding, operations=0))
-        text = f"{place_of(finding)}: {text}; see {causes[finding]}"
-        yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
+class SharedCauses:
+    """The tests that fail for each cause, of which the first that is shown names them all."""
+
+    def __init__(self) -> None:
+        self._tests: dict[Cause, dict[str, None]] = {}
+        self._shown: dict[Cause, str] = {}
+
+    def add(self, test: str, verdict: TestVerdict) -> None:
+        """Note why *verdict* fails the *test*."""
+        for finding in failing_findings(verdict):
+            cause = cause_of(finding)
+            if cause:
+                self._tests.setdefault(cause, {})[test] = None
+
+    def show(self, test: str, verdict: TestVerdict, text: str) -> None:
+        """Note the causes of *verdict* that the *text* of its *test* shows."""
+        for finding in verdict.findings:
+            cause = cause_of(finding)
+            if cause and f"{ARROW}{place_of(finding)}" in text:
+                self._shown.setdefault(cause, test)
+
+    def shown_at(self, finding: Finding) -> str:
+        """Return the test that shows the cause of *finding*; nothing if none does yet."""
+        cause = cause_of(finding)
+        return self._shown.get(cause, "") if cause else ""
+
+    def tests_of(self, findings: Iterable[Finding]) -> Sequence[str]:
+        """Return the tests that fail for all *findings*, if each has a cause to share."""
+        causes = [cause_of(finding) for finding in findings]
+        found = [self._tests.get(cause, {}) if cause else {} for cause in causes]
+        first, *others = found or [{}]
+        return [test for test in first if all(test in tests for tests in others)]
+
+
+def failing_findings(verdict: TestVerdict) -> Sequence[Finding]:
+    """Return what counts in the metrics that fail the test: what is new or more, if any is."""
+    failing = {v.metric for v in verdict.verdicts if v.outcome.fails}
+    counting = [f for f in verdict.findings if not failing.isdisjoint(f.metrics)]
+    return [f for f in counting if _differs(f)] or counting
 
 
 def causes_of(
@@ -477,7 +512,7 @@ def allowed_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:
 
 
 LINES_OF_BLAME: Final = 3
-"""Lines that a terminal shows of a test."""
+"""Lines that a terminal shows of a comparison."""
 
 LINES_OF_PAGE: Final = 12
 """The same of a page."""
@@ -486,10 +521,12 @@ OPS_WIDTH: Final = 60
 """Columns for the names of operations."""
 
 
-def blame_lines(changes: Sequence[LineChange]) -> tuple[str, ...]:
-    """Name the first of *changes*, which a failure or a comparison shows, and count all."""
-    labels = chain(["ops"], *[[""]] * LINES_OF_BLAME)
-    shown = blame_texts(changes, LINES_OF_BLAME)
+def blame_lines(
+    changes: Sequence[LineChange], most: int = LINES_OF_BLAME
+) -> tuple[str, ...]:
+    """Name *most* of *changes* at most, and count all."""
+    labels = chain(["ops"], *[[""]] * most)
+    shown = blame_texts(changes, most)
     return tuple(chain.from_iterable(map(labelled, labels, shown)))
 
 

@@ -7,7 +7,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from builders import H200, SIMULATED, a_run, an_entry, baselines, save
+from builders import (
+    H200,
+    SIMULATED,
+    a_finding,
+    a_regression,
+    a_run,
+    a_test,
+    an_entry,
+    baselines,
+    save,
+    some_results,
+)
 
 from pytest_gpuperf.baselines.format import dumps, loads
 from pytest_gpuperf.baselines.store import path_of, pending_path
@@ -15,7 +26,8 @@ from pytest_gpuperf.cli import main
 from pytest_gpuperf.model.baseline import Entry, Judged
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
-from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Outcome, TestVerdict
+from pytest_gpuperf.report import json as results_json
 
 
 BASELINES = path_of(Path("baselines"), H200)
@@ -505,3 +517,76 @@ gpuperf: 1 added to, as another session; 1 not added to: changed, disturbed, of
     assert times() == {"passed": (10.0, 9), "slower": (10.0, 8), "stored": (10.0, 8)}
     assert stored()["passed"].runs[-1].session == "2026-01-02T09:00Z-0000"
     assert stored()["passed"].anchor == {"step_ms": 9.9}
+
+
+# Tests by the line that made them worse.
+
+SYNC = a_regression("syncs", 1, 0)
+SLOWER = a_regression("step_ms", 12.0, 10.0)
+THE_LINE = a_finding(line=17, stored=0, source="self.last = loss.item()")
+BY_THE_LINE = a_test(SYNC, test="t.py::test_step", findings=(THE_LINE,))
+A_CALL = a_test(SYNC, test="t.py::test_step#eval", findings=())
+BY_TWO_LINES = a_test(
+    SYNC,
+    test="t.py::test_more",
+    findings=(THE_LINE, a_finding(line=30, stored=0, source="print(loss)")),
+)
+SLOWER_TOO = a_test(SYNC, SLOWER, test="t.py::test_slow", findings=(THE_LINE,))
+
+
+def a_run_left(*verdicts: TestVerdict, hardware: Hardware = H200) -> None:
+    """Write what a run measured of these calls, and what became of them."""
+    left = some_results(verdicts, hardware=hardware)
+    (PENDING.parent / "results.json").write_text(results_json.dumps(left), "utf-8")
+    measured = {v.test: entry(10.0, outcome=Outcome.REGRESSED) for v in verdicts}
+    save(pending_path(PENDING.parent, hardware), hardware, **measured)
+
+
+def test_a_line_accepts_the_tests_that_it_alone_made_worse(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    PENDING.parent.mkdir()
+    a_run_left(BY_THE_LINE, A_CALL, BY_TWO_LINES, SLOWER_TOO)
+    save(pending_path(PENDING.parent, SIMULATED), SIMULATED, other=entry(1.0))
+
+    assert main(["accept", "--only", "train.py:17"]) == 0
+
+    said = capsys.readouterr().out.splitlines()
+    assert said[-3:] == [
+        "left as it was, as it became worse for more reasons: t.py::test_more",
+        "left as it was, as it became worse for more reasons: t.py::test_slow",
+        "gpuperf: 1 accepted",
+    ]
+    assert [*stored()] == ["t.py::test_step"]
+    assert not path_of(Path("baselines"), SIMULATED).exists()
+
+
+@pytest.mark.parametrize(
+    ("only", "found"),
+    [
+        (["train.py:99"], "no test became worse there"),
+        (["train.py:30"], "t.py::test_more became worse for more reasons"),
+        (["train.py:17", "t.py::test_step"], "expected FILE:LINE only"),
+    ],
+)
+def test_a_line_that_made_no_test_worse_alone_accepts_nothing(
+    capsys: pytest.CaptureFixture[str], only: Sequence[str], found: str
+) -> None:
+    PENDING.parent.mkdir()
+    a_run_left(BY_THE_LINE, BY_TWO_LINES)
+
+    error = refusal(capsys, *(f"--only={name}" for name in only))
+
+    assert found in error
+    assert "[GP511]" in error
+    assert not BASELINES.exists()
+
+
+def test_a_line_needs_the_results_of_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    save(PENDING, H200, **{"t.py::test_step": entry(1.0)})
+
+    error = refusal(capsys, "--only=train.py:17")
+
+    assert "results.json: there is no such file; --only FILE:LINE needs" in error

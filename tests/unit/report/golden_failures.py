@@ -29,7 +29,8 @@ from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.headline import fitting_headline, open_headline
 from pytest_gpuperf.report.screen.acceptance import drift_text
-from pytest_gpuperf.report.screen.failure import causes_in, failure_text
+from pytest_gpuperf.report.screen.failure import failure_text
+from pytest_gpuperf.report.screen.findings import SharedCauses
 from pytest_gpuperf.report.screen.summary import summary_lines
 from pytest_gpuperf.report.wrapping import coloured
 
@@ -402,19 +403,25 @@ def headlines() -> str:
 
 
 def shared() -> str:
-    """A cause that two tests share: the second names the first."""
+    """A cause of three tests: the first names all, one names the first, one has its own as well."""
     wait = a_finding(line=17, stored=0, source="self.last = loss.item()")
     other = a_finding(line=30, stored=0, source="print(loss)")
-    first = a_test(NEW_SYNCS, findings=(wait,))
-    text = failure_text(first, nodeid=TEST)
-    known = dict.fromkeys(causes_in(text, first), TEST)
-    again = ("t.py::b", (wait,)), ("t.py::c", (other, wait))
-    return text_of(
-        failure_text(
-            a_test(NEW_SYNCS, test=test, findings=findings), nodeid=test, known=known
-        )
-        for test, findings in again
-    )
+    tests = {
+        TEST: (wait,),
+        "tests/test_train.py::test_deep[2]": (wait,),
+        "t.py::c": (other, wait),
+    }
+    verdicts = {
+        test: a_test(NEW_SYNCS, test=test, findings=findings)
+        for test, findings in tests.items()
+    }
+    causes, texts = SharedCauses(), []
+    for test, verdict in verdicts.items():
+        causes.add(test, verdict)
+    for test, verdict in verdicts.items():
+        texts.append(failure_text(verdict, nodeid=test, shared=causes))
+        causes.show(test, verdict, texts[-1])
+    return text_of(texts)
 
 
 FAILURES: Final[Mapping[str, Callable[[], str]]] = {

@@ -139,6 +139,15 @@ def small_summaries() -> str:
     )
 
 
+def shared_summary() -> str:
+    """Three tests that one line makes worse: one row, one explanation, one command."""
+    wait = a_finding(line=17, stored=0, source="self.last = loss.item()")
+    worse = a_verdict("syncs", Outcome.REGRESSED, 1, 0)
+    names = ("train_step", "deep_step[2]", "deep_step[4]")
+    tests = [a_test(worse, test=f"t.py::test_{n}", findings=(wait,)) for n in names]
+    return markdown(some_results(tests))
+
+
 def annotations() -> str:
     found = a_whole_run()
     lines = commands(remarks(found), SOURCES, at_root(found.head.hardware))
@@ -412,6 +421,7 @@ def refusals() -> str:
 PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "job-summary.md": lambda: markdown(a_whole_run()),
     "job-summary-small.md": small_summaries,
+    "job-summary-shared.md": shared_summary,
     "annotations.txt": annotations,
     "junit-properties.txt": properties,
     "results.json": results_without_secrets,

@@ -209,6 +209,10 @@ def test_no_remedy_is_without_its_programs() -> None:
             "kept = []\nnow = loss.mean().item()\nkept.append(round(now, 4))",
         ),
         ("printed-tensor", "now = loss.mean().item()\nprint(now)"),
+        ("kept-in-object", "kept = [0]\nkept[0] = float(loss.mean())"),
+        ("kept-in-object", "loss.last = loss.mean().item()"),
+        ("read-number", "loss.last = now = loss.mean().item()"),
+        ("read-number", "kept = [0]\nkept[0] += loss.mean().item()"),
         # What has to be copied, and what torch does inside.
         ("pageable-batch", "for x in DataLoader(torch.ones(8, 4)): x.to(device)"),
         ("printed-tensor", "def log(*_): pass\nlog('loss', loss.mean().item())"),
