@@ -421,12 +421,12 @@ MOST_CODE: Final = {
     "judge": 3485,  # same training of two steps as well: compare_steps pays for it
     "measure": 3196,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1940,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
-    "plugin": 2254,  # no server without measured tests
+    "plugin": 2261,  # no server without measured tests
     "report": 1933,  # where in a step a line waits
     "report.ci": 574,  # a watch marks its lines on GitHub
     "report.html": 987,  # the step as a picture
-    "report.screen": 2295,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
-    "runner": 2437,  # ends by own time; what a server needs to import; one that dies is started anew
+    "report.screen": 2321,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "runner": 2432,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,
     "worker": 1159,  # trackers that name a run; what a step reads of a clock, and not what its file names

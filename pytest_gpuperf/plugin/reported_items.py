@@ -189,11 +189,16 @@ class PaintedFailure:
         return str(self._plain)
 
     def toterminal(self, writer: Any) -> None:
-        """Write it line by line; *writer* knows whether there are colours."""
-        for line in str(self._plain).splitlines():
-            for text, markup in painted(line):
-                writer.write(text, **markup)
-            writer.line()
+        """Write it line by line."""
+        write_painted(writer, str(self._plain).splitlines())
+
+
+def write_painted(writer: Any, lines: Iterable[str]) -> None:
+    """Write *lines* of source, causes and fixes; *writer* knows whether there are colours."""
+    for line in lines:
+        for text, markup in painted(line):
+            writer.write(text, **markup)
+        writer.write("\n")
 
 
 class PaintsFailures:

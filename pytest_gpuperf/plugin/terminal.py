@@ -35,7 +35,7 @@ from ..report.screen.counts import (
     suite_line,
 )
 from ..report.screen.failure import explanation_lines
-from ..report.screen.findings import allowed_lines
+from ..report.screen.findings import allowed_lines, found_lines
 from ..report.screen.summary import (
     Line,
     LineRole,
@@ -45,6 +45,7 @@ from ..report.screen.summary import (
 )
 from ..runner.evaluation import RunResult
 from ..visible import visible_line
+from .reported_items import write_painted
 
 
 # One line of a terminal that is written over and over, and erased at the end.
@@ -130,6 +131,9 @@ MARKUP: Final[dict[LineRole, dict[str, bool]]] = {
     LineRole.WARN: {"yellow": True},
     LineRole.BAD: {"red": True},
 }
+
+
+FOUND: Final = "found by tests without a baseline:"
 
 
 def write_summary(reporter: Any, run_result: RunResult, unseen: Unseen) -> None:
@@ -238,8 +242,12 @@ def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
     """Write a row a test, and with ``-v`` what was allowed."""
     shown = run_result.verdicts if verbosity > QUIET_VERBOSITY else _wrong(run_result)
     lines = [*summary_lines(shown), *compared_lines(shown)]
-    if lines or verbosity > QUIET_VERBOSITY:
+    found = [*found_lines(run_result.verdicts)]
+    if found or lines or verbosity > QUIET_VERBOSITY:
         reporter.write_sep("=", "gpuperf")
+    if found:
+        reporter.write_line(FOUND, bold=True)
+        write_painted(reporter, map(visible_line, found))
     _write(reporter, lines)
     if verbosity > 0:
         _write(reporter, as_lines(allowed_lines(run_result.verdicts)))

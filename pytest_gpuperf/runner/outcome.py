@@ -206,16 +206,11 @@ def _nothing_judged(outcomes: set[Outcome]) -> bool:
 
 
 def _warning(verdicts: Sequence[TestVerdict]) -> str:
-    """Say in a line what a passed test leaves open: nothing decided, or nothing to decide by."""
+    """Say in a line what a passed test leaves open; that nothing is stored the run says."""
     for verdict in verdicts:
-        outcomes = {v.outcome for v in verdict.verdicts}
-        if _is_shown(verdict):
-            outcomes.discard(Outcome.NOT_CHECKED)
-        not_stored = any(v.not_stored for v in verdict.verdicts)
-        if (
-            Outcome.INCONCLUSIVE in outcomes
-            or not_stored
-            or (outcomes and _nothing_judged(outcomes))
+        if any(
+            v.outcome is Outcome.INCONCLUSIVE or v.not_stored or v.is_missed
+            for v in verdict.verdicts
         ):
             return open_headline(verdict)
     return ""

@@ -84,7 +84,7 @@ def test_a_trainer_of_a_project_has_the_numbers_of_its_step(
 
     result = project.run("--gpuperf-device=simulated")
 
-    result.assert_outcomes(passed=3, failed=2, warnings=3)
+    result.assert_outcomes(passed=3, failed=2)
     hand, trainer = (
         json.loads((project.path / name).read_text())
         for name in ("hand.json", "trainer.json")

@@ -24,7 +24,7 @@ from ...model.metrics import (
     MetricKind,
     counted,
 )
-from ...model.verdict import TestVerdict
+from ...model.verdict import Outcome, TestVerdict
 from ...visible import visible
 from ..numbers import format_value, join_fitting, metric_named
 from ..remedies import remedy_of, spot_of
@@ -147,6 +147,40 @@ def failing_findings(verdict: TestVerdict) -> Sequence[Finding]:
     failing = {v.metric for v in verdict.verdicts if v.outcome.fails}
     counting = [f for f in verdict.findings if not failing.isdisjoint(f.metrics)]
     return [f for f in counting if _differs(f)] or counting
+
+
+UNWANTED: Final = (
+    *(FindingKind.SYNC, FindingKind.COPY, FindingKind.BREAK, FindingKind.RECOMPILE),
+    *(FindingKind.LEFT, FindingKind.GARBAGE),
+)
+"""Kinds of findings that nobody wants in a step, whatever is stored."""
+
+MOST_FOUND: Final = 5
+
+
+def found_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:
+    """Say what tests without a baseline do that nobody wants, once for a line of source."""
+    tests: dict[tuple[str, Location | None], list[str]] = {}
+    firsts: dict[tuple[str, Location | None], Finding] = {}
+    for verdict in verdicts:
+        for finding in (
+            verdict.findings if verdict.outcome is Outcome.NO_BASELINE else ()
+        ):
+            key = finding.kind.value, finding.location
+            if finding.kind in UNWANTED and finding.metrics:
+                firsts.setdefault(key, finding)
+                tests.setdefault(key, []).append(verdict.test)
+    tried: set[str] = set()
+    for key, finding in sorted(firsts.items(), key=lambda one: badness(one[1]))[
+        :MOST_FOUND
+    ]:
+        names = [*dict.fromkeys(tests[key])]
+        # Of each test the same line is at another place of the step.
+        alike = replace(finding, operations=0) if len(names) > 1 else finding
+        yield from _lines(alike, tried=tried, places=())
+        yield from labelled("tests", join_fitting(names, text_width() - REASON_INDENT))
+    left = len(firsts) - MOST_FOUND
+    yield from labelled("", f"and {left} more" if left > 0 else "")
 
 
 def causes_of(
