@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .devices.allow_sync import allow_sync
     from .marks import budget, ranks, tolerance
-    from .worker.call_result import Compared
-    from .worker.fixture import Gpuperf
+    from .worker.fixture import Compared, Gpuperf
 
 __all__ = [
     "Compared",
@@ -34,14 +33,10 @@ if not TYPE_CHECKING:  # or type checkers would take any name for one of ours
             from . import marks
 
             return globals().setdefault(name, getattr(marks, name))
-        if name == "Gpuperf":
-            from .worker.fixture import Gpuperf
+        if name in {"Compared", "Gpuperf"}:
+            from .worker import fixture
 
-            return Gpuperf
-        if name == "Compared":
-            from .worker.call_result import Compared
-
-            return Compared
+            return getattr(fixture, name)
         if name == "allow_sync":
             from .devices.allow_sync import allow_sync
 

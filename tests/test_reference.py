@@ -41,7 +41,7 @@ from pytest_gpuperf.report.remedies import (
     KIND_REMEDIES,
     SYNC_REMEDIES,
 )
-from pytest_gpuperf.worker.call_result import Compared, Difference, TimeRatio
+from pytest_gpuperf.worker.fixture import Compared, Difference, TimeRatio
 
 
 REFERENCE = "docs/reference"

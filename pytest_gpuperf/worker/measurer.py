@@ -27,8 +27,7 @@ from ..model.metrics import limited_by
 from ..model.run import ComparedCall, StepCall, TestResult, nodeid_of
 from ..runner.request import RunRequest
 from . import draws
-from .call_result import Compared
-from .fixture import FixtureCall, PlainRun
+from .fixture import Compared, FixtureCall, PlainRun
 from .items import below, kept_budgets_of
 
 

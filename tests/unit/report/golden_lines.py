@@ -77,7 +77,7 @@ from pytest_gpuperf.report.screen.findings import (
     peak_lines,
 )
 from pytest_gpuperf.report.screen.summary import Line, refresh_lines, summary_lines
-from pytest_gpuperf.worker.call_result import Compared
+from pytest_gpuperf.worker.fixture import Compared
 
 
 Cases = dict[str, Iterable[str]]

@@ -10,7 +10,7 @@ from golden_lines import trained
 
 from pytest_gpuperf.model.ab import AbRun, Answer, Comparison, Training, TrainingAnswer
 from pytest_gpuperf.report.screen.comparison import comparison_lines
-from pytest_gpuperf.worker.call_result import Compared
+from pytest_gpuperf.worker.fixture import Compared
 
 
 WHY = (
