@@ -409,7 +409,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 782,  # files that are opened and not read whole
+    "": 780,  # files that are opened and not read whole
     "baselines": 1157,  # the folder that is written is locked; modes and links are kept
     "cli": 1892,  # a line accepts the tests that it made worse; a script in another encoding
     "compare_commits": 952,  # how many pairs it took; threads that sleep where nothing is timed
