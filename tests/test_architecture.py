@@ -416,16 +416,16 @@ MOST_CODE: Final = {
     "compare_steps": 894,  # records of what steps train, for another process
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 7976,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits
+    "devices.simulated": 7987,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3485,  # same training of two steps as well: compare_steps pays for it
     "measure": 3196,  # what a step keeps has its line; which step raised; where in a step a line waits
-    "model": 1940,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
+    "model": 1941,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2261,  # no server without measured tests
     "report": 1933,  # where in a step a line waits
     "report.ci": 574,  # a watch marks its lines on GitHub
     "report.html": 987,  # the step as a picture
-    "report.screen": 2321,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "report.screen": 2329,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2432,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,

@@ -41,25 +41,36 @@ class SuiteMemory(LiveMemory):
     def __init__(self) -> None:
         super().__init__(workspace_bytes=WORKSPACE_BYTES)
         self.events = self.alive = AliveBirths()
-        self.most_bytes = 0
+        self._most = 0, 0
+        self._kept_at_peak = 0
 
     def locate(self, tensor: Any) -> None:
         """Note no line: a suite says where memory was taken, not where a view of it was made."""
 
+    def _born(self, nbytes: int, *, workspace: bool = False) -> int:
+        before, before_now = self.peak_bytes, self.now_bytes
+        number = super()._born(nbytes, workspace=workspace)
+        if self.peak_bytes > before:
+            # What is born is not among those that are kept yet.
+            own = self.now_bytes - before_now if workspace else 0
+            self._kept_at_peak = self.workspace_bytes + own
+        return number
+
     def reset_peak(self) -> None:
         """Forget the peak, as a test may ask, but for the test's own."""
-        self.most_bytes = max(self.most_bytes, self.peak_bytes)
+        self._most = self.test_peak
         super().reset_peak()
+        self._kept_at_peak = self.workspace_bytes
 
     def begin_test(self) -> None:
         """Count the peak from now on."""
-        self.most_bytes = 0
-        super().reset_peak()
+        self.reset_peak()
+        self._most = 0, 0
 
     @property
-    def test_peak(self) -> int:
-        """Most bytes since ``begin_test``."""
-        return max(self.most_bytes, self.peak_bytes)
+    def test_peak(self) -> tuple[int, int]:
+        """Most bytes since ``begin_test``, and which of them cuBLAS kept."""
+        return max(self._most, (self.peak_bytes, self._kept_at_peak))
 
 
 class SimulatedSuite:
@@ -104,13 +115,15 @@ class SimulatedSuite:
         self._held.close()
         garbage = () if was_run else before.keys() - left.keys()
         audit = self._gpu.end_step()
+        peak, kept = self._memory.test_peak
         used = audit.touched_gpu or self._memory.last_number > self._first
         # What only a GPU can tell is no count.
         syncs = (found for found in audit.findings if found.is_certain)
         return WatchedTest(
             lines=(*syncs, *audit.copies),
             unchecked_ops=sum(found.per_step for found in audit.not_checked),
-            peak_bytes=self._memory.test_peak if used else 0,
+            peak_bytes=peak if used else 0,
+            workspace_bytes=kept if used else 0,
             used=used,
             left=held_by_events(left.values(), FindingKind.LEFT, self._keeper(left)),
             garbage=held_by_events(

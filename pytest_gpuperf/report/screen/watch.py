@@ -14,6 +14,7 @@ from ...model.metrics import PEAK_ALLOCATED, counted
 from ..numbers import format_value
 from ..remedies import remedy_of
 from ..wrapping import REASON_INDENT, align, labelled, text_width, uncut, wrapped
+from .summary import NO_VALUE, filled
 
 
 MOST_PEAKS: Final = 5
@@ -166,17 +167,27 @@ def _fix(found: Finding) -> tuple[str, ...]:
     return labelled("fix", remedy.do if remedy else "")
 
 
+PEAK_HEADER: Final = ("memory", "cuBLAS", "test")
+
+
 def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[str]:
     used = sorted(
         (record for record in records if record.peak_bytes),
-        key=lambda r: (-r.peak_bytes, r.test),
+        key=lambda r: (r.workspace_bytes - r.peak_bytes, r.test),
     )
     if not used:
         return
     yield ""
     yield "peak memory by test:"
-    rows = [(f"  {_bytes(r.peak_bytes)}", r.test) for r in used[:most]]
-    yield from align(rows, frozenset())
+    rows = [
+        (
+            f"  {_bytes(r.peak_bytes - r.workspace_bytes)}",
+            _bytes(r.workspace_bytes) if r.workspace_bytes else NO_VALUE,
+            r.test,
+        )
+        for r in used[:most]
+    ]
+    yield from align(filled([PEAK_HEADER, *rows]), frozenset())
 
 
 def _own_lines(records: Iterable[WatchedTest]) -> Iterator[str]:

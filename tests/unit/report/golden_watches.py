@@ -68,6 +68,7 @@ WATCHED: Final = (
         ),
         left=(KEPT,),
         peak_bytes=90 * MIB,
+        workspace_bytes=64 * MIB,
         used=True,
     ),
     WatchedTest(

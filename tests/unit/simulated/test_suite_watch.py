@@ -89,3 +89,39 @@ def test_a_read_costs_few_calls_however_deep_the_stack_and_is_counted_by_its_lin
     assert wait.per_step == reads
     assert wait.location is not None
     assert wait.location.file == __file__
+
+
+MIB = 2**20
+
+
+@pytest.mark.parametrize(
+    ("mib", "own_mib", "kept_mib"),
+    [
+        # Most is in use before cuBLAS takes its workspace, and after it.
+        ((300, 0), 300, 0),
+        ((2, 300), 300 + 3 / 4, 32),
+    ],
+)
+def test_a_peak_has_its_own_bytes_and_those_of_cublas(
+    mib: tuple[int, int], own_mib: float, kept_mib: int
+) -> None:
+    with watching_suite(".", gib=16) as suite:
+        suite.begin_test()
+        first, last = mib
+        torch.empty(first * MIB, dtype=torch.uint8, device="cuda")
+        x = torch.ones(256, 256, device="cuda")
+        y = x @ x  # noqa: F841  it is there when the last is taken
+        z = x + 1 if last else x  # noqa: F841
+        torch.empty(last * MIB, dtype=torch.uint8, device="cuda")
+        torch.cuda.reset_peak_memory_stats()
+        found = suite.end_test(passed=True)
+
+        suite.begin_test()
+        torch.ones(4 * MIB, dtype=torch.uint8, device="cuda")
+        later = suite.end_test(passed=True)
+
+    assert found.workspace_bytes == kept_mib * MIB
+    assert found.peak_bytes - found.workspace_bytes == own_mib * MIB
+    # It is there in all later tests of the process, and of none.
+    assert later.workspace_bytes == 32 * MIB
+    assert later.peak_bytes - later.workspace_bytes >= 4 * MIB
