@@ -234,21 +234,6 @@ def test_over(gpuperf): gpuperf(int)
     assert sorted(map(str, messages)) == sorted(x.split(" - ", 1)[1] for x in SUMMED_UP)
 
 
-@pytest.mark.parametrize("workers", [(), WORKERS], ids=["alone", "-n2"])
-def test_rerunfailures_reruns_a_failed_verdict(
-    project: ScriptedProject, workers: tuple[str, ...]
-) -> None:
-    pytest.importorskip("pytest_rerunfailures")
-    project.file(THREE)
-
-    result = project.run(
-        *workers, "-p", "pytest_rerunfailures", "--reruns=2", "-k", "slow"
-    )
-
-    assert result.ret == pytest.ExitCode.TESTS_FAILED
-    result.stdout.fnmatch_lines(["*1 failed, *2 rerun*"])
-
-
 FAILS_ONCE = """
 from pathlib import Path
 
@@ -274,10 +259,11 @@ def pytest_runtest_protocol(item, nextitem):
     ("mark", "conftest", "options"),
     [
         ("", "", ("-p", "pytest_rerunfailures", "--reruns=2")),
+        ("", "", ("-p", "pytest_rerunfailures", "--reruns=2", *WORKERS)),
         ("@pytest.mark.flaky(reruns=1)", "", ("-p", "pytest_rerunfailures")),
         ("", RUNS_TWICE, ()),
     ],
-    ids=["--reruns", "mark flaky", "a hook of the project"],
+    ids=["--reruns", "-n2", "mark flaky", "a hook of the project"],
 )
 def test_a_rerun_says_that_it_did_not_measure_again(
     project: ScriptedProject, mark: str, conftest: str, options: tuple[str, ...]
