@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import linecache
 import os
 import signal
 import sys
@@ -47,7 +48,9 @@ from ..model.metrics import (
     SYNCS,
     counted,
 )
+from ..report.html.sheets import ab_page
 from ..report.json import ab_document
+from ..report.screen.audit import AuditView
 from ..report.screen.commits import comparison_lines, markdown_lines
 from ..runner.fork_server import HASH_SEED
 from ..runner.git import Repository
@@ -61,6 +64,7 @@ from .script_process import Asked, ScriptAnswer, ScriptRequest, run_program, unf
 from .shared_options import (
     add_device_argument,
     add_json_argument,
+    add_page_argument,
     announce,
     passed_on,
     print_json,
@@ -104,6 +108,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="also write the table for a pull request to FILE",
     )
+    add_page_argument(parser)
 
 
 def _add_changes(parser: argparse.ArgumentParser) -> None:
@@ -171,6 +176,9 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         sys.stdout.write(printed(lines(found)))
     if arguments.markdown_file:
         write(arguments.markdown_file, printed(markdown_lines(found)))
+    if arguments.html:
+        view = AuditView(here=Path.cwd(), line_of=linecache.getline, steps=0)
+        write(arguments.html, ab_page(found, view, comparison_lines(found)))
     return code or found.status
 
 

@@ -12,11 +12,13 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
+from ..baselines.store import write
 from ..devices.audit_record import StepAudit
 from ..model.metrics import counted
 from ..report.command import audit_command
+from ..report.html.sheets import audit_page
 from ..report.json import audit_document
-from ..report.screen.audit import audit_lines
+from ..report.screen.audit import AuditView, audit_lines
 from ..sharing.processes import EXIT_INTERRUPTED, SIGNALLED
 from ..visible import printed
 from .script import Program, notes_of
@@ -31,7 +33,13 @@ from .script_process import (
     run_program,
     unfinished,
 )
-from .shared_options import add_json_argument, number, print_json, whole
+from .shared_options import (
+    add_json_argument,
+    add_page_argument,
+    number,
+    print_json,
+    whole,
+)
 
 
 REST: Final = "SCRIPT... [-- arguments...]"
@@ -56,6 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "on how many steps the script runs",
     )
     add_json_argument(parser, "the script's own")
+    add_page_argument(parser)
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -66,9 +75,10 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
         for passed in [rest[len(more) :]]
         for script in dict.fromkeys((arguments.script, *more))
     ]
-    if more and arguments.json:
+    if more and (arguments.json or arguments.html):
         found = f"found {len(programs)} scripts; expected one"
-        arguments.parser.error(f"--json describes one script, {found}")
+        option = "--json" if arguments.json else "--html"
+        arguments.parser.error(f"{option} describes one script, {found}")
     worst = 0
     for program in programs:
         if more:
@@ -94,10 +104,17 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
     command = ""
     if offers_limit:
         command = audit_command(_limit(audited.audit), program.typed)
+    here, line_of = Path.cwd(), linecache.getline
+    lines = audit_lines(
+        audited.audit, audited.notes, here, line_of=line_of, command=command
+    )
     if arguments.json:
         print_json(audit_document(audited.audit, audited.notes))
     else:
-        sys.stdout.write(_text(audited.audit, audited.notes, command))
+        sys.stdout.write(printed(lines))
+    if arguments.html:
+        view = AuditView(here=here, line_of=line_of, steps=audited.audit.steps)
+        write(arguments.html, audit_page(program.name, audited.audit, view, lines))
     objections = [*_objections(audited.audit, arguments), *audited.unchecked]
     for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")
@@ -120,13 +137,6 @@ def _failed(code: int, steps: int) -> Iterator[str]:
         yield f"interrupted after {counted(steps, 'step')}: a partial result"
     elif 0 < code < SIGNALLED:
         yield f"the script failed (exit status {code}): this is what it did before"
-
-
-def _text(audit: StepAudit, notes: Sequence[str], command: str) -> str:
-    lines = audit_lines(
-        audit, notes, Path.cwd(), line_of=linecache.getline, command=command
-    )
-    return printed(lines)
 
 
 def _limit(audit: StepAudit) -> str:

@@ -12,11 +12,14 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
+from ..baselines.store import write
 from ..errors import ErrorId, UsageError
 from ..judge.budget import fit_of
 from ..model.measurement import Fit, Forecast, Saving
 from ..report.command import memory_command
+from ..report.html.sheets import memory_page
 from ..report.json import memory_document
+from ..report.screen.audit import AuditView
 from ..report.screen.memory import MemoryView, is_large, memory_lines
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
@@ -32,7 +35,13 @@ from .script_process import (
     run_program,
     unfinished,
 )
-from .shared_options import add_json_argument, count, number, print_json
+from .shared_options import (
+    add_json_argument,
+    add_page_argument,
+    count,
+    number,
+    print_json,
+)
 
 
 PROGRAM_FAILED: Final = 1
@@ -82,6 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "fixes for a peak below 1 GiB, too",
     )
     add_json_argument(parser, "the script's own")
+    add_page_argument(parser)
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -130,10 +140,6 @@ def _print(
     savings: Mapping[Saving, Forecast | None],
     fit: Fit | None,
 ) -> None:
-    if arguments.json:
-        document = memory_document(forecast, savings, arguments.gb, fit)
-        print_json(document)
-        return
     view = MemoryView(
         name=program.name,
         here=Path.cwd(),
@@ -143,7 +149,13 @@ def _print(
         untried=not (savings or arguments.no_savings or forecast.growth_bytes),
     )
     lines = memory_lines(forecast, savings, arguments.gb, fit, view)
-    sys.stdout.write(printed(lines))
+    if arguments.json:
+        print_json(memory_document(forecast, savings, arguments.gb, fit))
+    else:
+        sys.stdout.write(printed(lines))
+    if arguments.html:
+        places = AuditView(here=view.here, line_of=view.line_of, steps=0)
+        write(arguments.html, memory_page(forecast, savings, places, lines))
 
 
 def _command(arguments: argparse.Namespace, program: Program, gib: float | None) -> str:

@@ -9,6 +9,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
 
 
@@ -21,6 +22,13 @@ def add_json_argument(parser: argparse._ActionsContainer, other: str = "") -> No
     makes_way = f"; {other} output goes to standard error" if other else ""
     parser.add_argument(
         "--json", action="store_true", help=f"print one JSON object{makes_way}"
+    )
+
+
+def add_page_argument(parser: argparse._ActionsContainer) -> None:
+    """Declare the file of the page, which is written besides what is printed."""
+    parser.add_argument(
+        "--html", type=Path, metavar="FILE", help="also write what was found as a page"
     )
 
 

@@ -124,7 +124,8 @@ def test_what_a_lock_file_pinned_is_what_is_compared_with(
 def test_one_run_writes_json_and_the_table_for_a_reviewer(
     here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ab("--json", "--markdown-file=out/it.md", "--with", "fastops==2.0") == 1
+    files = ("--markdown-file=out/it.md", "--html=out/it.html")
+    assert ab("--json", *files, "--with", "fastops==2.0") == 1
 
     found = json.loads(capsys.readouterr().out)
     (test,) = found["tests"]
@@ -135,6 +136,7 @@ def test_one_run_writes_json_and_the_table_for_a_reviewer(
     assert finding["innermost"]["line"] == 1
     assert (finding["per_step"], finding["before_per_step"]) == (1, 0)
     assert Path("out/it.md").read_text("utf-8").startswith("**gpuperf: 1 worse**")
+    assert ": 1 worse</h1>" in Path("out/it.html").read_text("utf-8")
 
 
 def test_a_project_that_breaks_without_a_package_is_broken(

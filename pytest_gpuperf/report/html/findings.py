@@ -66,7 +66,7 @@ def answer(section: Section, lines: SourceLines) -> Markup:
         "answer",
         heads=[text.partition(": ") for _, text in heads],
         places=[
-            (place_of(place[0]), list(_source(place, lines)), _sentences(place))
+            (place_of(place[0]), list(source_rows(place, lines)), _sentences(place))
             for place in places[:MOST_PLACES_SHOWN]
         ],
         left=len(places) - MOST_PLACES_SHOWN,
@@ -92,7 +92,7 @@ def _sentences(place: Place) -> Collection[str]:
     return dict.fromkeys((*said, *inside))
 
 
-def _source(place: Place, lines: SourceLines) -> Iterator[SourceRow]:
+def source_rows(place: Place, lines: SourceLines) -> Iterator[SourceRow]:
     """Yield the line with those around it, and mark what it is about."""
     at, text = place[0].location, place[0].source
     if at is None or not text:

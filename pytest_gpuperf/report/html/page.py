@@ -28,6 +28,7 @@ from ..numbers import (
 from ..screen.comparison import comparison_texts, speedup, step_in_words
 from ..screen.failure import decided_by
 from ..screen.findings import place_of
+from .changes import changes_figure, changes_of_run
 from .contents import (
     COMMIT_CHARS,
     WORST_FIRST_ENDINGS,
@@ -84,6 +85,7 @@ def page_text(contents: Contents) -> str:
         script=asset(SCRIPT),
         lost=_lost(contents.results),
         counts=_counts(contents.sections),
+        changes=_changes(contents.sections),
         sections=_list(contents, bodies[:inline]),
         is_judged=any(section.verdict for section in contents.sections),
         metrics=_explained(contents.sections),
@@ -97,6 +99,12 @@ def _explained(sections: Sequence[Section]) -> list[Metric]:
     """Return the metrics that were judged, as far as this version measures them."""
     judged = {v.metric for s in sections if s.verdict for v in s.verdict.verdicts}
     return [m for m in map(metric_named, sorted(judged)) if m.summary]
+
+
+def _changes(sections: Sequence[Section]) -> list[Markup]:
+    """Draw what changed in several tests; of a single one its own page says it all."""
+    changes = list(changes_of_run(sections))
+    return [*changes_figure(changes)] if len({c.name for c in changes}) > 1 else []
 
 
 # What tests open to: written out for the worst, compressed for all others.

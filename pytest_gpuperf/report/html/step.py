@@ -13,7 +13,7 @@ from ..numbers import format_value
 from ..remedies import remedy_of, spot_of
 from ..screen.findings import badness, late_in_words, place_of
 from .contents import Markup, rendered
-from .pictures import PICTURE_WIDTH, percent
+from .pictures import PICTURE_WIDTH
 
 
 # A step played with one unit of time for each operation.
@@ -50,10 +50,7 @@ def played(operations: int, waits: Iterable[int]) -> Lanes:
     """
     places = sorted(set(waits))
     pause = operations * min(PAUSE, PAUSES / max(1, len(places)))
-    enqueued: list[Stretch] = []
-    done: list[Stretch] = []
-    stops: list[Stretch] = []
-    gaps: list[Stretch] = []
+    enqueued, done, stops, gaps = (list[Stretch]() for _ in range(4))
     cpu = gpu = 0.0
     before = 0
     for place in (*places, operations):
@@ -80,11 +77,11 @@ LANE: Final = 16
 GROUP: Final = 62
 """Height of a title with two lanes."""
 
-LABEL_HEIGHT: Final = 17
-"""Height of a label."""
+TITLE: Final = 17
+"""Height of what is above the lanes."""
 
-NAMES_SHARE: Final = 0.09
-"""Share of the width for the names of the lanes."""
+NAMES_PERCENT: Final = 9
+"""Width for the names of the lanes."""
 
 
 def step_figure(findings: Iterable[Finding]) -> Iterator[Markup]:
@@ -115,42 +112,25 @@ def step_svg(waits: Sequence[Finding], room: int = 56, width: int = 0) -> Markup
     """
     operations = _operations(waits)
     places = [_places(finding, operations) for finding in waits]
+    both = list(zip(waits, places, strict=True))
     now = played(operations, chain(*places))
-    known = [
-        at[: f.stored] for f, at in zip(waits, places, strict=True) if not f.is_new
-    ]
-    lanes = [("now", now)]
-    if any(finding.stored is not None for finding in waits):
-        lanes.insert(0, ("baseline", played(operations, chain(*known))))
-    end = max(lane.end for _, lane in lanes)
+    known = [place for f, at in both if not f.is_new for place in at[: f.stored]]
+    is_compared = any(finding.stored is not None for finding in waits)
+    lanes = [played(operations, known), now] if is_compared else [now]
+    end = max(lane.end for lane in lanes)
     begins = dict(zip(now.places, now.gaps, strict=True))
-    named = list(zip(waits, places, strict=True))[:MOST_LABELS]
-    labels = _labels([(begins[at[0]][0] / end, finding) for finding, at in named], room)
-    bottom, height = GROUP * len(lanes), GROUP * len(lanes) + LABEL_HEIGHT * len(labels)
-    old = {*chain(*known)} if len(lanes) > 1 else set()
+    named = [(begins[at[0]][0] / end, finding) for finding, at in both[:MOST_LABELS]]
+    old = {*known} if is_compared else set()
+    drawn = chain(*(_drawn(a, old, end, n * GROUP) for n, a in enumerate(lanes)))
     return rendered(
         "lanes",
         width=width,
-        height=height,
-        box=f"0 0 {PICTURE_WIDTH} {height}",
-        left=percent(NAMES_SHARE),
-        inner=percent(1 - NAMES_SHARE),
-        label=_in_words(waits),
-        titles=[(name, n * GROUP + 12) for n, (name, _) in enumerate(lanes)],
-        drawn=[
-            *chain(*(_drawn(a, old, end, n * GROUP) for n, (_, a) in enumerate(lanes))),
-            ("leader", _leaders(labels, bottom)),
-        ],
-        labels=[
-            (
-                percent(NAMES_SHARE + (1 - NAMES_SHARE) * x),
-                bottom + LABEL_HEIGHT * row + 10,
-                kind,
-                place,
-                more,
-            )
-            for row, (x, kind, place, more) in enumerate(labels)
-        ],
+        left=NAMES_PERCENT,
+        group=GROUP,
+        names=["baseline", "now"] if is_compared else [""],
+        drawn=list(drawn),
+        labels=_labels(named, room),
+        spoken=_in_words(waits),
     )
 
 
@@ -165,7 +145,7 @@ def _drawn(
     lanes: Lanes, old: Collection[int], end: float, top: int
 ) -> Iterator[tuple[str, str]]:
     """Yield the shapes of two lanes below a title that is at *top*."""
-    cpu, gpu = top + LABEL_HEIGHT, top + LABEL_HEIGHT + LANE + 4
+    cpu, gpu = top + TITLE, top + TITLE + LANE + 4
     yield "cpu", _boxes(lanes.enqueued, end, cpu)
     yield "gpu", _boxes(lanes.done, end, gpu)
     for ink, stretches, y in (("wait", lanes.waits, cpu), ("gap", lanes.gaps, gpu)):
@@ -239,14 +219,6 @@ def _around(finding: Finding, room: int) -> str:
     cut = max(0, start + length + 1 - room) if len(text) > room else 0
     shown = f"…{text[cut + 1 :]}" if cut else text
     return shown if len(shown) <= room else f"{shown[: room - 1]}…"
-
-
-def _leaders(labels: Sequence[Label], bottom: int) -> str:
-    """Draw a line from each gap to its text."""
-    return "".join(
-        f"M{round(PICTURE_WIDTH * x)} {bottom - 9}V{bottom + LABEL_HEIGHT * row + 10}"
-        for row, (x, *_) in enumerate(labels)
-    )
 
 
 def _in_words(waits: Sequence[Finding]) -> str:

@@ -233,8 +233,12 @@ def test_json_is_all_that_is_printed_and_the_scripts_exit_status_is_kept(
 ) -> None:
     write("train.py", LEAVING)
 
-    code = main(["audit", "train.py", "--json", "--max-syncs=0"])
+    options = ["--json", "--html=out/page.html", "--max-syncs=0"]
+    code = main(["audit", "train.py", *options])
 
+    assert "<h1>train.py: 3 syncs on 3 lines" in Path("out/page.html").read_text(
+        "utf-8"
+    )
     output, errors = capfd.readouterr()
     found = json.loads(output)["findings"]
     assert code == 3
@@ -592,12 +596,15 @@ NO_PYTHON = (
                 "see `gpuperf audit --help` [GP102]"
             ),
         ),
-        (
-            "train.py again.py --json",
+        *(
             (
-                "--json describes one script, found 2 scripts; expected one; "
-                "see `gpuperf audit --help` [GP102]"
-            ),
+                f"train.py again.py {option}",
+                (
+                    f"{option.partition('=')[0]} describes one script, found 2 scripts; "
+                    "expected one; see `gpuperf audit --help` [GP102]"
+                ),
+            )
+            for option in ("--json", "--html=page.html")
         ),
         (
             "train.py --root=nowhere",

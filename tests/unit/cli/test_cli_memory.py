@@ -94,10 +94,14 @@ def test_a_small_peak_needs_no_saving_and_one_run_is_enough(
     runs: list[object] = []
     monkeypatch.setattr(memory, "run_program", counted(runs, memory.run_program))
 
-    code = main(["memory", "train.py", "--no-values", "--", "--batch", "8"])
+    options = ["--no-values", "--html=page.html"]
+    code = main(["memory", "train.py", *options, "--", "--batch", "8"])
 
     assert code == 0
     assert len(runs) == 1
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "memory over one step" in page
+    assert "<h1>train.py needs " in page
     shown = capfd.readouterr().out
     assert "  fix      none tried for a peak below 1 GiB; -v tries all\n" in shown
 

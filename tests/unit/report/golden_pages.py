@@ -31,6 +31,8 @@ from builders import (
     some_results,
     text_of,
 )
+from golden_audits import FORECAST, HERE, SAVINGS, WAITING, line_of
+from golden_commands import COMPARED
 from golden_lines import Cases, listed
 from golden_suite import SIDES, VERDICTS
 from pages import (
@@ -63,11 +65,14 @@ from pytest_gpuperf.report.ci.job_summary import run_markdown
 from pytest_gpuperf.report.ci.worst_findings import Sources, remarks
 from pytest_gpuperf.report.command import at_root
 from pytest_gpuperf.report.html.page import page_text
+from pytest_gpuperf.report.html.sheets import ab_page, audit_page, memory_page
 from pytest_gpuperf.report.measured_calls import (
     MeasuredCall,
     measured_calls,
     properties_of,
 )
+from pytest_gpuperf.report.screen.audit import AuditView, audit_lines
+from pytest_gpuperf.report.screen.commits import comparison_lines
 from pytest_gpuperf.report.secrets import secrets_of, shown_headline, shown_verdict
 
 
@@ -247,6 +252,26 @@ def page() -> str:
         lines=LINES,
     )
     return outlined(page_text(found))
+
+
+def sheets() -> Mapping[str, Callable[[], str]]:
+    """The pages of an audit, a forecast and a comparison."""
+    view = AuditView(here=HERE, line_of=line_of, steps=WAITING.steps)
+    place = {"waits_after": (4,), "operations": 10}
+    waiting = replace(
+        WAITING, findings=tuple(replace(f, **place) for f in WAITING.findings)
+    )
+    return {
+        "page-audit.html": lambda: outlined(
+            audit_page("train.py", waiting, view, audit_lines(waiting, (), HERE))
+        ),
+        "page-memory.html": lambda: outlined(
+            memory_page(FORECAST, SAVINGS, view, ["train.py needs so much"])
+        ),
+        "page-ab.html": lambda: outlined(
+            ab_page(COMPARED, view, comparison_lines(COMPARED))
+        ),
+    }
 
 
 LINES: Final[Mapping[tuple[str, int], str]] = {
@@ -431,5 +456,6 @@ PAGES: Final[Mapping[str, Callable[[], str]]] = {
     "page-passed.txt": lambda: listed(parts_of_what_passed),
     "page-run.txt": lambda: listed(parts_of_a_run),
     "page-packed.txt": packed,
+    **sheets(),
     "refused-files.txt": refusals,
 }
