@@ -81,6 +81,10 @@ CHANGE_OPTIONS: Final = "--with, --without, --lock and --patch"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the two versions, the device and the form of the table."""
+    parser.epilog = (
+        "exit status: 0 nothing is worse, 1 something is worse or broken, 2 something "
+        "trains differently, 125 cannot tell; git bisect run skips 125, 1 and 2 are bad"
+    )
     parser.add_argument(
         "before",
         nargs="?",

@@ -17,7 +17,7 @@ from ...model.ab import (
     TrainingAnswer,
     Turn,
 )
-from ...model.metrics import PEAK_ALLOCATED, SPEEDUP, STEP_MS
+from ...model.metrics import PEAK_ALLOCATED, SPEEDUP, STEP_MS, counted
 from ..headline import title
 from ..numbers import format_apart, format_change, format_value, metric_named
 from ..wrapping import align, wrapped
@@ -39,7 +39,6 @@ COMMITS_LEFT_COLUMNS: Final = frozenset({0, 1})
 MOST_FINDING_LINES: Final = 20
 
 SUMMED_UP: Final = {
-    AbOutcome.DIFFERS: "trained differently",
     AbOutcome.WORSE: "worse",
     AbOutcome.BROKEN: "broken after",
     AbOutcome.BETTER: "better",
@@ -214,10 +213,15 @@ def _reason(found: Comparison) -> Iterator[str]:
 def _sum(comparison: AbRun) -> str:
     found = (*comparison.calls, *comparison.uncompared)
     counts = Counter(call.outcome for call in found)
+    differ = [call.test for call in comparison.trained(TrainingAnswer.DIFFERS)]
+    one = counted(1, "test") if "::" in "".join(differ) else "".join(differ)
     shown = [
-        f"{counts[each]} {name}" for each, name in SUMMED_UP.items() if counts[each]
+        *([f"{one} trains differently"] if len(differ) == 1 else ()),
+        *([f"{len(differ)} tests train differently"] if differ[1:] else ()),
+        *(f"{counts[each]} {name}" for each, name in SUMMED_UP.items() if counts[each]),
     ]
-    return f"gpuperf: {', '.join(shown)}"
+    meant = "; intended? let exit status 2 pass" if differ else ""
+    return f"gpuperf: {', '.join(shown)}{meant}"
 
 
 def _markdown_row(cells: Sequence[str]) -> str:
