@@ -35,6 +35,8 @@ scatter is known, unchanged code is taken for slower in 1 of 100 refreshes.
 LIKELY_SHIFTS: Final = 2.8
 """Assumed shifts by which two sessions differ with 95 % probability, at most: 2 √2."""
 
+OWN_NAME: Final = "pytest-gpuperf"
+
 QUIETER: Final = 0.5
 """Share of the stored scatter at which fresh runs are worth storing for it alone."""
 
@@ -63,7 +65,8 @@ _Limit = tuple[float, str]
 def kept(test: str, old: Entry | None, new: Entry, leeway: Leeway) -> Kept | None:
     """Return a metric which shows that *new* has not moved; ``None`` if it has.
 
-    An entry of too few runs, or of other software, is always rewritten.
+    An entry of too few runs, or of another torch, is always rewritten; our own version
+    alone changes none.
     """
     if old is None or _is_outdated(old, new, leeway):
         return None
@@ -193,9 +196,17 @@ def _is_outdated(old: Entry, new: Entry, leeway: Leeway) -> bool:
     kind = leeway.kind
     return (
         len(old.runs) < leeway.runs
-        or old.software != new.software
+        or _recorded(old) != _recorded(new)
         or typical_values(old, kind).keys() != typical_values(new, kind).keys()
     )
+
+
+def _recorded(entry: Entry) -> tuple[Mapping[str, str], bool]:
+    """Return the versions that numbers may depend on, and whether lines are unknown."""
+    timed = any(run.times for run in entry.runs)
+    idle = {OWN_NAME} if timed else {OWN_NAME, "python"}
+    versions = {n: v for n, v in entry.software.items() if n not in idle}
+    return versions, entry.lines is None
 
 
 def _has_moved(metric: Metric, old: Entry, new: Entry, leeway: Leeway) -> bool:

@@ -62,6 +62,27 @@ def anchors(of: Entry) -> Mapping[str, float]:
 
 
 class TestKept:
+    @pytest.mark.parametrize(
+        ("name", "times_too", "is_kept"),
+        [
+            ("pytest-gpuperf", True, True),
+            ("pytest-gpuperf", False, True),
+            ("python", False, True),
+            ("python", True, False),
+            ("torch", False, False),
+        ],
+    )
+    def test_a_version_is_written_that_numbers_may_depend_on(
+        self, name: str, *, times_too: bool, is_kept: bool
+    ) -> None:
+        ms = QUIET if times_too else ()
+        old, new = (
+            replace(entry(ms, syncs=1), software={"torch": "2.13.0", name: version})
+            for version in ("1", "2")
+        )
+
+        assert (kept("t", old, new, USUAL) is not None) is is_kept
+
     def test_a_time_that_moved_less_than_the_stored_runs_scatter(self) -> None:
         assert kept("t", entry(NOISY), entry(times(10.15, NOISY)), USUAL) == Kept(
             test="t",
