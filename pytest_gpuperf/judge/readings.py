@@ -340,6 +340,9 @@ def _written(metric: Metric, value: float, digits: int, largest: float) -> str:
             if abs(largest) >= begin * size:
                 return f"{plain(value / size, digits)} {symbol}"
         return f"{value:.0f} B"
+    for scale in metric.scales if metric.unit is Unit.COUNT else ():
+        if abs(largest) >= scale.least * scale.size and digits < _MOST_DIGITS:
+            return f"{plain(value / scale.size, digits)} {scale.symbol}"
     return f"{plain(value, digits)}{metric.unit.suffix}"
 
 

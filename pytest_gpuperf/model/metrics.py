@@ -99,6 +99,13 @@ _FORMS: Final = {
 }
 
 
+FLOP_SCALES: Final = tuple(
+    UnitScale(f"{prefix}FLOP", size, 1.0)
+    for prefix, size in (("T", 1e12), ("G", 1e9), ("M", 1e6))
+)
+"""For operations of a step, which are millions; fewer are written as they are."""
+
+
 def counted(number: int, noun: str) -> str:
     """Write *number* with its *noun*: ``1 copy``, ``2 copies``."""
     if number == 1:
@@ -177,6 +184,11 @@ class Metric:
     phase: MeasuringPhase = MeasuringPhase.TRACE
     of_ranks: OfRanks = OfRanks.LARGEST
     scatter: float = 0.0
+
+    @property
+    def scales(self) -> tuple[UnitScale, ...]:
+        """Sizes in which a report writes its values, largest first."""
+        return FLOP_SCALES if self.name == "flops" else self.unit.scales
 
 
 # The quantities that only a profiler's trace of a GPU can show.

@@ -53,16 +53,20 @@ def rounded(value: float) -> float:
 
 def format_value(metric: Metric, value: float, digits: int = SIGNIFICANT_DIGITS) -> str:
     """*value* with its unit: ``12.03 ms``, ``31.20 us``, ``36.30 MiB``, ``512 B``, ``1.300x``, ``35.00 %``."""
-    if metric.unit is Unit.COUNT:
-        is_whole = isinstance(value, int) or value.is_integer()
-        return f"{value:.{EXACT_DIGITS if is_whole else MOST_DIGITS}g}"
-    if not metric.unit.scales:
-        return f"{_significant(value, digits)}{metric.unit.suffix}"
     fitting = _fitting(metric, value, digits)
+    if fitting is None and metric.unit is Unit.COUNT:
+        return _count(value)
+    if not metric.scales:
+        return f"{_significant(value, digits)}{metric.unit.suffix}"
     if fitting is None:
         return f"{value:.0f} {SMALLEST[metric.unit]}"
     symbol, size = fitting
     return f"{_significant(value / size, digits)} {symbol}"
+
+
+def _count(value: float) -> str:
+    is_whole = isinstance(value, int) or value.is_integer()
+    return f"{value:.{EXACT_DIGITS if is_whole else MOST_DIGITS}g}"
 
 
 MOST_PLAIN: Final = 1000
@@ -81,14 +85,13 @@ def rates_in_words(rates: Mapping[str, float]) -> str:
 
 def unit_of(metric: Metric, value: float) -> tuple[str, float]:
     """Return the symbol of the unit that *value* is written in, and its size."""
-    if not metric.unit.scales:
-        return metric.unit.suffix.strip(), 1.0
-    return _fitting(metric, value, SIGNIFICANT_DIGITS) or (SMALLEST[metric.unit], 1.0)
+    smallest = SMALLEST.get(metric.unit, metric.unit.suffix.strip())
+    return _fitting(metric, value, SIGNIFICANT_DIGITS) or (smallest, 1.0)
 
 
 def _fitting(metric: Metric, value: float, digits: int) -> tuple[str, float] | None:
     """Return the first unit that *value* has enough of."""
-    for symbol, size, begin in metric.unit.scales:
+    for symbol, size, begin in metric.scales:
         # Rounded first: 999.96 us would otherwise be written as 1000 us and not as
         # 1.000 ms.
         if float(f"{value / size:.{digits}g}") >= begin:
@@ -108,8 +111,8 @@ def format_apart(metric: Metric, *values: float) -> tuple[str, ...]:
     for digits in range(SIGNIFICANT_DIGITS, MOST_DIGITS + 1):
         texts = tuple(_among(metric, value, values, digits) for value in values)
         if len(set(texts)) == len(set(values)):
-            break
-    return texts
+            return texts
+    return tuple(map(_count, values)) if metric.unit is Unit.COUNT else texts
 
 
 def excess_alike(metric: Metric, now: float, limit: float) -> str:

@@ -34,7 +34,7 @@ def test_step(gpuperf):
 
 COPIED = f"# moved\n{TEST}".replace("layer(x)", "layer(x).clone()")
 
-BLAME = "ops Net: +3 operations, new aten::clone x 3 at test_blamed.py:12 in forward"
+BLAME = "ops +3 operations in Net, new aten::clone x 3 at test_blamed.py:12 in forward"
 
 
 def side_file(pytester: pytest.Pytester) -> Path:
@@ -83,6 +83,6 @@ def test_a_script_says_which_lines_run_other_operations_than_before(
     main(["ab", "HEAD", "--", "train.py"])
 
     assert (
-        "train.py: lines that run other operations than before ops Net: +6 operations, "
+        "train.py: lines that run other operations than before ops +6 operations in Net, "
         "new aten::clone x 6 at train.py:11 in forward"
     ) in " ".join(capsys.readouterr().out.split())

@@ -601,9 +601,9 @@ def _in_words(change: LineChange) -> str:
         more = counted(change.added, "operation")
         return f"new call at {_place_of_change(change)}: +{more}"
     amount = _amount(change)
-    of_module = f"{change.module}: " if change.module else ""
+    in_module = f" in {change.module}" if change.module else ""
     ops = join_fitting([*_ops(change)], OPS_WIDTH)
-    return f"{of_module}{amount}, {ops} at {_place_of_change(change)}"
+    return f"{amount}{in_module}, {ops} at {_place_of_change(change)}"
 
 
 def _amount(change: LineChange) -> str:

@@ -17,6 +17,7 @@ from pytest_gpuperf.judge.readings import against, figure
 from pytest_gpuperf.model.budget import Budget, parse_budget
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.metrics import (
+    FLOPS,
     GROWTH,
     MIB,
     PEAK_ALLOCATED,
@@ -213,6 +214,13 @@ def test_two_values_that_no_eye_tells_apart_are_written_alike() -> None:
 
     assert against(STEP_MS, near, 0.3) == "0.3 ms against 0.3 ms"
     assert against(GROWTH, 512, 0) == "512 B against 0 B"
+
+
+def test_operations_of_a_step_are_in_millions_unless_they_differ_by_a_few() -> None:
+    stored = 104_726_528
+
+    assert against(FLOPS, 2 * stored, stored) == "209.5 MFLOP against 104.7 MFLOP"
+    assert against(FLOPS, stored + 1, stored) == "104726529 against 104726528"
 
 
 @pytest.mark.parametrize(

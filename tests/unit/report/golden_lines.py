@@ -38,7 +38,7 @@ from golden_suite import SIDES, SPEEDUP, a_detectable_change
 from pytest_gpuperf.model.ab import AbRun, Answer, Comparison, Training, TrainingAnswer
 from pytest_gpuperf.model.baseline import BaselineChange
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location, Phase
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Metric
+from pytest_gpuperf.model.metrics import FLOPS, PEAK_ALLOCATED, STEP_MS, SYNCS, Metric
 from pytest_gpuperf.model.verdict import (
     DecidedBy,
     DetectableChange,
@@ -584,6 +584,7 @@ VALUES: Final[tuple[tuple[Metric, tuple[float, ...]], ...]] = (
     (STEP_MS, (0.99999, 0.000312, 0.0, float("nan"), float("inf"))),
     (PEAK_ALLOCATED, (38_063_309, MIB - 1, 1000 * MIB, 1536 * MIB, 2048, 1023, 0)),
     (SYNCS, (30, 1_234_567.0, 0.5)),
+    (FLOPS, (0, 999_999, 104_726_528, 6_442_450_944, 2.5e12)),
 )
 CHANGES: Final[tuple[tuple[Metric, tuple[tuple[float, float], ...]], ...]] = (
     (
@@ -595,6 +596,7 @@ CHANGES: Final[tuple[tuple[Metric, tuple[tuple[float, float], ...]], ...]] = (
         ((MIB, 2 * MIB), (32 * MIB, 32 * MIB + 512), (MIB, MIB), (0, MIB)),
     ),
     (SYNCS, ((0, 1), (3, 1), (2, 2))),
+    (FLOPS, ((104_726_528, 209_453_056), (104_726_528, 104_726_529))),
 )
 BESIDE: Final[tuple[tuple[Metric, tuple[tuple[float, ...], ...]], ...]] = (
     (STEP_MS, ((12.0, 12.001), (12.0, 12.0), (0.1, 0.1 + 2**-56), (2.0, 2.0 + 2**-50))),
@@ -602,6 +604,7 @@ BESIDE: Final[tuple[tuple[Metric, tuple[tuple[float, ...], ...]], ...]] = (
     (PEAK_ALLOCATED, ((12 * KIB, MIB), (1000 * KIB, 1229 * KIB), (3 * 2**30, 2**32))),
     (PEAK_ALLOCATED, ((100 * MIB, 1536 * MIB), (512, 64 * MIB))),
     (STEP_MS, ((),)),
+    (FLOPS, ((104_726_528, 209_453_056), (104_726_528, 104_726_529))),
 )
 
 
