@@ -36,8 +36,8 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
     "Look": {
         "audit": "find the lines of a script that wait for a GPU; needs none",
         "memory": "predict the peak memory of a script, and what would lower it",
-        "doctor": "say what can be measured on this machine, and how well",
-        "report": "write a page of HTML about the last run",
+        "doctor": "check what this machine can measure, and how precisely",
+        "report": "write an HTML page about the last run",
     },
     "Compare": {
         "ab": "compare this version of the project with another one",
@@ -47,7 +47,7 @@ GROUPS: Final[dict[str, dict[str, str]]] = {
         "accept": "store what a run measured, as in CI, as the baselines",
     },
     "More": {
-        "export": "write what was measured last in the format of another program",
+        "export": "export the last measurements in the format of another program",
     },
 }
 """What each command does, in a line of the help; its module has its name."""

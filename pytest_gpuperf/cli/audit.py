@@ -60,8 +60,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-syncs-per-step",
         type=number("a number from 0 on", lambda found: 0 <= found < inf),
         metavar="N",
-        help="the same per step, without what only some steps do: it does not depend "
-        "on how many steps the script runs",
+        help="exit with 1 if most steps wait more than N times; a sync of only some "
+        "steps, as for a checkpoint, is not counted",
     )
     add_json_argument(parser, "the script's own")
     add_page_argument(parser)

@@ -64,24 +64,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=count,
         default=PROGRAM_STEPS,
         metavar="N",
-        help="end the script after N steps, from 4 on later if what steps leave grows "
-        f"(default: {PROGRAM_STEPS})",
+        help="end the script after N steps; from N = 4 on, later if each step leaves "
+        f"more memory allocated (default: {PROGRAM_STEPS})",
     )
     parser.add_argument(
         "--no-values",
         action="store_true",
-        help="compute sizes only: fast, and for models of any size; what the script reads "
-        "from the GPU is a guess (default: values as long as they fit this machine)",
+        help="compute sizes only: fast, and for models of any size; values that the script "
+        "reads are made up (default: compute values while they fit this machine)",
     )
     parser.add_argument(
         "--no-savings",
         action="store_true",
-        help="do not try what would lower the peak: each fix is one more run",
+        help="do not try fixes that would lower the peak: each is one more run",
     )
     parser.add_argument(
         "--batch-option",
         metavar="OPTION",
-        help="the script's option for its batch size: half the size is tried as well",
+        help="the script's option for its batch size; half the batch is tried, too",
     )
     parser.add_argument(
         "-v",

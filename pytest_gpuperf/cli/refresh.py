@@ -55,8 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--sessions",
         type=count,
         metavar="N",
-        help="add the runs of so many sessions to the baselines, with a gap between "
-        "them, and record what is missing (default kind: evidence)",
+        help="measure in N sessions, with a gap between them, and add their runs to the "
+        "baselines; missing ones are stored (default kind: evidence)",
     )
     parser.add_argument(
         "--gap",

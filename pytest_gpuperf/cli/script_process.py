@@ -72,7 +72,7 @@ def add_program(parser: argparse.ArgumentParser) -> None:
     """Declare the program and the folder of the lines that are named."""
     parser.add_argument("script", nargs="?", metavar="SCRIPT", help="script to run")
     parser.add_argument(
-        "-m", dest="module", metavar="MODULE", help="module to run in its place"
+        "-m", dest="module", metavar="MODULE", help="run a module, as python -m does"
     )
     parser.add_argument(
         "--root",
