@@ -142,7 +142,7 @@ def _add_changes(parser: argparse.ArgumentParser) -> None:
         "--which",
         action="store_true",
         help="with --lock: name the package, or the few together, that made it worse "
-        "or train otherwise",
+        "or changed the training",
     )
     parser.add_argument(
         "--patch",
