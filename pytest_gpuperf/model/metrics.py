@@ -225,7 +225,7 @@ gives 512 to a scalar. What keeps an autograd graph alive is counted in ``retain
 WORKSPACES: Final = Metric(
     name="workspace_bytes",
     unit=Unit.BYTES,
-    summary="what cuBLAS keeps of that peak for itself, whatever the step (simulated GPU)",
+    summary="part of that peak that cuBLAS takes for its workspaces (simulated GPU)",
     can_be_zero=True,
     phase=MeasuringPhase.MEMORY,
 )
@@ -261,7 +261,7 @@ GROWTH: Final = Metric(
 GARBAGE: Final = Metric(
     name="garbage_bytes",
     unit=Unit.BYTES,
-    summary="bytes of each step that only Python's garbage collector frees",
+    summary="bytes per step that only Python's garbage collector frees, such as reference cycles",
     budget="garbage_mb",
     gated=True,
     can_be_zero=True,
@@ -271,7 +271,7 @@ GARBAGE: Final = Metric(
 RETAINED_GRAPHS: Final = Metric(
     name="retained_graphs",
     unit=Unit.COUNT,
-    summary="tensors that each step leaks with the autograd graph they came from",
+    summary="tensors that each step leaves alive together with their autograd graph",
     gated=True,
     can_be_zero=True,
     phase=MeasuringPhase.MEMORY,
@@ -305,7 +305,7 @@ COLLECTIVES: Final = Metric(
 COLLECTIVE_BYTES: Final = Metric(
     name="collective_bytes",
     unit=Unit.BYTES,
-    summary="bytes of the tensors that these operations join, share out or send",
+    summary="bytes of the tensors in these operations",
     gated=True,
     can_be_zero=True,
     phase=MeasuringPhase.RANKS,
@@ -325,7 +325,7 @@ RANKED: Final[tuple[Metric, ...]] = (
 GRAPH_BREAKS: Final = Metric(
     name="graph_breaks",
     unit=Unit.COUNT,
-    summary="lines at which torch.compile splits the code of a step, and functions that it leaves to Python",
+    summary="lines where torch.compile breaks the graph of a step, and functions that it skips",
     budget="graph_breaks",
     can_be_zero=True,
     phase=MeasuringPhase.COMPILER,
@@ -333,7 +333,7 @@ GRAPH_BREAKS: Final = Metric(
 RECOMPILES: Final = Metric(
     name="recompiles",
     unit=Unit.COUNT,
-    summary="times that code a step runs had to be compiled once more",
+    summary="times that code of the step was compiled again",
     budget="recompiles",
     can_be_zero=True,
     phase=MeasuringPhase.COMPILER,
@@ -393,7 +393,7 @@ SAMPLES_PER_S: Final = Metric(
 TOKENS_PER_S: Final = replace(
     SAMPLES_PER_S,
     name="tokens_per_s",
-    summary="the same of tokens, by gpuperf(step, tokens=...)",
+    summary="the same for tokens, by gpuperf(step, tokens=...)",
 )
 SENTINEL_GEMM: Final = Metric(
     name="sentinel_gemm_ms",
@@ -432,7 +432,7 @@ PAGEABLE_COPIES: Final = Metric(
 OCCASIONAL_SYNCS: Final = Metric(
     name="occasional_syncs",
     unit=Unit.COUNT,
-    summary="syncs of a further step that has more of them, if they come again: .item() in every 50th step",
+    summary="extra syncs that recur only in some steps, such as .item() in every 50th",
     budget="syncs",
     can_be_zero=True,
     phase=MeasuringPhase.FURTHER,
@@ -440,7 +440,7 @@ OCCASIONAL_SYNCS: Final = Metric(
 OCCASIONAL_COPIES: Final = replace(
     OCCASIONAL_SYNCS,
     name="occasional_copies",
-    summary="the same of pageable_copies",
+    summary="the same for pageable_copies",
     budget="pageable_copies",
 )
 H2D_BYTES: Final = Metric(

@@ -105,9 +105,9 @@ OPTIONS: Final = (
     ),
     Option(
         name="gpuperf_update",
-        help="store baselines: missing, improved or all, which removes those of tests that "
-        "are gone; drift as all, and numbers that got worse too; evidence adds the runs of "
-        "another day",
+        help="store baselines: missing; improved; all, which also removes those of deleted "
+        "tests; drift, which is all and also numbers that got worse; evidence, which adds "
+        "runs of another day",
         metavar="WHICH",
         kind="refresh",
     ),
