@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -128,19 +128,17 @@ def replace_measured(
     session.config.pluginmanager.register(TimesOfRuns(find), "gpuperf-times")
 
 
-class TimesOfRuns:
+class TimesOfRuns(NamedTuple):
     """Gives each measured test the time of its runs: JUnit, ``--durations``."""
 
-    def __init__(self, find: Callable[[str], Report | None]) -> None:
-        self._find = find
+    find: Callable[[str], Report | None]
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         made = yield
-        is_ours = isinstance(item, ReportedItem) and call.when == "call"
-        report = self._find(item.nodeid) if is_ours else None
+        report = self.find(item.nodeid) if call.when == "call" else None
         if report is not None:
             made.duration = report.seconds
         return made

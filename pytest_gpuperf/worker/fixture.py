@@ -112,12 +112,7 @@ class Gpuperf:
 
         def measured() -> object:
             subject = subject_of(step, setup)
-            call = self._call("(step", name, budget)
-            subject = replace(
-                subject,
-                work=work_of("(step", samples=samples, tokens=tokens),
-            )
-            return self._measurer.measure(call, subject)
+            return self._measure_of("(step", name, samples, tokens, budget)(subject)
 
         return _or_refused(measured)  # type: ignore[return-value]  # of the step
 
@@ -151,11 +146,11 @@ class Gpuperf:
         def looped() -> object:
             from ..measure.dataloader import loop_over
 
-            call = self._call(".loader(loader, step", name, budget)
-            work = work_of(".loader(loader, step", samples=samples, tokens=tokens)
-            subject = replace(loop_over(loader, step), work=work)
+            call = ".loader(loader, step"
+            measure = self._measure_of(call, name, samples, tokens, budget)
+            subject = loop_over(loader, step)
             try:
-                return self._measurer.measure(call, subject)
+                return measure(subject)
             finally:
                 # Workers of the loader would go on fetching during the next
                 # measurement.
@@ -225,7 +220,7 @@ class Gpuperf:
         tokens: float | None,
         budget: Mapping[str, object],
     ) -> Callable[[Subject], object]:
-        """Return what measures the steps of a loop; *call* is how the call begins."""
+        """Return what measures a step or a loop; *call* is how the call begins."""
         asked = self._call(call, name, budget)
         work = work_of(call, samples=samples, tokens=tokens)
         return lambda subject: self._measurer.measure(

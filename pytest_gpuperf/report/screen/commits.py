@@ -214,10 +214,9 @@ def _sum(comparison: AbRun) -> str:
     found = (*comparison.calls, *comparison.uncompared)
     counts = Counter(call.outcome for call in found)
     differ = [call.test for call in comparison.trained(TrainingAnswer.DIFFERS)]
-    one = counted(1, "test") if "::" in "".join(differ) else "".join(differ)
+    which = counted(len(differ), "test" if "::" in "".join(differ) else "script")
     shown = [
-        *([f"{one} trains differently"] if len(differ) == 1 else ()),
-        *([f"{len(differ)} tests train differently"] if differ[1:] else ()),
+        *([f"{which} train{'' if differ[1:] else 's'} differently"] if differ else ()),
         *(f"{counts[each]} {name}" for each, name in SUMMED_UP.items() if counts[each]),
     ]
     meant = "; intended? let exit status 2 pass" if differ else ""
