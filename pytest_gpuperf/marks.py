@@ -6,7 +6,6 @@ Every pytest run imports this module, so it imports what reads a mark where one 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -46,10 +45,7 @@ def budget(**limits: Unpack[Limits]) -> pytest.MarkDecorator:
     from .model.budget import parse_budget
 
     __tracebackhide__ = True
-    _check(partial(_refuse_empty, "budget"), limits)
-    _check(parse_budget, limits)
-    mark: pytest.MarkDecorator = getattr(pytest.mark, BUDGET_MARK)
-    return mark(**limits)
+    return _checked(BUDGET_MARK, parse_budget, limits)
 
 
 def tolerance(
@@ -66,10 +62,7 @@ def tolerance(
 
     __tracebackhide__ = True
     keywords = {**ratios} if detect is None else {**ratios, "detect": detect}
-    _check(partial(_refuse_empty, "tolerance"), keywords)
-    _check(parse_tolerance, keywords)
-    mark: pytest.MarkDecorator = getattr(pytest.mark, TOLERANCE_MARK)
-    return mark(**keywords)
+    return _checked(TOLERANCE_MARK, parse_tolerance, keywords)
 
 
 def ranks(n: int, *, timeout_s: float | None = None) -> pytest.MarkDecorator:
@@ -87,20 +80,23 @@ def ranks(n: int, *, timeout_s: float | None = None) -> pytest.MarkDecorator:
     keywords: dict[str, object] = {"n": n}
     if timeout_s is not None:
         keywords["timeout_s"] = timeout_s
-    _check(parse_ranks, keywords)
-    mark: pytest.MarkDecorator = getattr(pytest.mark, RANKS_MARK)
-    return mark(**keywords)
+    return _checked(RANKS_MARK, parse_ranks, keywords)
 
 
-def _check(
-    parse: Callable[[Mapping[str, object]], object], keywords: Mapping[str, object]
-) -> None:
-    """Parse *keywords* so that pytest shows the line of the mark and none of ours."""
+def _checked(
+    name: str,
+    parse: Callable[[Mapping[str, object]], object],
+    keywords: Mapping[str, object],
+) -> pytest.MarkDecorator:
+    """Return the mark; where its *keywords* are wrong, pytest shows its line, not ours."""
     __tracebackhide__ = True
     try:
+        _refuse_empty(name.removeprefix("gpuperf_"), keywords)
         parse(keywords)
     except UsageError as error:
         raise error.with_traceback(None) from None
+    mark: pytest.MarkDecorator = getattr(pytest.mark, name)
+    return mark(**keywords)
 
 
 def budgets_of(item: pytest.Item) -> tuple[Budget, ...]:
