@@ -208,13 +208,12 @@ def without_fill(mean_ms: float, alone_ms: float, steps: int) -> float:
 class Timing:
     """The clean rounds of a run and why its times may be blamed on the machine.
 
-    Each has ``steps`` steps. ``disturbed`` says what was wrong with the machine.
+    Each has ``steps`` steps.
     """
 
     rounds: tuple[Round, ...]
     dirty: tuple[str, ...] = field(default=())
     steps: int = 1
-    disturbed: str | None = None
 
 
 def time_rounds(
@@ -341,12 +340,10 @@ def _time_phase(
                 alone.append(time_alone(device, subject))
             measured = time_round(device, subject, plan.steps)
             (disturbed if measured.disturbance else clean).append(measured)
-    dirty = tuple(_repeated(clean, disturbed, plan.rounds))
     return Timing(
         rounds=_filled(clean or disturbed, alone, plan.steps),
-        dirty=dirty,
+        dirty=tuple(_repeated(clean, disturbed, plan.rounds)),
         steps=plan.steps,
-        disturbed=dirty[0] if len(disturbed) > MOST_REPEATS else None,
     )
 
 
