@@ -419,7 +419,7 @@ MOST_CODE: Final = {
     "devices.simulated": 7987,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3488,  # same training of two steps as well: compare_steps pays for it
-    "measure": 3196,  # what a step keeps has its line; which step raised; where in a step a line waits
+    "measure": 3193,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2259,  # no server without measured tests
     "report": 1934,  # where in a step a line waits
