@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from laws import LAWS, Law
 
-from pytest_gpuperf.compare_steps.interleave import compare_steps
+from pytest_gpuperf.compare_steps.measure import compare_steps
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.model.ab import Answer
 

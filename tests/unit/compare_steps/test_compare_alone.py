@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.compare_steps.interleave import WITHOUT_WAITS, compare_steps
+from pytest_gpuperf.compare_steps.measure import WITHOUT_WAITS, compare_steps
 from pytest_gpuperf.devices import sentinels as contention
 from pytest_gpuperf.devices.base import ThreadWork
 from pytest_gpuperf.measure.step import Subject

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 from scripted_steps import Clockwork
 
-from pytest_gpuperf.compare_steps.interleave import MOST_REPEATS, compare_steps
+from pytest_gpuperf.compare_steps.measure import MOST_REPEATS, compare_steps
 from pytest_gpuperf.errors import ErrorId, PreflightError, StepError, UsageError
 from pytest_gpuperf.measure.step import MOST_PREPARED, Subject
 from pytest_gpuperf.model.ab import AbResult, Answer

@@ -106,7 +106,7 @@ def test_torch_counts_what_the_reference_counts(
     quads: list[Quad], shift: float, seed: int
 ) -> None:
     pytest.importorskip("torch")
-    from pytest_gpuperf.compare_steps.interleave import torch_swaps
+    from pytest_gpuperf.compare_steps.measure import torch_swaps
 
     labels = Labels.drawn(len(quads), 50, seed)
 
@@ -118,7 +118,7 @@ def test_torch_counts_what_the_reference_counts(
 @pytest.mark.parametrize("count", [1, 2, 13, 14, 28, 56, 112, 224])
 def test_torch_counts_the_same_at_every_look(count: int) -> None:
     pytest.importorskip("torch")
-    from pytest_gpuperf.compare_steps.interleave import torch_swaps
+    from pytest_gpuperf.compare_steps.measure import torch_swaps
 
     quads, labels = noisy_quads(count, count), Labels.drawn(count, 500, seed=0)
 
@@ -132,7 +132,7 @@ def test_torch_counts_the_same_at_every_look(count: int) -> None:
 
 def test_torch_counts_on_the_cpu_whatever_the_default_device_is() -> None:
     torch = pytest.importorskip("torch")
-    from pytest_gpuperf.compare_steps.interleave import torch_swaps
+    from pytest_gpuperf.compare_steps.measure import torch_swaps
 
     quads, labels = noisy_quads(20, 0), Labels.drawn(20, 100, seed=0)
 

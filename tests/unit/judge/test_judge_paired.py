@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from plain_swaps import plain_swaps
 from synthetic_quads import boost_quads
 
-from pytest_gpuperf.compare_steps.interleave import torch_swaps
+from pytest_gpuperf.compare_steps.measure import torch_swaps
 from pytest_gpuperf.errors import ErrorId, StepError, UsageError
 from pytest_gpuperf.judge.ab import Schedule
 from pytest_gpuperf.judge.interleaved import (

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from queueing_gpu import QueueingGpu
 
-from pytest_gpuperf.compare_steps.interleave import compare_steps
+from pytest_gpuperf.compare_steps.measure import compare_steps
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import LEAST_ROUNDS, MeasurePlan
 from pytest_gpuperf.measure.step import Subject
