@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from ...model.ab import AbRun, Answer
+from ...model.ab import AbRun, Answer, Turn
 from ...model.metrics import STEP_MS, Direction
 from ...model.verdict import Outcome
 from ..headline import title
@@ -32,7 +32,7 @@ class MetricChange(NamedTuple):
         return large / small if small else inf
 
 
-MOST_ROWS: Final = 12
+MOST_ROWS: Final = 6
 """Changes of a metric that are drawn; the others are counted."""
 
 
@@ -68,14 +68,15 @@ TURNED: Final = frozenset({Answer.SLOWER, Answer.FASTER})
 
 
 def changes_of_commits(found: AbRun) -> Iterator[MetricChange]:
-    """Yield what differs between two versions: times that were judged, counts and bytes."""
+    """Yield what differs between two versions: times, counts and bytes, if that is certain."""
     for call in found.calls:
         time = call.time
         if time and time.answer in TURNED and time.before_ms and time.after_ms:
             yield MetricChange(STEP_MS.name, call.test, time.before_ms, time.after_ms)
         for exact in call.exact:
             own = (n - exact.workspace_bytes for n in (exact.before, exact.after))
-            yield MetricChange(exact.metric, call.test, *own)
+            if exact.turn is not Turn.VARIES:
+                yield MetricChange(exact.metric, call.test, *own)
 
 
 def changes_of_run(sections: Sequence[Section]) -> Iterator[MetricChange]:

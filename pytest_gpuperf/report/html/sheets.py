@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from ...devices.audit_record import StepAudit
 from ...model.ab import AbRun
 from ...model.finding import Finding
 from ...model.measurement import Forecast, Saving
-from ...model.metrics import PEAK_ALLOCATED
+from ...model.metrics import PEAK_ALLOCATED, SYNCS
 from ..remedies import SAVING_REMEDIES, remedy_of
 from ..screen.audit import AuditView, is_in_each_step, reason_of
 from ..screen.findings import badness, explained
@@ -61,13 +62,21 @@ def memory_page(
     return _sheet(printed[0], [*figures, *_groups(groups, view, explained)], printed)
 
 
+MOST_STEPS_SHOWN: Final = 3
+"""Tests of a comparison of which the step is shown."""
+
+
 def ab_page(found: AbRun, view: AuditView, printed: Sequence[str]) -> str:
     """Return the page of a comparison, which has *printed* this."""
     groups = {
         call.test: [f for f in call.findings if {*f.metrics} & {*call.worse_metrics}]
         for call in found.calls
     }
-    figures = changes_figure(changes_of_commits(found))
+    waiting = [call for call in found.calls if SYNCS.name in call.worse_metrics]
+    steps = (
+        step_figure(call.findings, call.test) for call in waiting[:MOST_STEPS_SHOWN]
+    )
+    figures = [*changes_figure(changes_of_commits(found)), *chain(*steps)]
     said = f"{found.after} after {found.before}: {_answer(printed)}"
     return _sheet(said, [*figures, *_groups(groups, view, explained)], printed)
 

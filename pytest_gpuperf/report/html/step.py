@@ -84,15 +84,16 @@ NAMES_PERCENT: Final = 9
 """Width for the names of the lanes."""
 
 
-def step_figure(findings: Iterable[Finding]) -> Iterator[Markup]:
+def step_figure(
+    findings: Iterable[Finding], name: str = "one step"
+) -> Iterator[Markup]:
     """Draw a step with its waits, below that of the baseline; nothing without a wait."""
     waits = waits_of(findings)
     if waits:
         more = len(waits) - MOST_LABELS
         left = counted(more, "more line") if more > 0 else ""
-        operations = counted(_operations(waits), "operation")
-        picture = step_svg(waits)
-        yield rendered("step", operations=operations, picture=picture, left=left)
+        title = f"{name}, in order of its {counted(_operations(waits), 'operation')}"
+        yield rendered("step", title=title, picture=step_svg(waits), left=left)
 
 
 def waits_of(findings: Iterable[Finding]) -> list[Finding]:

@@ -168,10 +168,10 @@ def _blocks(title: str, found: Iterable[Finding], view: AuditView) -> Iterator[s
 
 
 def _rank(place: tuple[str, int], causes: Sequence[Finding]) -> tuple[Any, ...]:
-    """Order places by how often they wait; what only copies once, as a set-up, is last."""
+    """Order places by what a wait can cost, then how often; what only copies once is last."""
     copies_once = all(f.once and f.op in COPYING for f in causes)
-    often, late = sum(f.per_step for f in causes), badness(causes[0])[4:]
-    return copies_once, -often, late, place
+    late = min(badness(f)[5:7] for f in causes)
+    return copies_once, late, -sum(f.per_step for f in causes), place
 
 
 def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from builders import MIB, a_regression, a_test
 from golden_audits import FORECAST, HERE, SAVINGS, WAITING, line_of
-from golden_commands import COMPARED
+from golden_commands import COMPARED, exact
 from pages import BAD, GOOD, HOSTILE, Page, page
 
+from pytest_gpuperf.model.ab import Comparison, Turn
 from pytest_gpuperf.report.html.changes import MOST_ROWS, MetricChange, changes_figure
 from pytest_gpuperf.report.html.sheets import (
     MOST_PLACES_OF_GROUP,
@@ -129,3 +130,14 @@ def test_the_page_of_a_run_has_the_bars_of_several_tests_but_not_of_one() -> Non
 
 def test_the_file_of_a_page_has_no_folder_of_this_machine() -> None:
     assert not any(str(Path(__file__).parent) in text for text in pages())
+
+
+def test_a_comparison_shows_the_step_of_what_has_more_syncs() -> None:
+    more = Comparison(test="t.py::t", exact=(exact("syncs", 0, 1, Turn.WORSE),))
+    waits = replace(WAITING.findings[0], waits_after=(36,), operations=100, stored=0)
+    found = replace(COMPARED, calls=(replace(more, findings=(waits,)),))
+
+    text = Page(ab_page(found, VIEW, comparison_lines(found))).text
+
+    assert f"|{more.test}, in order of its 100 operations|" in text
+    assert "|baseline|" in text
