@@ -138,8 +138,8 @@ class TimesOfRuns(NamedTuple):
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         made = yield
-        report = self.find(item.nodeid) if call.when == "call" else None
-        if report is not None:
+        report = self.find(item.nodeid)
+        if report is not None and call.when == "call":
             made.duration = report.seconds
         return made
 
