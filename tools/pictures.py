@@ -29,7 +29,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from documents import blocks_of, edited
 
-from pytest_gpuperf.cli.files import read_results
+from pytest_gpuperf.cli.shared_options import read_results
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.run import RESULTS_NAME
 from pytest_gpuperf.report.html.contents import sections_of

@@ -39,7 +39,7 @@ from ..report.screen.summary import refresh_lines
 from ..report.wrapping import wrapped
 from ..settings import ARTEFACTS, refuse_in_ci
 from ..visible import printed
-from .files import add_baselines_argument, read_document, read_results
+from .shared_options import add_baselines_argument, read_document, read_results
 
 
 PENDING_KINDS: Final = ", ".join(kind.value for kind in Refresh)

@@ -14,7 +14,7 @@ from ..errors import ErrorId, UsageError
 from ..model.run import RESULTS_NAME, Results
 from ..report.measured_calls import MeasuredCall, measured_calls
 from ..report.pytest_benchmark import dumps
-from .files import read_results, results_file
+from .shared_options import read_results, results_file
 
 
 REST: Final = None

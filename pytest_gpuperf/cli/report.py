@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
 from ..baselines.store import pending_path, read, write
 from ..devices.preflight import no_garbage_collection
-from ..files import no_link
+from ..files import no_link, read_regular_text
 from ..model.baseline import Entry
 from ..model.environment import Hardware
+from ..model.finding import Location
 from ..model.run import RESULTS_NAME
 from ..report.html.contents import Contents, locations_of, sections_of
 from ..report.html.page import page_text
 from ..settings import ARTEFACTS
 from ..visible import printed
-from .files import (
+from .shared_options import (
     add_baselines_argument,
     read_document,
     read_results,
     results_file,
-    source_lines,
 )
 
 
@@ -92,3 +93,39 @@ def _from_here(folder: Path) -> str:
 def _pending(file: Path, hardware: Hardware) -> Mapping[str, Entry]:
     path = pending_path(file.parent, hardware)
     return read_document(path).entries if path.exists() else {}
+
+
+# Lines of a project's own source, as they are now.
+
+
+def source_lines(
+    root: Path, locations: Iterable[Location]
+) -> dict[tuple[str, int], str]:
+    """Read the lines that *locations* name, of Python files below *root* only.
+
+    The locations come from a file that anybody may have written. It must not make a
+    report show other files of this machine.
+    """
+    places = sorted({(at.file, at.line) for at in locations})
+    return {
+        (file, number): line
+        for file, found in groupby(places, key=lambda place: place[0])
+        for number, line in _lines(root, file, {number for _, number in found})
+    }
+
+
+def _lines(root: Path, file: str, wanted: set[int]) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(_source_text(root, file).split("\n"), start=1):
+        if number in wanted and line.strip():
+            yield number, line.rstrip()
+
+
+def _source_text(root: Path, file: str) -> str:
+    try:
+        # Resolved first: `..` and links must not lead out of the project.
+        path = (root / file).resolve()
+        if path.suffix != ".py" or not path.is_relative_to(root.resolve()):
+            return ""
+        return read_regular_text(path)
+    except (OSError, ValueError, RuntimeError):  # no text, no name, a loop of links
+        return ""

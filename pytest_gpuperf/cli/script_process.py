@@ -56,7 +56,6 @@ from ..sharing.processes import (
 from ..worker import draws
 from . import RANK_LAUNCHERS
 from .script import Loaded, Program, check_script, launched, load, run
-from .shared_options import STANDARD_ERROR
 
 
 if TYPE_CHECKING:
@@ -224,7 +223,7 @@ class Output(Enum):
     """Where the program's output goes; only NOWHERE redirects its errors as well."""
 
     SHOWN = None
-    ERRORS = STANDARD_ERROR
+    ERRORS = 2  # the file of standard error
     NOWHERE = DEVNULL
 
     @property

@@ -1,4 +1,4 @@
-"""Options that several commands share: of comparisons, and ``--json``."""
+"""What several commands share: options, ``--json``, and the files that a run left."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-
-STANDARD_ERROR: Final = 2
-"""Where the output of another program makes way to."""
+from ..baselines.format import RESTORE_FILE, loads
+from ..errors import BaselineError, ErrorId, UsageError
+from ..files import read_regular_text
+from ..model.baseline import Baselines
+from ..model.run import RESULTS_NAME, Results
+from ..report import json as results_json
 
 
 def add_json_argument(parser: argparse._ActionsContainer, other: str = "") -> None:
@@ -98,3 +101,56 @@ def announce(text: str) -> None:
     """Print progress to standard error; standard output is for the result."""
     sys.stderr.write(f"gpuperf: {text}\n")
     sys.stderr.flush()
+
+
+# The stored baselines, as the commands name and read them.
+
+
+def add_baselines_argument(parser: argparse.ArgumentParser) -> None:
+    """Declare ``--baselines``, the committed folder."""
+    parser.add_argument(
+        "--baselines",
+        type=Path,
+        default=Path("baselines"),
+        metavar="DIR",
+        help="folder of the baselines (default: %(default)s)",
+    )
+
+
+def read_document(path: Path, way_out: str = RESTORE_FILE) -> Baselines:
+    """Read one baseline file; raises ``BaselineError`` if it is none.
+
+    *way_out* says what to do then.
+    """
+    try:
+        text = read_regular_text(path)
+    except (OSError, UnicodeDecodeError) as error:
+        msg = f"{path}: cannot be read ({error}); expected a baseline file"
+        raise BaselineError(msg, ErrorId.GP501) from error
+    return loads(text, str(path), way_out)
+
+
+def results_file(path: Path) -> Path:
+    """Return the file of results that *path* names, or the one in that folder."""
+    return path / RESULTS_NAME if path.is_dir() else path
+
+
+def read_results(file: Path, absent: str) -> Results:
+    """Read *file*; *absent* says why there may be none.
+
+    Raises ``UsageError`` if it cannot be read or contains no results.
+    """
+    text = _text(file, results_json.EXPECTED_RESULTS, absent)
+    return results_json.loads(text, str(file))
+
+
+def _text(file: Path, expected: str, absent: str) -> str:
+    try:
+        return read_regular_text(file)
+    except FileNotFoundError:
+        msg = f"{file}: there is no such file; {absent}"
+    except OSError as error:
+        msg = f"{file}: cannot be read, {(error.strerror or str(error)).lower()}; {expected}"
+    except UnicodeDecodeError:
+        msg = f"{file}: not UTF-8 text; {expected}"
+    raise UsageError(msg, ErrorId.GP527) from None

@@ -13,7 +13,7 @@ from pages import BAD, GOOD, HEAD, ITEM, contents, entry
 
 from pytest_gpuperf.baselines.format import dumps as baselines_text
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.cli.files import source_lines
+from pytest_gpuperf.cli.report import source_lines
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.run import Head
 from pytest_gpuperf.model.verdict import TestVerdict
