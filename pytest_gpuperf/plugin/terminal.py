@@ -15,6 +15,7 @@ from ..model.verdict import Outcome, TestVerdict
 from ..report.screen.acceptance import (
     drift_lines,
     drifted_line,
+    is_explained,
     kept_lines,
     kept_title,
     leftover_lines,
@@ -308,9 +309,11 @@ def _untouched_lines(run_result: RunResult, verbosity: int) -> Iterator[Line]:
     if run_result.kept and verbosity > QUIET_VERBOSITY:
         title = kept_title(run_result.kept, file)
         yield from _titled(title, kept_lines(run_result.kept))
-    if run_result.drifts:
+    verdicts = {verdict.test: verdict for verdict in run_result.verdicts}
+    drifts = [d for d in run_result.drifts if not is_explained(d, verdicts.get(d.test))]
+    if drifts:
         title = f"not refreshed in {file}, too far from the last accepted value:"
-        yield from _titled(title, drift_lines(run_result.drifts))
+        yield from _titled(title, drift_lines(drifts))
 
 
 def _titled(title: str, lines: Iterable[Line]) -> Iterator[Line]:

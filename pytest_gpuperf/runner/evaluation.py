@@ -296,7 +296,14 @@ class RunEvaluator:
         """Report every test; it fails if its baseline was not refreshed as asked."""
         reports = self._reports(state)
         chosen = self._chosen(state)
-        why = {c.test: self._reporter.refusal(c, state.refreshed) for c in chosen}
+        refusal, refreshed = self._reporter.refusal, state.refreshed
+        why = {
+            # Its own failure says how far it drifted.
+            c.test: refusal(c, refreshed, state.verdicts[c.test])
+            if reports[c.test].ending.accuses
+            else refusal(c, refreshed)
+            for c in chosen
+        }
         not_refreshed = tuple(test for test in why if why[test])
         for test in not_refreshed:
             reports[test] = refused(reports[test], why[test])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from ..baselines.store import path_of
 from ..judge.interleaved import demands_speedup
@@ -17,7 +18,7 @@ from ..model.verdict import Outcome, TestVerdict, Verdict
 from ..report.command import Invocation
 from ..report.headline import open_headline
 from ..report.json import to_json
-from ..report.screen.acceptance import drift_text
+from ..report.screen.acceptance import LEFT_ALONE, drift_text, is_explained
 from ..report.screen.failure import failure_text
 from ..report.screen.findings import SharedCauses
 from ..report.secrets import shown_verdict
@@ -146,11 +147,13 @@ def _never_judged(case: Case, verdicts: Mapping[str, TestVerdict]) -> str:
 def refused(report: Report, why: str) -> Report:
     """Fail the test of *report*: its baseline was to be refreshed and is not.
 
-    The text of another failure follows below.
+    What is only a line of another failure ends it; else that failure follows below.
     """
     own = report.text if report.ending.accuses else ""
     # Both may end with the same command.
     why = "\n".join(line for line in why.splitlines() if line not in own.splitlines())
+    if own and why == LEFT_ALONE:
+        return replace(report, ending=Ending.FAILED, text=f"{own}\n{why}", warning="")
     text = "\n\n".join(filter(None, (why, own)))
     return replace(report, ending=Ending.FAILED, text=text, warning="")
 
@@ -290,11 +293,21 @@ class Reporter:
         shared.show(nodeid, verdict, text)
         return text
 
-    def refusal(self, case: Case, refreshed: Refreshed) -> str:
-        """Say why the refresh did not take *case* as it should; nothing if it did."""
+    def refusal(
+        self,
+        case: Case,
+        refreshed: Refreshed,
+        explained: Mapping[str, TestVerdict] = MappingProxyType({}),
+    ) -> str:
+        """Say why the refresh did not take *case* as it should; nothing if it did.
+
+        What the *explained* verdicts say of a drift is not said again.
+        """
         drifts = refreshed.drifts_of(case.calls)
         if not drifts:
             return refreshed.why_not(case.calls)
+        if all(is_explained(drift, explained.get(drift.test)) for drift in drifts):
+            return LEFT_ALONE
         return drift_text(
             drifts,
             nodeid=case.test,

@@ -8,6 +8,7 @@ from typing import Final
 
 from ...model.baseline import AcceptancePlan, Drift, Kept, Leftovers, Refresh
 from ...model.metrics import counted
+from ...model.verdict import Outcome, TestVerdict
 from ..command import DEFAULT_INVOCATION, Invocation, prune_command, refresh_command
 from ..headline import title
 from ..numbers import each, format_apart, format_change, join_fitting, metric_named
@@ -152,6 +153,20 @@ def _parts(found: AcceptancePlan) -> Iterator[str]:
 KEPT_HEADER: Final = ("stored", "now", "change", "noise", "metric", "test")
 DRIFT_HEADER: Final = ("accepted", "now", "drift", "allowed", "metric", "test")
 LEFT: Final = 4
+
+
+LEFT_ALONE: Final = (
+    "  kept     the baseline is left as it was: more than a refresh stores unasked"
+)
+"""Ends the failure of a test that says by itself how far it drifted."""
+
+
+def is_explained(drift: Drift, verdict: TestVerdict | None) -> bool:
+    """Whether the failure of its test says the same."""
+    return verdict is not None and any(
+        v.metric == drift.metric and v.outcome is Outcome.REGRESSED
+        for v in verdict.verdicts
+    )
 
 
 def drift_text(
