@@ -60,9 +60,6 @@ FAILED_BY_SETTING: Final = frozenset(
 LEAST_SHARED: Final = 2
 """Tests that fail for a cause, from which on it names them."""
 
-LINES_OF_TESTS: Final = 2
-"""Lines for the names of the tests that share a cause."""
-
 BASELINE_NEEDED: Final = (
     "a missing baseline fails if CI is set, or by gpuperf_missing_baseline: "
     "store it outside of CI, and commit it"
@@ -179,7 +176,7 @@ def _tests_lines(tests: Sequence[str], nodeid: str) -> tuple[str, ...]:
         return ()
     file = f"{nodeid.partition('::')[0]}::"
     names = [test.removeprefix(file) for test in tests]
-    room = LINES_OF_TESTS * (text_width() - REASON_INDENT) - len("100 fail here: ")
+    room = text_width() - REASON_INDENT - len("100 fail here: ")
     return labelled("tests", f"{len(tests)} fail here: {join_fitting(names, room)}")
 
 

@@ -6,10 +6,21 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import chain
 from typing import Final
 
 from ...model.baseline import BaselineChange
-from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction, Metric, counted
+from ...model.metrics import (
+    GROWTH,
+    LAUNCHES,
+    PAGEABLE_COPIES,
+    PEAK_ALLOCATED,
+    STEP_MS,
+    SYNCS,
+    Direction,
+    Metric,
+    counted,
+)
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..headline import PEOPLE, title, what_happened
 from ..numbers import (
@@ -34,9 +45,15 @@ SUMMARY_HEADER: Final = (
     "memory",
     "was",
     "cuBLAS",
+    *("copies", "was"),
+    *("launches", "was"),
+    *("growth", "was"),
     "outcome",
     "test",
 )
+IF_WORSE: Final = (PAGEABLE_COPIES, LAUNCHES, GROWTH)
+"""What has a column only where it fails a test."""
+
 REFRESH_HEADER: Final = ("old", "new", "change", "drift", "cuBLAS", "metric", "test")
 NEW_HEADER: Final = ("time", "memory", "cuBLAS", "syncs", "new test")
 NEW_COLUMNS: Final = (STEP_MS, PEAK_ALLOCATED, SYNCS)
@@ -144,9 +161,15 @@ def _cells(verdict: TestVerdict) -> tuple[str, ...]:
         *_now_and_before(SYNCS, syncs),
         *_now_and_before(PEAK_ALLOCATED, peak),
         _cell(PEAK_ALLOCATED, kept or None),
+        *chain.from_iterable(_if_worse(metric, verdict) for metric in IF_WORSE),
         in_a_word(verdict),
         verdict.test,
     )
+
+
+def _if_worse(metric: Metric, verdict: TestVerdict) -> tuple[str, ...]:
+    fails = any(v.outcome.fails for v in verdict.verdicts if v.metric == metric.name)
+    return _now_and_before(metric, verdict.measured(metric) if fails else None)
 
 
 def _now_and_before(metric: Metric, verdict: Verdict | None) -> tuple[str, ...]:

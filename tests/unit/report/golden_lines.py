@@ -419,6 +419,15 @@ def summaries() -> Cases:
     said["the table is worst first, with whole names last"] = painted(
         summary_lines(suite)
     )
+    said["what became worse has a column"] = painted(
+        summary_lines(
+            [
+                a_test(a_regression("launches", 516, 5), test="t.py::loop"),
+                a_test(a_regression("pageable_copies", 1, 0), test="t.py::copy"),
+                a_test(a_verdict("launches", now=9, baseline=9), test="t.py::same"),
+            ]
+        )
+    )
     said["no verdicts make no table"] = painted(summary_lines(()))
     said["the last line names nothing that did not occur"] = painted(
         counts_line(tests, CPU)

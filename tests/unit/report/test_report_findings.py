@@ -6,12 +6,15 @@ import re
 from dataclasses import replace
 
 import pytest
-from builders import a_finding
+from builders import a_finding, a_regression, a_test, line_change
 from golden_lines import ITEM, LINE, slow
 
-from pytest_gpuperf.model.finding import Finding, FindingKind, Location
+from pytest_gpuperf.model.finding import Finding, FindingKind, LineChange, Location
+from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES, remedy_of
+from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.screen.findings import (
+    SharedCauses,
     badness,
     explained,
     finding_lines,
@@ -211,3 +214,85 @@ def test_waits_of_equal_age_come_in_the_order_of_what_they_can_cost() -> None:
 
     # By identity: where a wait is does not tell findings apart.
     assert [*map(id, ordered)] == [*map(id, (new, early, late, idle, rare))]
+
+
+LONG = "self.history[epoch].append(metrics['loss'].mean().item() / float(len(batches) + 1))"
+READ = a_finding(line=17, stored=0, source=LONG, operations=120)
+COPY = a_finding(
+    FindingKind.TRANSFER,
+    op="aten::_to_copy",
+    metrics=("pageable_copies", "h2d_bytes"),
+    stored=0,
+    moved_bytes=2**26,
+    reason="a blocking copy to the GPU from ordinary (pageable) memory",
+    source="images = batch['pixel_values'].to(device, non_blocking=True)",
+)
+LOOP = a_finding(
+    FindingKind.WORK,
+    op=None,
+    metrics=("launches",),
+    per_step=512,
+    stored=0,
+    source="return model(torch.stack([row / row.amax() for row in images]))",
+)
+LEFT = a_finding(
+    FindingKind.LEFT,
+    op="aten::mul",
+    metrics=("growth_bytes",),
+    per_step=2,
+    held_bytes=4096,
+    source="losses.append(loss)",
+)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "finding", "operations"),
+    [
+        ((a_regression("syncs", 1, 0),), READ, ()),
+        (
+            (
+                a_regression("pageable_copies", 1, 0),
+                a_regression("h2d_bytes", 2**26, 0),
+            ),
+            COPY,
+            (),
+        ),
+        (
+            (a_regression("launches", 516, 5),),
+            LOOP,
+            (
+                line_change({"call": (0, 512)}),
+                line_change({"aten::amax": (1, 256), "aten::div": (1, 256)}),
+            ),
+        ),
+        (
+            (
+                a_regression("growth_bytes", 4096, 0),
+                a_regression("retained_graphs", 1, 0),
+            ),
+            LEFT,
+            (),
+        ),
+    ],
+    ids=["sync", "copy", "loop", "leak"],
+)
+def test_a_failure_of_one_cause_takes_twelve_lines_of_80_columns_also_with_its_tests(
+    verdicts: tuple[Verdict, ...],
+    finding: Finding,
+    operations: tuple[LineChange, ...],
+) -> None:
+    tests = [
+        f"tests/test_train.py::test_{name}_step[a-long-parameter]" for name in "abc"
+    ]
+    failing = [
+        a_test(*verdicts, test=test, findings=(finding,), operations=operations)
+        for test in tests
+    ]
+    shared = SharedCauses()
+    for verdict in failing:
+        shared.add(verdict.test, verdict)
+
+    text = failure_text(failing[0], nodeid=tests[0], shared=shared)
+
+    assert "3 fail here" in text
+    assert len(text.splitlines()) <= 12, text
