@@ -300,7 +300,7 @@ class RunEvaluator:
         why = {
             # Its own failure says how far it drifted.
             c.test: refusal(c, refreshed, state.verdicts[c.test])
-            if reports[c.test].ending.accuses
+            if reports[c.test].ending.fails
             else refusal(c, refreshed)
             for c in chosen
         }
