@@ -188,7 +188,7 @@ def test_what_had_no_time_to_be_measured_fails_in_ci_and_is_measured_with_more(
     assert "NOT MEASURED: peak memory" in said.output
     assert again.status == 0, again.text
     assert "NOT MEASURED" not in again.output
-    assert "NO BASELINE: syncs 0, peak memory" in again.output
+    assert "1 no baseline on simulated GPU" in again.output
 
 
 SHARING: Final = """
