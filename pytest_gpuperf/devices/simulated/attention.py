@@ -298,6 +298,9 @@ def fused_kernels() -> Iterator[tuple[str, Callable[..., Any]]]:
 FUSED_BACKWARDS: Final = ("mish_backward", "silu_backward")
 """Operations with a kernel on the CPU and on CUDA, which torch composes elsewhere."""
 
+ONE_KERNEL: Final = frozenset({*FUSED_BACKWARDS, *FUSED_RMS_NORM})
+"""What torch's core may compose, but not for CUDA."""
+
 
 class Backend(Enum):
     """Which of torch's kernels computes an attention."""

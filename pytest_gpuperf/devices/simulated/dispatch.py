@@ -329,7 +329,7 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         # Linux would kill the process instead of refusing it.
         BACKING.expect_product(inner)
     outer, inside = (args, kwargs), (inner, inner_kwargs)
-    if live is None or plan.temporaries is None:
+    if live is None or (plan.temporaries or plan.sparse_temporaries) is None:
         return _performed(plan, func, outer, inside, to_host=to_host)
     with _taking(live, _temporaries(plan, func, *inside)):
         return _performed(plan, func, outer, inside, to_host=to_host)
@@ -380,12 +380,14 @@ def _temporaries(
     plan: OpPlan, func: Any, inner: list[Any], kwargs: dict[str, Any]
 ) -> Temporaries:
     """What its kernel takes; a rule that fails leaves the memory unchecked."""
-    assert plan.temporaries is not None  # noqa: S101, the caller looked
     call = OpCall(schema_of(func), inner, kwargs, is_gpu_tensor)
+    rule = plan.temporaries
     if SHOWN.any and any(map(is_unusual, call.tensors())):
+        rule = plan.sparse_temporaries
+    if rule is None:
         return NO_TEMPORARIES
     try:
-        return plan.temporaries(call)
+        return rule(call)
     except Exception as error:  # noqa: BLE001, it ends nothing
         WATCH.leave_unchecked(plan.op, own_failure(error))
         return NO_TEMPORARIES

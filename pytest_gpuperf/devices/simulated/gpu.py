@@ -67,7 +67,12 @@ def unchecked_patches() -> Iterator[Patch]:
     """Compilers, scripts and replicas."""
     yield Patch(torch, "compile", compile_)
     for name in ("script", "trace", "trace_module"):
-        yield Patch(torch.jit, name, _unchecked(getattr(torch.jit, name), name))
+        script = _unchecked(
+            getattr(torch.jit, name), f"torch.jit.{name}", "what a script fuses"
+        )
+        yield Patch(torch.jit, name, script)
+    traced = ("torch.func.linearize", "the memory that the traced graph keeps")
+    yield Patch(torch.func, "linearize", _unchecked(torch.func.linearize, *traced))
     for name in {"export", "draft_export"} & vars(torch.export).keys():
         yield Patch(torch.export, name, _of_host(getattr(torch.export, name)))
     program = torch.export.ExportedProgram
@@ -139,19 +144,19 @@ def _as_it_is(call: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _unchecked(compile_script: Callable[..., Any], name: str) -> Callable[..., Any]:
-    """Wrap ``torch.jit.name``, which stays; what fuses a script's operations is not known."""
+def _unchecked(
+    compile_script: Callable[..., Any], name: str, unknown: str
+) -> Callable[..., Any]:
+    """Wrap a function called *name*, which stays; what is *unknown* of its result is said."""
 
     @functools.wraps(compile_script)
     def compiled(*args: Any, **options: Any) -> Any:
         # Scripts of torch itself, such as those of the optimizers, are known: only the
         # caller's file tells them apart.
         if torch_path(sys._getframe(1)) is None:  # noqa: SLF001
-            WATCH.leave_unchecked(
-                f"torch.jit.{name}", "judged without what a script fuses"
-            )
+            WATCH.leave_unchecked(name, f"judged without {unknown}")
         # Names in a class are looked up in the frame of the caller: this one is between.
-        if name == "script" and len(args) < 2:  # noqa: PLR2004
+        if name == "torch.jit.script" and len(args) < 2:  # noqa: PLR2004
             options["_frames_up"] = options.get("_frames_up", 0) + 1
         return compile_script(*args, **options)
 

@@ -207,6 +207,16 @@ def convolution(tensor: Any, weight: Any, *options: Any) -> Any:
     return found.contiguous(memory_format=format_of(tensor, weight))
 
 
+_folded = torch.ops.aten.col2im.default
+
+
+def col2im(tensor: Any, *options: Any) -> Any:
+    """What ``aten::col2im`` gives, in memory of the size of its input (Col2Im.cu)."""
+    found = _folded(tensor, *options)
+    room = found.new_empty(max(tensor.numel(), found.numel()))
+    return room[: found.numel()].view(found.shape).copy_(found)
+
+
 # Cells of recurrent layers, which CUDA computes by one kernel each (RNN.cu).
 
 
@@ -281,10 +291,44 @@ def _sum_of(*parts: Any) -> Any:
     return sum(given[1:], start=given[0])
 
 
-# Parts of batch normalisation over several GPUs (Normalization.cu).
+# Batch normalisation, whose own kernels keep float32, and their parts over several GPUs
+# (Normalization.cu).
 
 _normalized = torch.ops.aten.native_batch_norm.default
 _normalized_backward = torch.ops.aten.native_batch_norm_backward.default
+
+
+def is_cudnn_norm(tensor: Any, weight: Any) -> bool:
+    """Whether cuDNN normalizes *tensor* (``_select_batch_norm_backend``)."""
+    return bool(
+        weight is not None
+        and tensor.dim() > 2  # noqa: PLR2004, some of space
+        and torch.bfloat16 not in {tensor.dtype, weight.dtype}
+        and (tensor.dtype is not torch.float16 or weight.dtype is torch.float32)
+        and torch._C._get_cudnn_enabled()  # noqa: SLF001, where torch.backends keeps it
+    )
+
+
+def batch_norm(tensor: Any, weight: Any, *more: Any) -> tuple[Any, ...]:
+    """What ``aten::native_batch_norm`` gives; an evaluation by cuDNN keeps nothing."""
+    found, *kept = _normalized(tensor, weight, *more)
+    if not more[3] and not is_cudnn_norm(tensor, weight):
+        kept = [found.new_empty(tensor.size(1)) for _ in kept]
+    return found, *map(in_float32, kept)
+
+
+def batch_norm_backward(*args: Any) -> tuple[Any, ...]:
+    """What ``aten::native_batch_norm_backward`` gives; an evaluation's is contiguous."""
+    found, *of_weights = _normalized_backward(*_statistics_in_dtype(args, 5, 2, 3, 1))
+    is_strided = found is not None and not args[7]
+    return found.contiguous() if is_strided else found, *of_weights
+
+
+def _statistics_in_dtype(args: Sequence[Any], first: int, *alike: int) -> list[Any]:
+    """*args* with the two statistics from *first* on in the dtype of the CPU's kernel."""
+    kind = next(args[place].dtype for place in alike if args[place] is not None)
+    both = (first, first + 1)
+    return [a.to(kind) if place in both else a for place, a in enumerate(args)]
 
 
 def in_float32(tensor: Any) -> Any:
@@ -338,6 +382,23 @@ def batch_norm_backward_elemt(grad: Any, tensor: Any, *more: Any) -> Any:
     return found.to(grad.dtype).movedim(-1, 1)
 
 
+# What layer normalisation keeps of halves is in float32.
+
+_by_rows = torch.ops.aten.native_layer_norm.default
+_by_rows_backward = torch.ops.aten.native_layer_norm_backward.default
+
+
+def layer_norm(*args: Any) -> tuple[Any, ...]:
+    """What ``aten::native_layer_norm`` gives."""
+    found, *kept = _by_rows(*args)
+    return found, *map(in_float32, kept)
+
+
+def layer_norm_backward(*args: Any) -> Any:
+    """What ``aten::native_layer_norm_backward`` gives."""
+    return _by_rows_backward(*_statistics_in_dtype(args, 3, 5, 1))
+
+
 # Softmax of halves in float32, which the CPU's kernels refuse.
 
 
@@ -370,7 +431,12 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     "batch_norm_gather_stats": batch_norm_gather_stats,
     "batch_norm_gather_stats_with_counts": batch_norm_gather_stats,
     "batch_norm_stats": batch_norm_stats,
+    "col2im": col2im,
     "convolution": convolution,
+    "native_batch_norm": batch_norm,
+    "native_batch_norm_backward": batch_norm_backward,
+    "native_layer_norm": layer_norm,
+    "native_layer_norm_backward": layer_norm_backward,
     "_thnn_fused_gru_cell": gru_cell,
     "_thnn_fused_gru_cell_backward": gru_cell_backward,
     "_thnn_fused_lstm_cell": lstm_cell,

@@ -33,7 +33,7 @@ from .recurrent import CUDNN_FLOPS, CUDNN_KERNELS, RECURRENT_LAYERS
 from .sorting import SORT_MEMORY
 from .sync_conditions import SyncRule
 from .sync_rules import INDEXING, SYNC_RULES, rules_by_op
-from .temporaries import RULES
+from .temporaries import RULES, SPARSE_MEMORY
 
 
 # Floating point operations of a step, by torch's own formulas.
@@ -172,7 +172,7 @@ class OpPlan:
         "birth_order composite decompose flags flops host_argument "
         "host_outputs in_place indexes is_absent is_of_program keeps_forward "
         "kernel launches mixes multiplies name op reshapes rules "
-        "sized_by_values sources sparse_rules temporaries transfers views "
+        "sized_by_values sources sparse_rules sparse_temporaries temporaries transfers views "
         "writes_only".split()
     )
 
@@ -224,6 +224,7 @@ class OpPlan:
         self.birth_order = BIRTH_ORDER.get(self.name, ())
         self.in_place = _in_place(func, self.name)
         self.temporaries = TEMPORARIES.get(self.name)
+        self.sparse_temporaries = SPARSE_MEMORY.get(self.name)
 
 
 PYTHON_KERNEL: Final = re.compile(
@@ -322,5 +323,5 @@ def _is_composite(func: Any) -> bool:
                 func.name(), "CompositeImplicitAutograd"
             )
         )
-        and func.overloadpacket.__name__ not in fused_attention.FUSED_BACKWARDS
+        and func.overloadpacket.__name__ not in fused_attention.ONE_KERNEL
     )

@@ -13,9 +13,11 @@ from itertools import pairwise
 from typing import Any, Final
 
 import torch
+from torch.autograd import forward_ad
 
 from .guesses import lengths_of
-from .kernels import format_of, is_last
+from .kernels import format_of, is_cudnn_norm, is_last
+from .memory import SIMULATED_MEMORY
 from .operation import NO_TEMPORARIES, OpCall, Rule, Temporaries, copies_of, nbytes_of
 from .specification import PROPERTIES
 from .transfers import is_dense
@@ -223,6 +225,12 @@ def _contiguous_after(*names: str) -> Rule:
     return rule
 
 
+def _formatted_after(call: OpCall) -> Temporaries:
+    """Of a pool's backward, which wants the gradient in the memory format of its input."""
+    chosen = format_of(call["self"], call["self"])
+    return Temporaries(phases=[_in_format(chosen, call["grad_output"])])
+
+
 OPMATH_BYTES: Final = {
     torch.float64: 8,
     torch.complex64: 8,
@@ -235,6 +243,17 @@ FUSED_CASTS: Final = frozenset(
     {(torch.float16, torch.float32), (torch.bfloat16, torch.float32)}
 )
 """Casts that the kernel of a reduction does itself, on CUDA alone (ReduceOpsUtils.h)."""
+
+
+def _with_tangent(rule: Rule) -> Rule:
+    """Wrap *rule* of a normalisation: its tangent is computed in place on CUDA alone."""
+
+    def named(call: OpCall) -> Temporaries:
+        if (live := SIMULATED_MEMORY.live) and forward_ad._current_level >= 0:  # noqa: SLF001, there is no public one
+            live.leave_unchecked("tangents of a norm", "some are computed in place")
+        return rule(call)
+
+    return named
 
 
 def _dims(call: OpCall) -> Sequence[int] | None:
@@ -318,6 +337,42 @@ def _matrices(*names: str) -> Rule:
     return rule
 
 
+# Products of sparse matrices (SparseCUDATensorMath.cu) and their coalescing
+# (SparseCUDATensor.cu).
+
+
+def _sorting(sparse: Any) -> Sequence[int]:
+    """Places as one number each, their order, where they begin, and thrust's buffers."""
+    places = sparse._nnz() * 8  # noqa: SLF001, its only name
+    return places, places, places, 2 * places
+
+
+def _sparse_product(call: OpCall) -> Temporaries:
+    """A matrix of zeros to add to, indices in 32 bits, and the result by columns."""
+    *added, first, second = call.tensors()
+    size = first.size(0) * second.shape[1:].numel() * first.element_size()
+    is_left = first.layout is torch.sparse_coo
+    sparse, dense = (first, second) if is_left else (second, first)
+    if sparse.layout is not torch.sparse_coo:
+        return NO_TEMPORARIES
+    copied = [] if dense.t().is_contiguous() else copies_of(dense)
+    merged: list[int | Sequence[int]] = []
+    if not (is_left and sparse.is_coalesced()):
+        kept = (sparse._indices(), sparse._values())  # noqa: SLF001, the public ones demand a coalesced one
+        merged = [_sorting(sparse), *map(nbytes_of, kept)]
+    places = 4 * sparse._nnz()  # noqa: SLF001
+    indices = [4 * (sparse.size(int(not is_left)) + 1), (places,), places]
+    before = [] if added else [size]
+    return Temporaries(before, [[*merged, *indices, size, *copied]])
+
+
+SPARSE_MEMORY: Final[Mapping[str, Rule]] = {
+    "_coalesce": lambda call: Temporaries(before=[_sorting(call["self"])]),
+    **dict.fromkeys(("_sparse_addmm", "addmm", "mm", "mv"), _sparse_product),
+}
+"""Which operation takes what of tensors that are not strided."""
+
+
 # Convolutions: cuDNN wants all tensors in one memory format (Convolution.cpp).
 
 
@@ -354,20 +409,16 @@ def _convolution(call: OpCall) -> Temporaries:
 
 
 def _convolution_backward(call: OpCall) -> Temporaries:
-    """The gradient of the input is made before its copies, that of the weight after them."""
+    """Copies serve the gradients of input and weight, and are gone before that of the bias."""
     grad, tensor, weight = call["grad_output"], call["input"], call["weight"]
-    wants = call["output_mask"]
-    bias = ((), _of_bias(grad) if wants[2] else ())
+    bias = ((), _of_bias(grad) if call["output_mask"][2] else ())
     if _is_by_channel(call):
-        before = copies_of(grad, tensor)
-        return Temporaries(before, [copies_of(weight)], {2: bias})
+        both = (copies_of(grad, tensor), ())
+        return Temporaries((), [copies_of(weight)], {0: both, 1: both, 2: bias})
     chosen = format_of(tensor, weight)
-    before = [] if chosen is torch.contiguous_format else _in_format(chosen, grad)
-    once = [] if before else [grad]
-    of_input = _in_format(chosen, weight, *once) if wants[0] else []
-    of_weight = _in_format(chosen, *once, tensor) if wants[1] else []
-    outputs = {0: ((), of_input), 1: (of_weight, ()), 2: bias}
-    return Temporaries(before, outputs=outputs)
+    copies, of_weight = (_in_format(chosen, grad, t) for t in (weight, tensor))
+    of_input = ((), copies) if chosen is torch.contiguous_format else (copies, ())
+    return Temporaries(outputs={0: of_input, 1: (of_weight, ()), 2: bias})
 
 
 def _of_bias(grad: Any) -> Sequence[int]:
@@ -375,7 +426,7 @@ def _of_bias(grad: Any) -> Sequence[int]:
     return reduction_buffers(grad, dims, 4)
 
 
-# Batch normalization in channels_last (Normalization.cuh): cuDNN's elsewhere.
+# Batch normalization: cuDNN's, or torch's own kernels (Normalization.cu, Normalization.cuh).
 
 BLOCK_THREADS: Final = 512
 TILE: Final = 32
@@ -399,29 +450,31 @@ def _staging(tensor: Any, values: int) -> Sequence[int]:
     return shared, INT_BYTES * -(-channels // wide)
 
 
-def _is_own_batch_norm(tensor: Any) -> bool:
-    """Whether torch's kernel for channels_last runs: cuDNN takes float32 and float16."""
-    return tensor.dtype is torch.bfloat16 and is_last(tensor)
+def _is_by_rows(tensor: Any) -> bool:
+    """Whether a channel's elements lie apart, each next to those of the other channels."""
+    return tensor.dim() == 2 or is_last(tensor)  # noqa: PLR2004, rows of channels
 
 
 def _batch_norm(call: OpCall) -> Temporaries:
     tensor = call["input"]
-    if not call["training"] or not _is_own_batch_norm(tensor):
+    if not call["training"] or is_cudnn_norm(tensor, call["weight"]):
         return NO_TEMPORARIES
-    return Temporaries(phases=[_staging(tensor, 4)])
+    return Temporaries(phases=[_staging(tensor, 4) if _is_by_rows(tensor) else ()])
 
 
 def _batch_norm_backward(call: OpCall) -> Temporaries:
-    tensor, grad = call["input"], call["grad_out"]
-    if not call["train"]:
+    tensor, grad, weight = call["input"], call["grad_out"], call["weight"]
+    is_cudnn = is_cudnn_norm(tensor, weight)
+    if call["train"] and is_cudnn:
+        # It wants one memory format.
+        return Temporaries(before=_in_format(format_of(tensor, tensor), grad))
+    if not _is_by_rows(tensor):
         return NO_TEMPORARIES
-    if not _is_own_batch_norm(tensor):
-        # cuDNN runs it if there is a weight, and wants one memory format.
-        is_cudnn = call["weight"] is not None and tensor.dtype is not torch.bfloat16
-        chosen = format_of(tensor, tensor)
-        return Temporaries(before=_in_format(chosen, grad) if is_cudnn else ())
-    sums = [tensor.size(1) * 4] * 2
-    return Temporaries(before=sums, outputs={2: ((), _staging(tensor, 2))})
+    # cuDNN's forward of an evaluation keeps no deviations.
+    channels = tensor.size(1) * 4
+    sums = [channels] * (2 * (call["train"] or weight is not None) + is_cudnn)
+    staging = _staging(tensor, 2) if sums and _is_by_rows(grad) else ()
+    return Temporaries(before=sums, outputs={2: ((), staging)})
 
 
 def _softmax_backward(call: OpCall) -> Temporaries:
@@ -585,13 +638,13 @@ _grads: Final = ("grad_output",)
 RULES: Final[Mapping[str, Rule]] = {
     "_euclidean_dist": _euclidean_dist,
     "_grouped_mm": _grouped_product,
-    "_fused_rms_norm": _contiguous("input"),
+    "_fused_rms_norm": _with_tangent(_contiguous("input")),
     "_foreach_norm": _norms,
     "_log_softmax": _contiguous("self"),
     "_pack_padded_sequence": _packed,
     "_softmax": _contiguous("self"),
     "_fused_rms_norm_backward": _norm_backward,
-    "_adaptive_avg_pool2d_backward": _contiguous_after(*_grads),
+    "_adaptive_avg_pool2d_backward": _formatted_after,
     "_log_softmax_backward_data": _contiguous_after(*_grads),
     "_native_multi_head_attention": _native_attention,
     "_softmax_backward_data": _softmax_backward,
@@ -604,29 +657,32 @@ RULES: Final[Mapping[str, Rule]] = {
     "any": _reduced(_truth),
     "argmax": _reduced(_with_index),
     "argmin": _reduced(_with_index),
-    "avg_pool2d_backward": _contiguous_after(*_grads),
+    "avg_pool2d_backward": _formatted_after,
     "baddbmm": _matrices("batch1", "batch2"),
     "binary_cross_entropy": _elementwise_loss,
     "binary_cross_entropy_with_logits": _loss_of_logits,
     "bmm": _matrices("self", "mat2"),
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "col2im": _contiguous_after("self"),
     "huber_loss": _elementwise_loss,
+    # Its output is first made as large as its input.
+    "im2col": lambda call: Temporaries([nbytes_of(call["self"])]),
     "index_put": _index_put,
     "index_put_": _index_put,
     "linalg_vector_norm": _reduced(lambda t: 8 if t.dtype is torch.float64 else 4),
     "logsumexp": _logsumexp,
     "max": _largest,
-    "max_pool2d_with_indices_backward": _contiguous_after(*_grads),
+    "max_pool2d_with_indices_backward": _formatted_after,
     "mean": _sum,
     "min": _largest,
     "mm": _matrices("self", "mat2"),
     "mse_loss": _loss_in_its_output,
-    "native_batch_norm": _batch_norm,
+    "native_batch_norm": _with_tangent(_batch_norm),
     "native_batch_norm_backward": _batch_norm_backward,
-    "native_group_norm": _group_norm,
+    "native_group_norm": _with_tangent(_group_norm),
     "native_group_norm_backward": _group_norm_backward,
-    "native_layer_norm": _contiguous("input"),
+    "native_layer_norm": _with_tangent(_contiguous("input")),
     "native_layer_norm_backward": _norm_backward,
     "prod": _sum,
     "reflection_pad2d_backward": _contiguous_after(*_grads),
