@@ -683,3 +683,16 @@ def test_each_pool_and_stream_has_memory_of_its_own(case: str) -> None:
         assert torch.cuda.memory_reserved() == reserved
         del kept
     assert audit.live.unchecked == {}
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda meta: torch.ones(2, device="cuda").copy_(meta),
+        lambda meta: meta.to("cuda"),
+    ],
+    ids=["copy_", "to"],
+)
+def test_nothing_is_copied_out_of_a_meta_tensor(copy: Callable[[Any], object]) -> None:
+    with simulated_gpu(), pytest.raises(NotImplementedError, match="no data"):
+        copy(torch.empty(2, device="meta"))

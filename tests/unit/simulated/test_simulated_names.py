@@ -39,8 +39,12 @@ NOT_CALLED: Final = {
         "register_flash_attention_impl",
         "restore_flash_attention_impl",
     ),
+    "a driver of CUDA 12.8": ("GreenContext",),
+    "a function that traces without what it closes over": ("precompile",),
     "it changes this process": ("set_default_backend", "set_stance"),
     "a file": (
+        "export_dot",
+        "export_graph_data",
         "load",
         "load_cache_artifacts",
         "load_compiled_function",
@@ -77,6 +81,11 @@ NOT_CALLED: Final = {
 """Names that are not called, by what they would need."""
 
 
+NAMES_OF_FUNCTIONS: Final = tuple(
+    "callables f fn func original_fn traceable_fn".split()
+)
+
+
 def made_arguments() -> dict[str, Any]:
     """What each argument without a default is, by its name."""
     x = torch.ones(4, 4, device="cuda")
@@ -87,7 +96,7 @@ def made_arguments() -> dict[str, Any]:
         return x.sin()
 
     return {
-        **dict.fromkeys(("f", "func", "fn", "original_fn", "callables"), function),
+        **dict.fromkeys(NAMES_OF_FUNCTIONS, function),
         **dict.fromkeys(("peer_device", "seed", "stream_ptr"), 0),
         **dict.fromkeys(("input", "obj", "tensor", "values"), x),
         **dict.fromkeys(("mod", "model", "module", "root"), net),
