@@ -17,11 +17,10 @@ from ..judge.readings import WOULD_HAVE_FAILED
 from ..marks import RANKS_MARK
 from ..model.run import Ending, Report
 from ..report.headline import fitting_headline
-from ..report.measured_calls import WARNED_PROPERTY, properties_of
+from ..report.measured_calls import OUTCOME_PROPERTY, WARNED_PROPERTY, properties_of
 from ..report.secrets import masked, secrets_of
 from ..report.wrapping import painted
 from ..visible import visible_text
-from ..worker.items import PROPERTY
 from .mark_checks import record_warning
 
 
@@ -173,7 +172,7 @@ def shorten_headlines(reports: Iterable[Any], columns: int) -> None:
     """Shorten headlines to *columns*, so that pytest does not cut them in a number."""
     for report in reports:
         crash = getattr(getattr(report, "longrepr", None), "reprcrash", None)
-        if crash is not None and PROPERTY in dict(report.user_properties):
+        if crash is not None and OUTCOME_PROPERTY in dict(report.user_properties):
             room = columns - len(f"FAILED {report.nodeid} - ")
             crash.message = fitting_headline(crash.message, room)
 
@@ -210,7 +209,7 @@ class PaintsFailures:
         self, terminalreporter: Any
     ) -> Generator[None, None, None]:
         for report in terminalreporter.stats.get("failed", ()):
-            ours = PROPERTY in dict(report.user_properties)
+            ours = OUTCOME_PROPERTY in dict(report.user_properties)
             if ours and getattr(report.longrepr, "reprcrash", None) is not None:
                 report.longrepr = PaintedFailure(report.longrepr)
         return (yield)
@@ -266,8 +265,6 @@ def remember(item: pytest.Item, report: Report) -> None:
     """Keep the verdicts as properties of *item* and its warning for the summary."""
     item.user_properties[:] = report.properties
     if report.verdicts:
-        text = "[" + ", ".join(report.verdicts) + "]"
-        item.user_properties.append((PROPERTY, text))
         item.user_properties += properties_of(report.test, report.verdicts)
     if report.warning:
         _warn(item, report.warning)

@@ -96,6 +96,9 @@ def _values(call: Mapping[str, Any]) -> dict[str, float]:
 
 METRIC_PREFIX: Final = "gpuperf."
 
+OUTCOME_PROPERTY: Final = f"{METRIC_PREFIX}outcome"
+"""The worst outcome of a measured test; no other test has one."""
+
 WARNED_PROPERTY: Final = f"{METRIC_PREFIX}warned"
 """The text of a failure that is a warning for now."""
 
@@ -110,7 +113,7 @@ def properties_of(test: str, verdicts: Sequence[str]) -> list[tuple[str, object]
     if worst is None:
         return []
     numbers = _numbers(measured_calls({test: read}, {}))
-    return [(f"{METRIC_PREFIX}outcome", worst.value), *numbers]
+    return [(OUTCOME_PROPERTY, worst.value), *numbers]
 
 
 def _numbers(calls: Iterable[MeasuredCall]) -> Iterator[tuple[str, object]]:

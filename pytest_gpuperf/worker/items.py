@@ -27,10 +27,6 @@ from ..report.screen.findings import PACKAGES_FOLDER
 from ..runner.request import Planned
 
 
-PROPERTY: Final = "gpuperf"
-"""Name of the JUnit property and user property with the verdicts as JSON."""
-
-
 def is_measured(item: pytest.Item) -> bool:
     """Whether *item* takes the fixture or carries a budget."""
     return (
@@ -80,7 +76,7 @@ def recorded(item: pytest.Item) -> tuple[tuple[str, str], ...]:
     return tuple(
         (name, str(value))
         for name, value in item.user_properties
-        if name != PROPERTY and not name.startswith(METRIC_PREFIX)
+        if not name.startswith(METRIC_PREFIX)
     )
 
 

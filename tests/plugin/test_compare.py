@@ -152,7 +152,10 @@ def test_comparisons_are_asserted_judged_and_reported(
     tree = ET.parse(project.path / "junit.xml")
     (asked,) = tree.iterfind(".//testcase[@name='test_asked']")
     properties = {p.attrib["name"]: p.attrib["value"] for p in asked.iter("property")}
-    (verdict,) = json.loads(properties["gpuperf"])
+    assert properties["gpuperf.outcome"] == "over budget"
+    assert max(map(len, properties.values())) < 40
+    results = json.loads((project.path / ".gpuperf/results.json").read_text("utf-8"))
+    (verdict,) = results["tests"]["test_it.py::TestSpeedup::test_asked"]["verdicts"]
     found = [(v["metric"], v["outcome"]) for v in verdict["verdicts"]]
     assert found[0] == ("speedup", "over budget")
     assert verdict["sides"]["before"] == {"peak_allocated_bytes": 94371840, "syncs": 2}
