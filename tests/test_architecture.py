@@ -421,15 +421,15 @@ MOST_CODE: Final = {
     "judge": 3488,  # same training of two steps as well: compare_steps pays for it
     "measure": 3193,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
-    "plugin": 2261,  # no server without measured tests
-    "report": 1934,  # where in a step a line waits
+    "plugin": 2259,  # no server without measured tests
+    "report": 1935,  # where in a step a line waits
     "report.ci": 574,  # a watch marks its lines on GitHub
     "report.html": 1092,  # the step as a picture; pages of audit, memory and ab; bars of what changed
     "report.screen": 2347,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2447,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,
-    "worker": 1154,  # trackers that name a run; what a step reads of a clock, and not what its file names
+    "worker": 1153,  # trackers that name a run; what a step reads of a clock, and not what its file names
 }
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
