@@ -87,6 +87,8 @@ def page_text(contents: Contents) -> str:
         counts=_counts(contents.sections),
         changes=_changes(contents.sections),
         sections=_list(contents, bodies[:inline]),
+        # Without a time two columns would be empty.
+        has_times=any(_numbers(section)[0] for section in contents.sections),
         is_judged=any(section.verdict for section in contents.sections),
         metrics=_explained(contents.sections),
         packed=_packed(contents.sections[inline:], bodies[inline:]),
