@@ -103,7 +103,7 @@ def test_every_word_that_a_section_can_have_has_its_place() -> None:
     assert set(WORST_FIRST_ENDINGS) == verdicts | {e.value for e in Ending}
 
 
-def test_a_failure_says_what_where_why_and_what_to_do_in_this_order() -> None:
+def test_a_failure_says_what_where_what_to_do_and_why_in_this_order() -> None:
     slow = replace(BAD, verdicts=(SLOWER, LEAN))
     found = page(slow, lines=SOURCE, pending={BAD.test: entry(12.0)})
 
@@ -114,8 +114,8 @@ def test_a_failure_says_what_where_why_and_what_to_do_in_this_order() -> None:
             "|SLOWER|: 12.00 ms per step, was 10.00 ms (+20.0 %), allowed 10.10 ms|",
             "|train.py:3 in step|",
             "|the CPU reads one element, 500 us|",
-            "|Why|20.0 % slower than the baseline",
             "|Fix|add it up on the GPU",
+            "|Why|20.0 % slower than the baseline",
             "|Accept|if it is meant, store these numbers:|gpuperf accept ",
             "|Numbers: every metric",
         )
@@ -130,7 +130,7 @@ def test_a_failure_says_which_lines_run_other_operations_as_the_terminal_does() 
         for n in (1, 14)
     )
 
-    assert "|Ops|+1 operation, new aten::clone at train.py:1 in step|Why|" in some
+    assert "|Ops|+1 operation, new aten::clone at train.py:1 in step|" in some
     assert (
         "|+12 operations, new aten::clone x 12 at train.py:12 in step; and 2 " in all_
     )
