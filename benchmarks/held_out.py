@@ -2,7 +2,7 @@
 
     python benchmarks/held_out.py [--only NAME] [--write FILE]
 
-Runs each function of ``benchmarks/held_out_programs`` on the simulated GPU and on the GPU of this
+Runs each function of ``tests/scripts/held_out`` on the simulated GPU and on the GPU of this
 machine, which may be stub CUDA, each side in a process of its own. Compares by line
 whether the host waits there, how often, and what is copied from or to pageable memory.
 What is found is mended in the simulated GPU, and never in the snippets. Exit status: 0
@@ -37,7 +37,7 @@ from pytest_gpuperf.measure.syncs import find_syncs
 from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
 
 
-SNIPPETS: Final = Path(__file__).parent / "held_out_programs"
+SNIPPETS: Final = Path(__file__).parents[1] / "tests" / "scripts" / "held_out"
 BAR: Final = 0.99
 
 OTHER_PATH: Final[Mapping[str, str]] = {

@@ -3,7 +3,7 @@ r"""Static linters beside the simulated GPU: which of the lines that wait does e
     python benchmarks/linters.py [--write FILE]
 
 Asks hotpath-ai, torch-preflight, two patterns of grep and the simulated GPU about each
-function of ``benchmarks/held_out_programs``. For the linters each function is put into a loop that
+function of ``tests/scripts/held_out``. For the linters each function is put into a loop that
 trains, as they look into such loops; the rest of its file stays. The truth are the lines at
 which torch waits for the GPU of this machine, which may be stub CUDA:
 
@@ -165,7 +165,7 @@ def within(functions: frozenset[str]) -> Iterator[str]:
 HEAD: Final = """\
 # Linters beside gpuperf audit
 
-Which lines of {functions} functions make the CPU wait for the GPU (`benchmarks/held_out_programs`)?
+Which lines of {functions} functions make the CPU wait for the GPU (`tests/scripts/held_out`)?
 Made by `benchmarks/linters.py`, which says how. The
 truth is CUDA's: the calls of real torch {torch} over stub CUDA, with right values.
 
