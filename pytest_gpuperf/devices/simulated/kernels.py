@@ -207,6 +207,64 @@ def convolution(tensor: Any, weight: Any, *options: Any) -> Any:
     return found.contiguous(memory_format=format_of(tensor, weight))
 
 
+# Convolutions that some code asks of CUDA by name, each as that of all devices.
+
+
+def cudnn_convolution(  # noqa: PLR0913, PLR0917, torch's
+    tensor: Any,
+    weight: Any,
+    padding: Any,
+    stride: Any,
+    dilation: Any,
+    groups: int,
+    *_how: bool,
+) -> Any:
+    """What ``aten::cudnn_convolution`` gives."""
+    return _plain(tensor, weight, None, stride, padding, dilation, groups)
+
+
+def cudnn_convolution_transpose(  # noqa: PLR0913, PLR0917, torch's
+    tensor: Any,
+    weight: Any,
+    padding: Any,
+    more: Any,
+    stride: Any,
+    dilation: Any,
+    groups: int,
+    *_how: bool,
+) -> Any:
+    """What ``aten::cudnn_convolution_transpose`` gives."""
+    options = (None, stride, padding, dilation, True, more, groups)
+    return convolution(tensor, weight, *options)
+
+
+def cudnn_convolution_relu(tensor: Any, weight: Any, *options: Any) -> Any:
+    """What ``aten::cudnn_convolution_relu`` gives."""
+    return _plain(tensor, weight, *options).relu()
+
+
+def cudnn_convolution_add_relu(
+    tensor: Any, weight: Any, added: Any, alpha: Any, *options: Any
+) -> Any:
+    """What ``aten::cudnn_convolution_add_relu`` gives."""
+    share = 1 if alpha is None else alpha
+    return _plain(tensor, weight, *options).add(added, alpha=share).relu()
+
+
+def conv_depthwise(
+    tensor: Any, weight: Any, _kernel: Any, bias: Any, *options: Any
+) -> Any:
+    """What ``aten::conv_depthwise3d`` and ``aten::_conv_depthwise2d`` give."""
+    return _plain(tensor, weight, bias, *options, tensor.shape[1])
+
+
+def _plain(tensor: Any, weight: Any, bias: Any, *options: Any) -> Any:
+    *sizes, groups = options
+    # Not transposed.
+    rest = (False, [0] * len(sizes[0]), groups)
+    return convolution(tensor, weight, bias, *sizes, *rest)
+
+
 _folded = torch.ops.aten.col2im.default
 
 
@@ -432,7 +490,13 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     "batch_norm_gather_stats_with_counts": batch_norm_gather_stats,
     "batch_norm_stats": batch_norm_stats,
     "col2im": col2im,
+    "_conv_depthwise2d": conv_depthwise,
+    "conv_depthwise3d": conv_depthwise,
     "convolution": convolution,
+    "cudnn_convolution": cudnn_convolution,
+    "cudnn_convolution_add_relu": cudnn_convolution_add_relu,
+    "cudnn_convolution_relu": cudnn_convolution_relu,
+    "cudnn_convolution_transpose": cudnn_convolution_transpose,
     "native_batch_norm": batch_norm,
     "native_batch_norm_backward": batch_norm_backward,
     "native_layer_norm": layer_norm,

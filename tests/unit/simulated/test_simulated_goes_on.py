@@ -696,3 +696,61 @@ def test_each_pool_and_stream_has_memory_of_its_own(case: str) -> None:
 def test_nothing_is_copied_out_of_a_meta_tensor(copy: Callable[[Any], object]) -> None:
     with simulated_gpu(), pytest.raises(NotImplementedError, match="no data"):
         copy(torch.empty(2, device="meta"))
+
+
+ONE = ([1, 1], [1, 1], [1, 1])
+AS_CUDNN = (1, False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("by_name", "plain"),
+    [
+        (
+            lambda x, w, _: torch.cudnn_convolution(x, w, *ONE, *AS_CUDNN),
+            lambda x, w, _: F.conv2d(x, w, padding=1),
+        ),
+        (
+            lambda x, w, _: torch.cudnn_convolution_transpose(
+                x, w, [0, 0], [0, 0], [1, 1], [1, 1], *AS_CUDNN
+            ),
+            lambda x, w, _: F.conv_transpose2d(x, w),
+        ),
+        (
+            lambda x, w, b: torch.cudnn_convolution_relu(x, w, b, *ONE, 1),
+            lambda x, w, b: F.conv2d(x, w, b, padding=1).relu(),
+        ),
+        (
+            lambda x, w, b: torch.cudnn_convolution_add_relu(x, w, x, 0.5, b, *ONE, 1),
+            lambda x, w, b: (F.conv2d(x, w, b, padding=1) + x / 2).relu(),
+        ),
+        (
+            lambda x, w, b: torch.ops.aten._conv_depthwise2d(
+                x, w[:, :1], [3, 3], b, *ONE
+            ),
+            lambda x, w, b: F.conv2d(x, w[:, :1], b, padding=1, groups=4),
+        ),
+    ],
+    ids=["plain", "transposed", "relu", "add_relu", "depthwise"],
+)
+def test_a_convolution_of_cudnn_by_name_is_the_convolution(
+    gpu: SimulatedGpu, by_name: Callable[..., Any], plain: Callable[..., Any]
+) -> None:
+    sizes = (2, 4, 8, 8), (4, 4, 3, 3), (4,)
+    x, w, b = (torch.randn(size).cuda() for size in sizes)
+
+    assert unchecked(gpu, lambda: by_name(x, w, b)) == set()
+    assert torch.allclose(by_name(x, w, b), plain(x, w, b), atol=1e-5)
+
+
+def test_a_convolution_of_cudnn_by_name_is_trained() -> None:
+    def trained(run: Callable[[Any, Any], Any]) -> tuple[Any, Any]:
+        torch.manual_seed(0)
+        x, w = torch.randn(2, 4, 8, 8).cuda(), torch.randn(4, 4, 3, 3).cuda()
+        run(x.requires_grad_(), w.requires_grad_()).square().sum().backward()
+        return x.grad, w.grad
+
+    by_name = trained(lambda x, w: torch.cudnn_convolution(x, w, *ONE, *AS_CUDNN))
+    plain = trained(lambda x, w: F.conv2d(x, w, padding=1))
+
+    for one, other in zip(by_name, plain, strict=True):
+        assert torch.allclose(one, other, atol=1e-4)
