@@ -416,7 +416,7 @@ MOST_CODE: Final = {
     "compare_steps": 894,  # records of what steps train, for another process
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 8110,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse products as torch
+    "devices.simulated": 8128,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse products as torch
     "distributed": 1016,  # ranks are ended by their own time
     "judge": 3488,  # same training of two steps as well: compare_steps pays for it
     "measure": 3193,  # what a step keeps has its line; which step raised; where in a step a line waits

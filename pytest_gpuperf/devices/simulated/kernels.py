@@ -446,10 +446,38 @@ _by_rows = torch.ops.aten.native_layer_norm.default
 _by_rows_backward = torch.ops.aten.native_layer_norm_backward.default
 
 
-def layer_norm(*args: Any) -> tuple[Any, ...]:
+SCALAR_TYPES: Final = {
+    torch.bfloat16: "BFloat16",
+    torch.float16: "Half",
+    torch.float32: "Float",
+    torch.float64: "Double",
+}
+"""What C++ calls a dtype (ScalarType.h)."""
+
+
+def _refuse_others(tensor: Any, *parameters: Any) -> None:
+    """Raise as CUDA's kernels of these layers do for parameters of another dtype."""
+    for found in parameters:
+        if found is not None and found.dtype != tensor.dtype:
+            wanted, named = (SCALAR_TYPES.get(t.dtype) for t in (tensor, found))
+            msg = f"expected scalar type {wanted} but found {named}"
+            raise RuntimeError(msg)
+
+
+def layer_norm(tensor: Any, shape: Any, *options: Any) -> tuple[Any, ...]:
     """What ``aten::native_layer_norm`` gives."""
-    found, *kept = _by_rows(*args)
+    _refuse_others(tensor, *options[:2])
+    found, *kept = _by_rows(tensor, shape, *options)
     return found, *map(in_float32, kept)
+
+
+_by_groups = torch.ops.aten.native_group_norm.default
+
+
+def group_norm(tensor: Any, *options: Any) -> Any:
+    """What ``aten::native_group_norm`` gives."""
+    _refuse_others(tensor, *options[:2])
+    return _by_groups(tensor, *options)
 
 
 def layer_norm_backward(*args: Any) -> Any:
@@ -499,6 +527,7 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     "cudnn_convolution_transpose": cudnn_convolution_transpose,
     "native_batch_norm": batch_norm,
     "native_batch_norm_backward": batch_norm_backward,
+    "native_group_norm": group_norm,
     "native_layer_norm": layer_norm,
     "native_layer_norm_backward": layer_norm_backward,
     "_thnn_fused_gru_cell": gru_cell,

@@ -754,3 +754,29 @@ def test_a_convolution_of_cudnn_by_name_is_trained() -> None:
 
     for one, other in zip(by_name, plain, strict=True):
         assert torch.allclose(one, other, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "parameters", "said"),
+    [
+        (torch.bfloat16, torch.float32, "BFloat16 but found Float"),
+        (torch.float32, torch.bfloat16, "Float but found BFloat16"),
+        (torch.float16, torch.float32, "Half but found Float"),
+    ],
+)
+@pytest.mark.parametrize(
+    "norm",
+    [lambda: nn.LayerNorm(16), lambda: nn.GroupNorm(2, 8)],
+    ids=["layer", "group"],
+)
+def test_a_norm_of_parameters_of_another_dtype_ends_as_on_cuda(
+    norm: Callable[[], nn.Module], tensor: Any, parameters: Any, said: str
+) -> None:
+    layer, x = norm().to("cuda", parameters), on_gpu(4, 8, 16, dtype=tensor)
+
+    with pytest.raises(RuntimeError, match=f"expected scalar type {said}"):
+        layer(x)
+
+    with torch.autocast("cuda"):
+        assert layer(x).dtype is torch.float32
+    assert layer(x.to(parameters)).dtype is parameters
