@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 from builders import entries_in
@@ -82,11 +81,17 @@ def test_unchanged_code_passes_whatever_it_draws_and_a_shift_of_all_draws_does_n
 def test_a_seed_repeats_what_a_test_draws(project: ScriptedProject) -> None:
     project.file(f"MORE = 0\n{STEPS}")
 
-    def drawn(seed: int) -> list[str]:
+    def drawn(seed: int) -> list[float]:
         result = gate(project, f"--gpuperf-seed={seed}", "-k", "torch")
         result.assert_outcomes(passed=1)
-        text = (project.path / ".gpuperf/results.json").read_text()
-        assert json.loads(text)["seed"] == seed
-        return re.findall(r"memory (\S+ MiB)", result.stdout.str())
+        found = json.loads((project.path / ".gpuperf/results.json").read_text())
+        assert found["seed"] == seed
+        return [
+            verdict["now"]
+            for record in found["tests"].values()
+            for call in record["verdicts"]
+            for verdict in call["verdicts"]
+            if verdict["metric"] == "peak_allocated_bytes"
+        ]
 
     assert drawn(7) == drawn(7) != drawn(8)
