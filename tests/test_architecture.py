@@ -425,7 +425,7 @@ MOST_CODE: Final = {
     "report": 1935,  # where in a step a line waits
     "report.ci": 574,  # a watch marks its lines on GitHub
     "report.html": 1093,  # the step as a picture; pages of audit, memory and ab; bars of what changed
-    "report.screen": 2347,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "report.screen": 2350,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2447,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Final
 
 from ...judge.readings import signed
@@ -107,8 +106,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         return "\n".join(map(visible, (*heads, *_same_lines(seen))))
     alike = shared.tests_of(failing_findings(verdict))
     tail = (
-        *_loop_lines(verdict, failing),
-        *_remedy_lines(failing),
+        *_fix_lines(verdict, failing),
         *_certainty_lines([v for v, _ in shown]),
         *_tests_lines(alike, nodeid),
         *_budget_lines(failing, source),
@@ -116,13 +114,7 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
         *_needed_lines(failing, needed=baseline_needed),
         *_again_lines(verdict, failing, nodeid, invocation),
         *_accept_all_lines(verdict, failing, alike, nodeid, invocation),
-        *_operation_lines(verdict),
-        *_changed_lines(verdict),
-        *_inconclusive_lines([v for v in verdict.verdicts if v not in failing]),
-        *chain.from_iterable(
-            labelled("also", text) for text in missed_sentences(verdict.verdicts)
-        ),
-        *_left_lines(failing, shown),
+        *_number_lines(verdict, failing, shown),
         *_call_lines(verdict, nodeid),
     )
     # Causes get what is left: there may be any number of them, and the commands must
@@ -217,15 +209,24 @@ def only_line(verdict: TestVerdict) -> tuple[str, int] | None:
     return places.pop() if is_all and len(places) == 1 else None
 
 
+def _number_lines(
+    verdict: TestVerdict,
+    failing: Sequence[Verdict],
+    shown: Sequence[tuple[Verdict, str]],
+) -> Iterator[str]:
+    """Name operations and software that changed, and what else there is to know."""
+    yield from _operation_lines(verdict)
+    yield from _changed_lines(verdict)
+    yield from _inconclusive_lines([v for v in verdict.verdicts if v not in failing])
+    for text in missed_sentences(verdict.verdicts):
+        yield from labelled("also", text)
+    yield from _left_lines(failing, shown)
+
+
 def _operation_lines(verdict: TestVerdict) -> tuple[str, ...]:
     """Name one line that runs other operations: what it calls has a line of its own."""
     changes = sorted(verdict.operations, key=lambda change: CALLED in change.ops)
     return blame_lines(changes, most=1)
-
-
-def _loop_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> Sequence[str]:
-    is_more = any(v.metric == LAUNCHES.name for v in failing)
-    return loop_lines(verdict.operations) if is_more else ()
 
 
 def _unchecked_heads(
@@ -312,9 +313,11 @@ def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
     return labelled("env", f"{join_fitting(versions, room)}{since}")
 
 
-def _remedy_lines(failing: Sequence[Verdict]) -> Iterator[str]:
+def _fix_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> Iterator[str]:
     """Say what ends the failure of a metric, whatever its line."""
     failed = {v.metric for v in failing}
+    if LAUNCHES.name in failed:
+        yield from loop_lines(verdict.operations)
     for name, remedy in METRIC_REMEDIES.items():
         yield from labelled("fix", remedy if name in failed else "")
 
