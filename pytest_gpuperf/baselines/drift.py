@@ -196,17 +196,23 @@ def _is_outdated(old: Entry, new: Entry, leeway: Leeway) -> bool:
     kind = leeway.kind
     return (
         len(old.runs) < leeway.runs
-        or _recorded(old) != _recorded(new)
+        or _versions(old) != _versions(new)
+        or _knows_no_lines(old, new)
         or typical_values(old, kind).keys() != typical_values(new, kind).keys()
     )
 
 
-def _recorded(entry: Entry) -> tuple[Mapping[str, str], bool]:
-    """Return the versions that numbers may depend on, and whether lines are unknown."""
+def _versions(entry: Entry) -> Mapping[str, str]:
+    """Return the versions that numbers may depend on."""
     timed = any(run.times for run in entry.runs)
     idle = {OWN_NAME} if timed else {OWN_NAME, "python"}
-    versions = {n: v for n, v in entry.software.items() if n not in idle}
-    return versions, entry.lines is None
+    return {n: v for n, v in entry.software.items() if n not in idle}
+
+
+def _knows_no_lines(old: Entry, new: Entry) -> bool:
+    """Whether *old* is of a version of ours that stored no lines, and *new* has some."""
+    is_older = old.software.get(OWN_NAME) != new.software.get(OWN_NAME)
+    return is_older and old.lines is None and new.lines is not None
 
 
 def _has_moved(metric: Metric, old: Entry, new: Entry, leeway: Leeway) -> bool:

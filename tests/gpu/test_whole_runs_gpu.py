@@ -17,13 +17,13 @@ KILLED = "the measuring process was killed by signal 9"
 
 PHASES = (
     "phases.run_first_step",
-    "phases.warm_up",
-    "phases.time_rounds",
-    "phases.clock_under_load",
+    "timing.warm_up",
+    "timing.time_rounds",
+    "timing.clock_under_load",
     "timing.time_isolated_steps",
     "memory.measure_memory",
     "profile.profile_with_lines",
-    "compilation.find_compilation",
+    "phases.find_compilation",
 )
 """All that run the step."""
 
