@@ -80,7 +80,11 @@ def remember_claims(
 ) -> Iterator[None]:
     """Let a report say which claims its test shows: it may come from a worker."""
     report = yield
-    for mark in item.iter_markers(CLAIM):
+    marks = list(item.iter_markers(CLAIM))
+    if marks:
+        found = ", ".join(getattr(item, "verdicts", ()))
+        report.user_properties.append((VERDICTS, f"[{found}]"))
+    for mark in marks:
         text = json.dumps({"id": mark.args[0], **mark.kwargs})
         report.user_properties.append((CLAIM, text))
     return report
@@ -89,7 +93,7 @@ def remember_claims(
 class ClaimsTable:
     """Collects the reports of tests that show a claim, and prints the table at the end.
 
-    The verdicts are those of results.json, which is written when pytest has ended.
+    The verdicts come with the reports: results.json is written when pytest has ended.
     """
 
     def __init__(self, config: pytest.Config) -> None:

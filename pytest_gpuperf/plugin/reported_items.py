@@ -96,6 +96,8 @@ class ReportedItem(pytest.Item):
     _where: tuple[Any, int | None, str]
     _headline: str = ""
     _tries: int = 0
+    verdicts: tuple[str, ...] = ()
+    """Those of its calls as JSON, as results.json has them, once it was run."""
 
     @classmethod
     def standing_for(
@@ -130,6 +132,7 @@ class ReportedItem(pytest.Item):
         for title, text in report.sections:
             self.add_report_section("call", *_section(title, text))
         remember(self, report)
+        self.verdicts = report.verdicts
         self._headline = _headline(report)
         self._tries += 1
         end_as(report if self._tries == 1 else _replayed(report))

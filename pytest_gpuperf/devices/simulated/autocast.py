@@ -32,6 +32,9 @@ NORMS_WITH_DTYPE: Final = (
 )
 """Each with the overload that runs in float32, and what may be left out."""
 
+CONVOLUTIONS_BY_NAME: Final = ("cudnn_convolution", "cudnn_convolution_transpose")
+"""Cast as those of the list, which only the kernels of CUDA name (autocast_mode.cpp)."""
+
 Kernel = Callable[..., Any]
 
 _casts: dict[tuple[int, Any], tuple[Any, Any]] = {}
@@ -65,6 +68,8 @@ def autocast_kernels() -> Iterator[tuple[str, Kernel]]:
     for name, with_dtype, defaults in NORMS_WITH_DTYPE:
         cast = functools.partial(_appending_float32, defaults)
         yield name, _casting(_overload(with_dtype), cast)
+    for name in CONVOLUTIONS_BY_NAME:
+        yield name, _casting(_overload(name), _to_autocast_dtype)
     yield "_cudnn_rnn", _casting(torch.ops.aten._cudnn_rnn.default, _to_half)  # noqa: SLF001
 
 

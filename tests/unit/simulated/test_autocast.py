@@ -21,13 +21,11 @@ HALF, BRAIN, FULL = torch.float16, torch.bfloat16, torch.float32
 
 TORCH_S_OWN = {
     "aten::binary_cross_entropy",
-    "aten::cudnn_convolution",
-    "aten::cudnn_convolution_transpose",
     "aten::linalg_matrix_sqrth",
     "aten::norm.names_ScalarOpt_dim",
 }
-"""The first raises for any tensor; the next two run on a GPU alone; the next is registered
-by torch 2.14 beside its lists; the last has names of dimensions, which torch retired."""
+"""The first raises for any tensor; the next is registered by torch 2.14 beside its lists;
+the last has names of dimensions, which torch retired."""
 
 CUDNN_S = {"aten::_cudnn_rnn"}
 """A build without cuDNN does not cast it."""

@@ -749,6 +749,12 @@ def test_a_convolution_of_cudnn_by_name_is_trained() -> None:
         run(x.requires_grad_(), w.requires_grad_()).square().sum().backward()
         return x.grad, w.grad
 
+    with torch.autocast("cuda", torch.bfloat16):
+        cast = torch.cudnn_convolution(
+            on_gpu(2, 4, 8, 8), on_gpu(4, 4, 3, 3), *ONE, *AS_CUDNN
+        )
+    assert cast.dtype is torch.bfloat16
+
     by_name = trained(lambda x, w: torch.cudnn_convolution(x, w, *ONE, *AS_CUDNN))
     plain = trained(lambda x, w: F.conv2d(x, w, padding=1))
 
