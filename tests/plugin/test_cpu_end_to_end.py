@@ -99,7 +99,7 @@ def test_a_time_that_fails_names_the_line_that_takes_it(
             f"  --> test_it.py:{line} in slow",
             f"{line:5} | for i in range(200_000): total += i",
             "      | ^*",
-            "      | ?? % of the step's time is spent here",
+            "      | *% of the step's time is spent here",
         ],
         consecutive=True,
     )
