@@ -411,7 +411,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 777,  # files that are opened and not read whole
     "baselines": 1166,  # the folder that is written is locked; modes and links are kept
-    "cli": 1910,  # --html of audit, memory and ab; a line accepts the tests that it made worse; a script in another encoding
+    "cli": 1923,  # --html of audit, memory and ab; a line accepts the tests that it made worse; a script in another encoding
     "compare_commits": 952,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 894,  # records of what steps train, for another process
     "devices": 2644,  # live memory, which was of the CPU

@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -196,11 +196,18 @@ NO_RESULTS: Final = (
 
 
 class WorseByLine(NamedTuple):
-    """The calls that one of some lines alone made worse, and those with more causes."""
+    """The calls that one of some lines alone made worse, and those with more causes.
+
+    Of the first it has the metrics that became worse.
+    """
 
     hardware: str
-    alone: frozenset[str]
+    alone: Mapping[str, Collection[str]]
     others: tuple[str, ...]
+
+    def strays(self, plan: AcceptancePlan) -> set[str]:
+        """Return the calls that *plan* refuses for a drift that the lines do not explain."""
+        return {d.test for d in plan.drifts if d.metric not in self.alone[d.test]}
 
 
 def worse_by(lines: Sequence[str], pending: Path) -> WorseByLine:
@@ -220,7 +227,11 @@ def worse_by(lines: Sequence[str], pending: Path) -> WorseByLine:
         for record in results.tests.values()
         for call in record.verdicts
     ]
-    alone = {v.test for v in calls if _named(only_line(v)) in lines}
+    alone = {
+        v.test: {each.metric for each in v.verdicts if each.outcome.fails}
+        for v in calls
+        if _named(only_line(v)) in lines
+    }
     touched = [v.test for v in calls if not lines_of(v).isdisjoint(lines)]
     if not alone:
         more = "; ".join(f"{test} became worse for more reasons" for test in touched)
@@ -229,7 +240,7 @@ def worse_by(lines: Sequence[str], pending: Path) -> WorseByLine:
         raise UsageError(msg, ErrorId.GP511)
     hardware = results.head.hardware
     others = tuple(test for test in touched if test not in alone)
-    return WorseByLine(hardware.key if hardware else "", frozenset(alone), others)
+    return WorseByLine(hardware.key if hardware else "", alone, others)
 
 
 def lines_of(verdict: TestVerdict) -> set[str]:
@@ -305,22 +316,32 @@ def plans(
     Raises ``UsageError`` if a name is none *where* they lie.
     """
     found, choice = {path: read_pending(path) for path in paths}, choice_of(arguments)
-    left: tuple[str, ...] = ()
     if any(map(SOURCE_LINE.fullmatch, choice.only)):
         worse = worse_by(choice.only, where)
-        choice, left = (
-            replace(choice, only=(), calls=worse.alone, accept_drift=True),
-            worse.others,
-        )
-        # Those of another device are of another run.
-        found = {
-            p: new for p, new in found.items() if new.hardware.key == worse.hardware
-        }
+        return [
+            _plan_by_line(path, new, arguments.baselines, choice, worse)
+            for path, new in found.items()
+            # That of another device is of another run.
+            if new.hardware.key == worse.hardware
+        ]
     refuse_unknown_names(where, [*found.values()], choice)
-    planned = [
+    return [
         _plan_of(path, new, arguments.baselines, choice) for path, new in found.items()
     ]
-    return [each._replace(left=left) for each in planned]
+
+
+def _plan_by_line(
+    path: Path, new: Baselines, folder: Path, choice: Choice, worse: WorseByLine
+) -> Pending:
+    """Plan what the lines alone made worse; what drifted besides is left as it was."""
+    meant = replace(choice, only=(), calls=frozenset(worse.alone))
+    strays = worse.strays(_plan_of(path, new, folder, meant).plan)
+    chosen_calls = replace(meant, calls=meant.calls - strays, accept_drift=True)
+    if not chosen_calls.calls:
+        msg = f"--only {' '.join(choice.only)}: its tests drifted for more reasons in {path}"
+        raise UsageError(msg, ErrorId.GP511)
+    planned = _plan_of(path, new, folder, chosen_calls)
+    return planned._replace(left=(*worse.others, *sorted(strays)))
 
 
 def _plan_of(path: Path, new: Baselines, folder: Path, choice: Choice) -> Pending:

@@ -561,6 +561,22 @@ def test_a_line_accepts_the_tests_that_it_alone_made_worse(
     assert not path_of(Path("baselines"), SIMULATED).exists()
 
 
+def test_a_line_accepts_no_drift_that_it_does_not_explain(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    PENDING.parent.mkdir()
+    a_run_left(BY_THE_LINE, replace(BY_THE_LINE, test="t.py::test_other"))
+    # The time of one has drifted since it was accepted, and no verdict blames it.
+    before = {"t.py::test_step": entry(10.0), "t.py::test_other": entry(8.0)}
+    save(BASELINES, H200, **before)
+
+    assert main(["accept", "--only", "train.py:17"]) == 0
+
+    said = capsys.readouterr().out
+    assert "became worse for more reasons: t.py::test_other" in said
+    assert times()["t.py::test_other"] == (8.0, 8)
+
+
 @pytest.mark.parametrize(
     ("only", "found"),
     [
