@@ -86,7 +86,7 @@ class MeasurePlan:
     follow: Follow = nobody
 
     def begun(self, device: Device, subject: Subject) -> Measurement:
-        """Return what is known before a step: what there is no number of, and why.
+        """Return what is known before a step: the metrics without a number, and why.
 
         That the call that made *subject* leaves it out is said of limited metrics only.
         """

@@ -167,7 +167,7 @@ def _at(moment: float, end: float) -> int:
 
 
 MOST_TICKED: Final = 120
-"""Operations of a step up to which each is told from the next one."""
+"""Operations of a step up to which each is set apart from the next."""
 
 
 def _ticks(stretches: Sequence[Stretch], unit: float, end: float, top: int) -> str:

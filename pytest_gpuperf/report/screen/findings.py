@@ -143,7 +143,7 @@ class SharedCauses:
 
 
 def failing_findings(verdict: TestVerdict) -> Sequence[Finding]:
-    """Return what counts in the metrics that fail the test: what is new or more, if any is."""
+    """Return the findings that count in the failing metrics: the new or risen ones, if any."""
     failing = {v.metric for v in verdict.verdicts if v.outcome.fails}
     counting = [f for f in verdict.findings if not failing.isdisjoint(f.metrics)]
     return [f for f in counting if _differs(f)] or counting
