@@ -35,6 +35,7 @@ LEVEL: Final = {
     "runner": 6,
     "compare_steps": 5,
     "distributed": 5,
+    "fixes": 5,
     "trainers": 5,
     "baselines": 4,
     "measure": 4,
@@ -79,6 +80,7 @@ ADMITS: Final = {
     "packaging": ("environments", "runner.relocation"),
     "jinja2": ("report.html",),
     "transformers": ("trainers.frameworks",),
+    "libcst": ("fixes",),
     # For type checkers alone: nothing imports it when it runs.
     "typing_extensions": ("marks", "model.budget", "worker.fixture"),
 }
@@ -93,6 +95,7 @@ WITHOUT_TORCH: Final = (
     "environments",
     "errors",
     "files",
+    "fixes",
     "judge",
     "marks",
     "model",
@@ -418,6 +421,7 @@ MOST_CODE: Final = {
     "devices.cuda": 621,
     "devices.simulated": 8131,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse products as torch
     "distributed": 1016,  # ranks are ended by their own time
+    "fixes": 1,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3488,  # same training of two steps as well: compare_steps pays for it
     "measure": 3193,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits

@@ -1,0 +1,7 @@
+"""Edits of a program's source that end what an audit found, for a trial to prove.
+
+Begin with:
+
+- ``edits.Edit``: one change of one file
+- ``edits.combined``: several of them
+"""
