@@ -438,7 +438,7 @@ MOST_CODE: Final = {
 """Lines of code of each room. A room that needs more says here which feature pays for it,
 or takes as much from another; one that shrinks lowers its line."""
 
-MOST_DATACLASSES: Final = 195
+MOST_DATACLASSES: Final = 198
 
 SLACK: Final = 25
 """Lines that a ceiling may be above its room: one far above it holds nothing."""
