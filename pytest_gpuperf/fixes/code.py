@@ -1,0 +1,296 @@
+"""The syntax tree of a file: what a rule asks of it, and how it is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeVar, cast
+
+import libcst as cst
+from libcst import matchers as m
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+
+
+Known = TypeVar("Known")
+Node = TypeVar("Node", bound=cst.CSTNode)
+Scope = cst.Module | cst.FunctionDef | cst.ClassDef | cst.Lambda
+Loop = cst.For | cst.While
+
+SCOPES: Final = (cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda)
+STATEMENTS: Final = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
+LOOPS: Final = (cst.For, cst.While)
+
+_SETS: Final = (
+    cst.AssignTarget,
+    cst.AsName,
+    cst.Del,
+    cst.NameItem,
+    cst.Param,
+    cst.ImportAlias,
+)
+
+
+class UnclearError(Exception):
+    """A rule does not understand the code well enough to change it: says why."""
+
+
+def clear(is_so: object, why: str) -> None:
+    """Raise that a rule changes nothing, unless what it needs *is_so*."""
+    if not is_so:
+        raise UnclearError(why)
+
+
+def known(value: Known | None, why: str) -> Known:
+    """Return *value*; raise that a rule changes nothing if there is none."""
+    if value is None:
+        raise UnclearError(why)
+    return value
+
+
+class Code:
+    """The syntax tree of a file, with lines and parents of its nodes."""
+
+    def __init__(self, source: str) -> None:
+        wrapper = MetadataWrapper(cst.parse_module(source))
+        self.module = wrapper.module
+        self._places = wrapper.resolve(PositionProvider)
+        self._parents = wrapper.resolve(ParentNodeProvider)
+
+    def line(self, node: cst.CSTNode) -> int:
+        """Return the line at which *node* begins."""
+        return self._places[node].start.line
+
+    def text(self, node: cst.CSTNode) -> str:
+        """Return the source of *node*."""
+        return self.module.code_for_node(node)
+
+    def parent(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Return the node that *node* is a part of."""
+        return self._parents[node]
+
+    def around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield what *node* is in, the innermost first."""
+        while node is not self.module:
+            node = self._parents[node]
+            yield node
+
+    def scope(self, node: cst.CSTNode) -> Scope:
+        """Return the function, class or module whose names *node* uses."""
+        return next(n for n in self.around(node) if isinstance(n, SCOPES))
+
+    def loops(self, node: cst.CSTNode) -> list[Loop]:
+        """Return the loops around *node* in its function, the innermost first."""
+        found: list[Loop] = []
+        for each in self.around(node):
+            if isinstance(each, SCOPES):
+                break
+            if isinstance(each, LOOPS):
+                found.append(each)
+        return found
+
+    def is_in(self, node: cst.CSTNode, block: cst.CSTNode) -> bool:
+        """Whether *node* is a part of *block*."""
+        return node is block or any(each is block for each in self.around(node))
+
+    def is_after(self, node: cst.CSTNode, other: cst.CSTNode) -> bool:
+        """Whether *node* begins where *other* is over."""
+        start, end = self._places[node].start, self._places[other].end
+        return (start.line, start.column) >= (end.line, end.column)
+
+    def statement(self, node: cst.CSTNode) -> cst.CSTNode:
+        """Return the statement that *node* is in."""
+        return next(n for n in (node, *self.around(node)) if isinstance(n, STATEMENTS))
+
+    def statement_at(self, line: int) -> cst.CSTNode:
+        """Return the innermost statement of *line*, of which it must be the only one."""
+        places = ((node, self._places[node]) for node in self.nodes(self.module))
+        around = [
+            node
+            for node, place in places
+            if isinstance(node, STATEMENTS)
+            and place.start.line <= line <= place.end.line
+        ]
+        clear(around, "no statement is at the line")
+        found = around[-1]
+        is_one = not isinstance(found, cst.SimpleStatementLine) or len(found.body) == 1
+        clear(is_one, "the line has several statements")
+        return found
+
+    def nodes(self, inside: cst.CSTNode) -> Iterator[cst.CSTNode]:
+        """Yield *inside* and all that is in it, in the order of the source."""
+        yield inside
+        for child in inside.children:
+            yield from self.nodes(child)
+
+    def all(self, inside: cst.CSTNode, kind: type[Node]) -> Iterator[Node]:
+        """Yield the nodes of a *kind* in *inside*, in the order of the source."""
+        return (node for node in self.nodes(inside) if isinstance(node, kind))
+
+    def names(self, name: str, inside: cst.CSTNode) -> Iterator[cst.Name]:
+        """Yield where *inside* uses a variable called *name*."""
+        for node in self.all(inside, cst.Name):
+            above = self.parent(node)
+            is_part = isinstance(above, cst.Attribute) and node is above.attr
+            is_keyword = isinstance(above, cst.Arg) and node is above.keyword
+            if node.value == name and not is_part and not is_keyword:
+                yield node
+
+    def bound(
+        self, name: str, inside: cst.CSTNode
+    ) -> Iterator[tuple[cst.Name, cst.BaseExpression]]:
+        """Yield where plain assignments in *inside* set *name*, and to what."""
+        for assign in self.all(inside, cst.Assign):
+            for target, value in _pairs(assign):
+                if isinstance(target, cst.Name) and target.value == name:
+                    yield target, value
+
+    def assigned(self, name: str, inside: cst.CSTNode) -> list[cst.BaseExpression]:
+        """Return the values that plain assignments in *inside* give to *name*."""
+        return [value for _, value in self.bound(name, inside)]
+
+    def is_stored(self, use: cst.Name) -> bool:
+        """Whether a name is set, deleted or declared there, and not only looked at."""
+        inner: cst.CSTNode = use
+        for above in self.around(use):
+            if getattr(above, "target", None) is inner or isinstance(above, _SETS):
+                return True
+            if isinstance(above, STATEMENTS):
+                return False
+            inner = above
+        return False
+
+    def imports(self, name: str) -> bool:
+        """Whether the file itself imports the module *name*, by that name."""
+        wanted = m.ImportAlias(name=m.Name(name), asname=None)
+        return bool(
+            m.findall(
+                self.module, m.Import(names=[m.ZeroOrMore(), wanted, m.ZeroOrMore()])
+            )
+        )
+
+    def constructed(self, class_pattern: str) -> list[cst.Call]:
+        """Return the calls of a class whose last name matches."""
+        wanted = m.MatchRegex(rf"(?:{class_pattern})\Z")
+        func = m.Name(value=wanted) | m.Attribute(attr=m.Name(value=wanted))
+        calls = self.all(self.module, cst.Call)
+        return [call for call in calls if m.matches(call.func, func)]
+
+
+def _pairs(assign: cst.Assign) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
+    """Yield the targets and their values: several of ``a, b = 0, 1``."""
+    target, value = assign.targets[0].target, assign.value
+    if len(assign.targets) > 1:
+        return
+    yield target, value
+    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+        yield from (
+            (t.value, v.value)
+            for t, v in zip(target.elements, value.elements, strict=False)
+        )
+
+
+def called(node: cst.CSTNode) -> str:
+    """Return the last name of what *node* calls."""
+    func = node.func if isinstance(node, cst.Call) else None
+    if isinstance(func, cst.Attribute):
+        return func.attr.value
+    return func.value if isinstance(func, cst.Name) else ""
+
+
+def owner(node: cst.CSTNode) -> cst.BaseExpression | None:
+    """Return the ``x`` of a call ``x.method(...)``."""
+    func = node.func if isinstance(node, cst.Call) else None
+    return func.value if isinstance(func, cst.Attribute) else None
+
+
+def keyword(call: cst.Call, name: str) -> cst.Arg | None:
+    """Return the argument *name* of a call."""
+    return next((a for a in call.args if a.keyword and a.keyword.value == name), None)
+
+
+_ATOMS: Final = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber)
+
+
+def method(of: cst.BaseExpression, text: str) -> cst.BaseExpression:
+    """Return *of* with what *text* adds behind it, such as ``.detach()``."""
+    is_whole = isinstance(of, _ATOMS) or of.lpar
+    of = (
+        of
+        if is_whole
+        else of.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    )
+    made = cst.parse_expression(f"_{text}")
+    return cast("cst.BaseExpression", m.replace(made, m.Name("_"), of))
+
+
+def with_argument(call: cst.Call, name: str, value: str) -> cst.Call:
+    """Return *call* with an argument *name* more, as its last one."""
+    equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
+    new = cst.Arg(cst.parse_expression(value), keyword=cst.Name(name), equal=equal)
+    if not call.args:
+        return call.with_changes(args=[new])
+    *others, last = call.args
+    between = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    if len(call.args) > 1 and isinstance(others[-1].comma, cst.Comma):
+        between = others[-1].comma
+    elif isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace):
+        between = cst.Comma(whitespace_after=call.whitespace_before_args)
+    if isinstance(last.comma, cst.Comma):
+        new = new.with_changes(comma=last.comma)
+    new = new.with_changes(whitespace_after_arg=last.whitespace_after_arg)
+    plain = last.with_changes(
+        comma=between, whitespace_after_arg=cst.SimpleWhitespace("")
+    )
+    return call.with_changes(args=[*others, plain, new])
+
+
+class Changes(cst.CSTTransformer):
+    """Changes of a file, which are made all at once."""
+
+    def __init__(self, code: Code) -> None:
+        super().__init__()
+        self.code = code
+        self._new: dict[cst.CSTNode, cst.CSTNode] = {}
+        self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        self._after: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        self._leading: dict[cst.CSTNode, Sequence[cst.EmptyLine]] = {}
+
+    def put(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
+        """Put *new* in the place of *old*."""
+        self._new[old] = new
+
+    def before(self, statement: cst.CSTNode, text: str) -> None:
+        """Insert a statement before another."""
+        self._before.setdefault(statement, []).append(self._parsed(text))
+
+    def after(self, statement: cst.CSTNode, text: str) -> None:
+        """Insert a statement after another."""
+        self._after.setdefault(statement, []).append(self._parsed(text))
+
+    def remove(self, statement: cst.SimpleStatementLine) -> None:
+        """Remove a statement; the comments before it stay."""
+        block = self.code.parent(statement)
+        block = cast("cst.Module | cst.IndentedBlock", block)
+        if len(block.body) == 1:
+            self._new[statement] = statement.with_changes(body=[cst.Pass()])
+            return
+        self._new[statement] = cst.RemoveFromParent()  # type: ignore[assignment]
+        following = block.body[[*block.body].index(statement) + 1 :]
+        if following:
+            self._leading[following[0]] = statement.leading_lines
+
+    def text(self) -> str:
+        """Return the file as it is after the changes."""
+        return cst.ensure_type(self.code.module.visit(self), cst.Module).code
+
+    def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+        """Change what the visit leaves."""
+        new = self._new.get(original_node, updated_node)
+        if original_node in self._leading:
+            leading = [*self._leading[original_node], *new.leading_lines]
+            new = new.with_changes(leading_lines=leading)
+        before = self._before.get(original_node, [])
+        after = self._after.get(original_node, [])
+        return cst.FlattenSentinel([*before, new, *after]) if before or after else new
+
+    def _parsed(self, text: str) -> cst.CSTNode:
+        return cst.parse_statement(text, config=self.code.module.config_for_parsing)
