@@ -15,9 +15,9 @@ Node = TypeVar("Node", bound=cst.CSTNode)
 Scope = cst.Module | cst.FunctionDef | cst.ClassDef | cst.Lambda
 Loop = cst.For | cst.While
 
-SCOPES: Final = (cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda)
-STATEMENTS: Final = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
-LOOPS: Final = (cst.For, cst.While)
+_SCOPES: Final = (cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda)
+_STATEMENTS: Final = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
+_LOOPS: Final = (cst.For, cst.While)
 
 _SETS: Final = (
     cst.AssignTarget,
@@ -75,15 +75,15 @@ class Code:
 
     def scope(self, node: cst.CSTNode) -> Scope:
         """Return the function, class or module whose names *node* uses."""
-        return next(n for n in self.around(node) if isinstance(n, SCOPES))
+        return next(n for n in self.around(node) if isinstance(n, _SCOPES))
 
     def loops(self, node: cst.CSTNode) -> list[Loop]:
         """Return the loops around *node* in its function, the innermost first."""
         found: list[Loop] = []
         for each in self.around(node):
-            if isinstance(each, SCOPES):
+            if isinstance(each, _SCOPES):
                 break
-            if isinstance(each, LOOPS):
+            if isinstance(each, _LOOPS):
                 found.append(each)
         return found
 
@@ -98,7 +98,7 @@ class Code:
 
     def statement(self, node: cst.CSTNode) -> cst.CSTNode:
         """Return the statement that *node* is in."""
-        return next(n for n in (node, *self.around(node)) if isinstance(n, STATEMENTS))
+        return next(n for n in (node, *self.around(node)) if isinstance(n, _STATEMENTS))
 
     def statement_at(self, line: int) -> cst.CSTNode:
         """Return the innermost statement of *line*, of which it must be the only one."""
@@ -106,7 +106,7 @@ class Code:
         around = [
             node
             for node, place in places
-            if isinstance(node, STATEMENTS)
+            if isinstance(node, _STATEMENTS)
             and place.start.line <= line <= place.end.line
         ]
         clear(around, "no statement is at the line")
@@ -153,7 +153,7 @@ class Code:
         for above in self.around(use):
             if getattr(above, "target", None) is inner or isinstance(above, _SETS):
                 return True
-            if isinstance(above, STATEMENTS):
+            if isinstance(above, _STATEMENTS):
                 return False
             inner = above
         return False

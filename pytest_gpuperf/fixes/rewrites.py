@@ -23,7 +23,7 @@ Rule = Callable[[Code, cst.CSTNode], Iterator[Changes]]
 
 _NUMBER: Final[tuple[Rule, ...]] = (number_in_loop, list_in_loop)
 
-RULES: Final[Mapping[str, tuple[Rule, ...]]] = {
+REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "read-number": _NUMBER,
     "kept-number": _NUMBER,
     "number-in-formula": _NUMBER,
@@ -76,7 +76,7 @@ def _texts(
     except (UnclearError, cst.ParserSyntaxError) as error:
         reasons.append(str(error))
         return
-    for rewrite in RULES.get(rule, ()):
+    for rewrite in REWRITES.get(rule, ()):
         try:
             yield from (changes.text() for changes in rewrite(code, statement))
         except UnclearError as error:  # noqa: PERF203, each rule has its own reason
