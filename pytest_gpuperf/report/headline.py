@@ -198,7 +198,9 @@ def _apart(verdict: Verdict, limit: float | None) -> tuple[Verdict, str]:
     return verdict, f", with {said} of cuBLAS{was}"
 
 
-def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]]:
+def merged_headlines(
+    failing: Sequence[Verdict], *, is_short: bool = False
+) -> Iterator[tuple[Verdict, str]]:
     """Yield the headlines of *failing*, one a metric.
 
     A metric that became worse and is over its limit as well is one with two limits. What
@@ -211,7 +213,8 @@ def merged_headlines(failing: Sequence[Verdict]) -> Iterator[tuple[Verdict, str]
         if verdict.outcome is Outcome.OVER_BUDGET and verdict.metric in worse:
             continue
         regressed = verdict.outcome is Outcome.REGRESSED
-        text = headline_of(verdict, limits.get(verdict.metric) if regressed else None)
+        limit = limits.get(verdict.metric) if regressed else None
+        text = headline_of(verdict, limit, is_short=is_short)
         if text not in said:
             said.add(text)
             yield verdict, text

@@ -27,7 +27,7 @@ from ..command import (
 from ..screen.counts import COUNTED_WORDS, UNCHECKED_WORDS
 from ..screen.failure import failure_text, is_shown_elsewhere, only_line
 from ..screen.findings import SharedCauses
-from .worst_findings import MOST_EXAMINED, Remark, Sources, has_cause, movements, place
+from .worst_findings import MOST_EXAMINED, Remark, Sources, has_cause, place, sentences
 
 
 # Markdown from untrusted text: names of tests, messages of errors.
@@ -291,20 +291,15 @@ def _what(test: str, said: Sequence[Remark]) -> str:
     parts = [
         f"{_call(name, test)}{escaped(text)}"
         for name, call in calls.items()
-        for text in movements(call)
+        for text in sentences(call)
     ]
     return f"{_prefix(first)}{_joined(parts)}"
 
 
 def _prefix(remark: Remark) -> str:
-    record, outcome = remark.record, remark.record.outcome
-    if record.ending is Ending.XFAILED and outcome is not None:
+    if remark.record.ending is Ending.XFAILED and remark.record.outcome is not None:
         return "expected to fail: "
-    if remark.is_warned:
-        return f"{WOULD_HAVE_FAILED}: "
-    if outcome is None or (outcome.fails and record.ending.fails):
-        return ""
-    return f"{TITLE_WORDS[outcome]}: "
+    return f"{WOULD_HAVE_FAILED}: " if remark.is_warned else ""
 
 
 def _call(name: str, test: str) -> str:

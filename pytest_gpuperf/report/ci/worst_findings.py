@@ -10,21 +10,17 @@ from typing import Any, Final, NamedTuple
 from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
-from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction
 from ...model.run import Ending, Record, Results
 from ...model.verdict import Outcome, TestVerdict, Verdict, worst_of
 from ..command import Invocation, refresh_command
 from ..headline import (
-    NEW_WORDS,
+    ASKED_FIRST,
     PEOPLE,
-    PER_STEP,
-    headline_of,
+    merged_headlines,
     missed_sentences,
     no_baseline_headline,
-    title,
     what_happened,
 )
-from ..numbers import each, format_change, format_value, metric_named, texts_apart
 from ..remedies import remedy_of
 from ..screen.findings import badness, explained, short, telling
 
@@ -184,38 +180,30 @@ def sentence(remark: Remark) -> str:
     """Say it in one line: ``SLOWER: 12.00 ms per step, was 10.00 ms (+20.0 %)``."""
     if remark.verdict is None or remark.now is None or not remark.is_telling:
         return remark.record.headline or remark.word
-    if remark.call is None:
-        return headline_of(decode(Verdict, remark.verdict), is_short=True)
-    verdict = decode(TestVerdict, remark.call)
-    if remark.outcome is Outcome.NO_BASELINE:
-        return no_baseline_headline(_shown(verdict))
-    limit = _limit([v for v in verdict.verdicts if v.metric == remark.metric])
-    return headline_of(decode(Verdict, remark.verdict), limit, is_short=True)
+    judged = [decode(Verdict, remark.verdict)]
+    if remark.call is not None:
+        call = decode(TestVerdict, remark.call)
+        if remark.outcome is Outcome.NO_BASELINE:
+            return no_baseline_headline(_shown(call))
+        judged += [v for v in call.verdicts if v.metric == remark.metric]
+    return next(text for _, text in merged_headlines(judged, is_short=True))
 
 
-# A test in one line: how each of its metrics moved.
-
-
-def movements(call: Raw) -> Iterator[str]:
-    """Say of each metric to look at how it moved: ``step time 10.00 → 12.03 ms (+20.3 %)``.
+def sentences(call: Raw) -> Iterator[str]:
+    """Say in a line of each metric to look at what came of it, as the terminal does.
 
     Those that failed, else those of the worst outcome. Of what passed, one is enough.
     """
     verdict = decode(TestVerdict, call)
     shown = _shown(verdict)
     if verdict.outcome is Outcome.NO_BASELINE:
-        yield no_baseline_headline(shown).removeprefix("NO BASELINE: ")
+        yield no_baseline_headline(shown)
         return
     read = [v for v in shown if not v.is_missed]
-    alike = {v.metric: [w for w in read if w.metric == v.metric] for v in read}
-    for name, found in alike.items():
-        stored = (v.baseline for v in verdict.verdicts if v.metric == name)
-        yield _movement(found, next((v for v in stored if v is not None), None))
+    for judged, text in merged_headlines(read, is_short=True):
+        because = judged.because if judged.now is None else ""
+        yield ": ".join(filter(None, (text, because)))
     yield from missed_sentences(shown)
-
-
-TOLD_FIRST: Final = frozenset({STEP_MS.name, PEAK_ALLOCATED.name, SYNCS.name})
-"""What is named of a test that was compared with nothing, if it has any of them."""
 
 
 def _shown(verdict: TestVerdict) -> Sequence[Verdict]:
@@ -224,70 +212,8 @@ def _shown(verdict: TestVerdict) -> Sequence[Verdict]:
     if verdict.outcome in {Outcome.PASS, Outcome.NOT_CHECKED}:
         worst = worst[:1]
     if verdict.outcome is Outcome.NO_BASELINE:
-        worst = [v for v in worst if v.metric in TOLD_FIRST] or worst
+        worst = [v for v in worst if v.metric in ASKED_FIRST] or worst
     return failing or worst
-
-
-def _movement(alike: Sequence[Verdict], stored: float | None) -> str:
-    """Say how the metric of *alike* moved from what is *stored*, and over which limit."""
-    worst = min(alike, key=lambda verdict: _RANKS[verdict.outcome])
-    limit = _limit(alike)
-    if limit is None and worst.baseline is not None:
-        worst = worst.own
-        stored = worst.baseline
-    if worst.now is None:
-        return ": ".join(filter(None, (title(worst.metric), worst.because)))
-    limit = worst.limit if limit is None and stored is None else limit
-    metric = metric_named(worst.metric)
-    text = texts_apart(metric, stored, worst.now, limit)
-    if stored == 0 and _is_new(worst):
-        said, change = _new(worst, text[worst.now]), ""
-    else:
-        said = _moved(worst, stored, text)
-        change = "" if stored is None else format_change(metric, stored, worst.now)
-        change = "" if change in UNCHANGED else change
-    least = "at least " if metric.direction is Direction.HIGHER else ""
-    bound = "" if limit is None else f"limit {least}{text[limit]}"
-    notes = ", ".join(filter(None, (change, bound)))
-    return f"{said} ({notes})" if notes else said
-
-
-UNCHANGED: Final = frozenset({"0", "0 B", "0.0 %"})
-
-
-def _is_new(verdict: Verdict) -> bool:
-    return verdict.outcome is Outcome.REGRESSED and verdict.metric in NEW_WORDS
-
-
-def _limit(alike: Sequence[Verdict]) -> float | None:
-    """Return the limit that was missed."""
-    missed = [v.limit for v in alike if v.outcome is Outcome.OVER_BUDGET]
-    return missed[0] if missed else None
-
-
-def _new(worst: Verdict, now: str) -> str:
-    """Write ``new sync``, ``3 new syncs``."""
-    count = "" if worst.now == 1 else f"{now} "
-    return f"{count}{what_happened(worst).lower()}"
-
-
-def _moved(worst: Verdict, stored: float | None, text: Mapping[float, str]) -> str:
-    """Write ``step time 10.00 → 12.03 ms``; a unit that both have is written once."""
-    now = text[worst.now] if worst.now is not None else ""
-    before = now if stored is None else text[stored]
-    number, _, unit = before.partition(" ")
-    if unit and now.endswith(f" {unit}"):
-        before = number
-    way = f"{before} \N{RIGHTWARDS ARROW} {now}"
-    if worst.now is not None and (stored is None or text[stored] == now):
-        way = format_value(metric_named(worst.metric), worst.now)
-    return f"{title(worst.metric)} {way}{_per_step(worst.metric)}"
-
-
-def _per_step(name: str) -> str:
-    if name == STEP_MS.name:
-        return ""
-    return " per step" if name in PER_STEP else each(metric_named(name))
 
 
 # Where to look, and what to do there.
