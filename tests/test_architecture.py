@@ -427,7 +427,7 @@ MOST_CODE: Final = {
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2261,  # no server without measured tests
     "report": 1935,  # where in a step a line waits
-    "report.ci": 574,  # a watch marks its lines on GitHub
+    "report.ci": 523,  # a watch marks its lines on GitHub
     "report.html": 1093,  # the step as a picture; pages of audit, memory and ab; bars of what changed
     "report.screen": 2350,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2447,  # ends by own time; what a server needs to import; one that dies is started anew
