@@ -426,7 +426,7 @@ MOST_CODE: Final = {
     "measure": 3193,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2261,  # no server without measured tests
-    "report": 1935,  # where in a step a line waits
+    "report": 1935,  # where in a step a line waits; the document of blocks, from report.screen and report.html
     "report.ci": 523,  # a watch marks its lines on GitHub
     "report.html": 1093,  # the step as a picture; pages of audit, memory and ab; bars of what changed
     "report.screen": 2350,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late

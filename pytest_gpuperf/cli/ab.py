@@ -48,10 +48,11 @@ from ..model.metrics import (
     SYNCS,
     counted,
 )
+from ..report.document import terminal
 from ..report.html.sheets import ab_page
 from ..report.json import ab_document
 from ..report.screen.audit import AuditView
-from ..report.screen.commits import comparison_lines, markdown_lines
+from ..report.screen.commits import comparison_blocks, markdown_lines
 from ..runner.fork_server import HASH_SEED
 from ..runner.git import Repository
 from ..runner.relocation import moved_path
@@ -176,13 +177,14 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     if arguments.json:
         print_json(ab_document(found))
     else:
-        lines = markdown_lines if arguments.markdown else comparison_lines
-        sys.stdout.write(printed(lines(found)))
+        blocks = comparison_blocks(found)
+        is_md = arguments.markdown
+        sys.stdout.write(printed(markdown_lines(found) if is_md else terminal(blocks)))
     if arguments.markdown_file:
         write(arguments.markdown_file, printed(markdown_lines(found)))
     if arguments.html:
         view = AuditView(here=Path.cwd(), line_of=linecache.getline, steps=0)
-        write(arguments.html, ab_page(found, view, comparison_lines(found)))
+        write(arguments.html, ab_page(found, view, comparison_blocks(found)))
     return code or found.status
 
 

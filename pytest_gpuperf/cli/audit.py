@@ -16,9 +16,10 @@ from ..baselines.store import write
 from ..devices.audit_record import StepAudit
 from ..model.metrics import counted
 from ..report.command import audit_command
+from ..report.document import terminal
 from ..report.html.sheets import audit_page
 from ..report.json import audit_document
-from ..report.screen.audit import AuditView, audit_lines
+from ..report.screen.audit import AuditView, audit_blocks
 from ..sharing.processes import EXIT_INTERRUPTED, SIGNALLED
 from ..visible import printed
 from .script import Program, notes_of
@@ -105,16 +106,16 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
     if offers_limit:
         command = audit_command(_limit(audited.audit), program.typed)
     here, line_of = Path.cwd(), linecache.getline
-    lines = audit_lines(
+    blocks = audit_blocks(
         audited.audit, audited.notes, here, line_of=line_of, command=command
     )
     if arguments.json:
         print_json(audit_document(audited.audit, audited.notes))
     else:
-        sys.stdout.write(printed(lines))
+        sys.stdout.write(printed(terminal(blocks)))
     if arguments.html:
         view = AuditView(here=here, line_of=line_of, steps=audited.audit.steps)
-        write(arguments.html, audit_page(program.name, audited.audit, view, lines))
+        write(arguments.html, audit_page(program.name, audited.audit, view, blocks))
     objections = [*_objections(audited.audit, arguments), *audited.unchecked]
     for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")

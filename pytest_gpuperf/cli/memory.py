@@ -17,10 +17,11 @@ from ..errors import ErrorId, UsageError
 from ..judge.budget import fit_of
 from ..model.measurement import Fit, Forecast, Saving
 from ..report.command import memory_command
+from ..report.document import terminal
 from ..report.html.sheets import memory_page
 from ..report.json import memory_document
 from ..report.screen.audit import AuditView
-from ..report.screen.memory import MemoryView, is_large, memory_lines
+from ..report.screen.memory import MemoryView, is_large, memory_blocks
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .script import Program, notes_of
@@ -148,14 +149,14 @@ def _print(
         verbose=arguments.verbose,
         untried=not (savings or arguments.no_savings or forecast.growth_bytes),
     )
-    lines = memory_lines(forecast, savings, arguments.gb, fit, view)
+    blocks = memory_blocks(forecast, savings, arguments.gb, fit, view)
     if arguments.json:
         print_json(memory_document(forecast, savings, arguments.gb, fit))
     else:
-        sys.stdout.write(printed(lines))
+        sys.stdout.write(printed(terminal(blocks)))
     if arguments.html:
         places = AuditView(here=view.here, line_of=view.line_of, steps=0)
-        write(arguments.html, memory_page(forecast, savings, places, lines))
+        write(arguments.html, memory_page(forecast, savings, places, blocks))
 
 
 def _command(arguments: argparse.Namespace, program: Program, gib: float | None) -> str:

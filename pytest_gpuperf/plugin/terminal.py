@@ -12,6 +12,7 @@ from ..files import found_above
 from ..model.environment import DeviceKind
 from ..model.run import Ending, Unseen
 from ..model.verdict import Outcome, TestVerdict
+from ..report.document import terminal
 from ..report.screen.acceptance import (
     drift_lines,
     drifted_line,
@@ -36,7 +37,7 @@ from ..report.screen.counts import (
     suite_line,
 )
 from ..report.screen.failure import explanation_lines
-from ..report.screen.findings import allowed_lines, found_lines
+from ..report.screen.findings import allowed_lines, found_blocks
 from ..report.screen.summary import (
     Line,
     LineRole,
@@ -243,7 +244,7 @@ def _write_table(reporter: Any, run_result: RunResult, verbosity: int) -> None:
     """Write a row a test, and with ``-v`` what was allowed."""
     shown = run_result.verdicts if verbosity > QUIET_VERBOSITY else _wrong(run_result)
     lines = [*summary_lines(shown), *compared_lines(shown)]
-    found = [*found_lines(run_result.verdicts)]
+    found = terminal(found_blocks(run_result.verdicts))
     if found or lines or verbosity > QUIET_VERBOSITY:
         reporter.write_sep("=", "gpuperf")
     if found:

@@ -282,7 +282,7 @@ class Reporter:
         self, nodeid: str, shared: SharedCauses, verdict: TestVerdict
     ) -> str:
         """Say why *verdict*, of a call of the test *nodeid*, fails it."""
-        text = failure_text(
+        return failure_text(
             verdict,
             nodeid=nodeid,
             invocation=self.invocation,
@@ -290,8 +290,6 @@ class Reporter:
             baseline_needed=self.settings.missing_baseline is not MissingBaseline.WARN,
             shared=shared,
         )
-        shared.show(nodeid, verdict, text)
-        return text
 
     def refusal(
         self,

@@ -13,12 +13,12 @@ from chromium import Chromium, program
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
 
-from golden_audits import FORECAST, HERE, SAVINGS, WAITING, line_of
+from golden_audits import FORECAST, FORECAST_BLOCKS, HERE, SAVINGS, WAITING, line_of
 from golden_commands import COMPARED
 
 from pytest_gpuperf.report.html.sheets import ab_page, audit_page, memory_page
-from pytest_gpuperf.report.screen.audit import AuditView, audit_lines
-from pytest_gpuperf.report.screen.commits import comparison_lines
+from pytest_gpuperf.report.screen.audit import AuditView, audit_blocks
+from pytest_gpuperf.report.screen.commits import comparison_blocks
 
 
 pytestmark = pytest.mark.skipif(
@@ -47,9 +47,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     audit = replace(WAITING, findings=tuple(waits))
     texts = {
-        "audit": audit_page("train.py", audit, view, audit_lines(audit, (), HERE)),
-        "memory": memory_page(FORECAST, SAVINGS, view, ["train.py needs 3 GiB"]),
-        "ab": ab_page(COMPARED, view, comparison_lines(COMPARED)),
+        "audit": audit_page(
+            "train.py", audit, view, audit_blocks(audit, (), HERE, line_of=line_of)
+        ),
+        "memory": memory_page(FORECAST, SAVINGS, view, FORECAST_BLOCKS),
+        "ab": ab_page(COMPARED, view, comparison_blocks(COMPARED)),
     }
     folder = tmp_path_factory.mktemp("pages")
     for name, text in texts.items():

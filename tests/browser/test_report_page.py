@@ -195,7 +195,7 @@ def test_the_answer_is_seen_without_a_click(
 
     assert seen(browser, ".what b") == ["SLOWER", "OVER LIMIT syncs"]
     assert seen(browser, ".source .here") == ["3  total += loss.item()\n"]
-    assert seen(browser, ".said h2") == ["Fix", "Why", "Limit", "Accept"]
+    assert seen(browser, ".said h2") == ["fix", "sure", "limit", "accept", "env"]
     assert seen(browser, ".said .command")[0].startswith("gpuperf accept ")
     assert seen(browser, "figcaption")[1:3] == [
         "memory over one step",

@@ -36,7 +36,8 @@ from pytest_gpuperf.model.finding import (
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import MIB
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.screen.findings import finding_lines
+from pytest_gpuperf.report.document import terminal
+from pytest_gpuperf.report.screen.findings import finding_blocks
 
 
 PEAK = "peak_allocated_bytes"
@@ -279,7 +280,7 @@ OLD_SYNC = replace(at(ITEM, 5), source="scaler.step(optimizer)", per_step=4)
 
 def said(findings: list[Finding], failing: set[str]) -> list[str]:
     found = compared(findings, stored_lines([OLD_SYNC]))
-    return list(finding_lines(found, failing, 20))
+    return list(terminal(finding_blocks(found, failing, 20)))
 
 
 NEW_SYNC = [

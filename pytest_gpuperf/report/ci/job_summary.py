@@ -24,8 +24,9 @@ from ..command import (
     accept_lines_command,
     at_root,
 )
+from ..document import markdown_row, terminal
 from ..screen.counts import COUNTED_WORDS, UNCHECKED_WORDS
-from ..screen.failure import failure_text, is_shown_elsewhere, only_line
+from ..screen.failure import Failure, only_line, screen_room
 from ..screen.findings import SharedCauses
 from .worst_findings import MOST_EXAMINED, Remark, Sources, has_cause, place, sentences
 
@@ -69,11 +70,6 @@ def preformatted(lines: Iterable[str]) -> str:
     """Return *lines* in a block that Markdown does not interpret."""
     text = "\n".join(map(visible, lines))
     return f"<pre>{escape(text)}</pre>"
-
-
-def row(cells: Sequence[str]) -> str:
-    """One line of a table; *cells* are Markdown already."""
-    return f"| {' | '.join(cells)} |"
 
 
 def size(text: str) -> int:
@@ -272,8 +268,8 @@ def _fitting_table(
     names: Sequence[str], rows: Iterable[Sequence[str]], count: int, room: int
 ) -> Iterator[str]:
     """Yield a table of as many of *count* rows as fit, and how many do not."""
-    header = (row(names), row([":--"] * len(names)))
-    shown = fitting(map(row, rows), room - sum(map(size, header)))
+    header = (markdown_row(names), markdown_row([":--"] * len(names)))
+    shown = fitting(map(markdown_row, rows), room - sum(map(size, header)))
     yield from (*header, *shown, "")
     if len(shown) < count:
         left = count - len(shown)
@@ -369,17 +365,9 @@ def _explained(
             yield test, remark.record.headline or remark.word
             continue
         verdict = decode(TestVerdict, remark.call)
-        if is_shown_elsewhere(verdict, shared):
-            continue
-        text = failure_text(
-            verdict,
-            nodeid=test,
-            invocation=invocation,
-            strict=strict,
-            shared=shared,
-        )
-        shared.show(test, verdict, text)
-        yield test, text
+        found = Failure(verdict, test, invocation, strict=strict, shared=shared)
+        if not found.is_shown_elsewhere:
+            yield test, "\n".join(terminal(found.blocks(screen_room())))
 
 
 def _accept(found: Sequence[Remark], pending: str, baseline_file: str) -> Iterator[str]:

@@ -124,6 +124,10 @@ class Contents:
         hardware = self.results.head.hardware
         return hardware.kind if hardware else DeviceKind.CPU
 
+    def line_of(self, file: str, line: int) -> str:
+        """Return the text of a line as it is now; nothing if that is not known."""
+        return self.lines.get((file, line), "")
+
     @property
     def is_large(self) -> bool:
         """Whether there are so many tests that those that passed are shown in brief."""

@@ -6,17 +6,18 @@ import json
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate, zip_longest
 from typing import Final
 from zlib import compress
 
 from ...model.ab import Comparison
-from ...model.environment import Hardware
 from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction, Metric
 from ...model.run import Ending, Results
 from ...model.verdict import Outcome, TestVerdict, Verdict
-from ..command import ACCEPTABLE, ab_command, accept_command, at_root
+from ..command import accept_command, at_root
+from ..document import Block, Place
 from ..headline import PEOPLE, merged_headlines, title, what_happened
 from ..numbers import (
     format_change,
@@ -26,8 +27,9 @@ from ..numbers import (
     texts_apart,
 )
 from ..screen.comparison import comparison_texts, speedup, step_in_words
-from ..screen.failure import decided_by
-from ..screen.findings import place_of
+from ..screen.failure import PAGE_ROOM, Failure, decided_by
+from ..screen.findings import SharedCauses, found_blocks, place_of
+from .blocks import markup_of
 from .changes import changes_figure, changes_of_run
 from .contents import (
     COMMIT_CHARS,
@@ -35,11 +37,10 @@ from .contents import (
     Contents,
     Markup,
     Section,
-    SourceLines,
     asset,
     rendered,
 )
-from .findings import MOST_PLACES_SHOWN, answer, findings_list, places_of, words_of
+from .findings import cause_blocks, with_lines, words_of, worst_of
 from .memory import UNKNOWN_STEP, memory_figures
 from .pictures import Ink, lines_of
 from .samples import Runs, interval_of, samples_figure, strips_of
@@ -72,7 +73,14 @@ def page_text(contents: Contents) -> str:
 
     Raises ``UsageError`` if jinja2 is missing.
     """
-    bodies = [body_of(section, contents) for section in contents.sections]
+    contents = replace(
+        contents, sections=[with_lines(s, contents.lines) for s in contents.sections]
+    )
+    shared = SharedCauses()
+    for section in contents.sections:
+        if section.verdict and section.failing:
+            shared.add(section.test, section.verdict)
+    bodies = [body_of(section, contents, shared) for section in contents.sections]
     inline = _inline(bodies)
     page = rendered(
         "page",
@@ -153,7 +161,7 @@ def _counts(sections: Sequence[Section]) -> list[tuple[str, int]]:
 
 def _list(contents: Contents, bodies: Sequence[Markup]) -> list[Markup]:
     return [
-        section_of(section, contents, body, is_open=section.failed and n < OPEN_TESTS)
+        section_of(section, body, is_open=section.failed and n < OPEN_TESTS)
         for n, (section, body) in enumerate(zip_longest(contents.sections, bodies))
     ]
 
@@ -161,40 +169,17 @@ def _list(contents: Contents, bodies: Sequence[Markup]) -> list[Markup]:
 # What the line of a test opens to: an answer, pictures and all numbers.
 
 
-# Commands to copy.
-
-
-def _again(verdict: TestVerdict, test: str, hardware: Hardware | None) -> str:
-    """Return how to compare with the baseline's code, if that is known."""
-    commit = verdict.recorded
-    return ab_command(commit, at_root(hardware), [test]) if commit else ""
-
-
-def _accept(verdict: TestVerdict, contents: Contents) -> str:
-    """Return how to accept pending runs, if that would help."""
-    hardware = contents.results.head.hardware
-    outcomes = {v.outcome for v in verdict.verdicts}
-    # Storing what has no baseline does not end a failure.
-    failing = {outcome for outcome in outcomes if outcome.fails} or outcomes
-    if hardware is None or not failing & ACCEPTABLE:
-        return ""
-    file = f"{contents.pending_folder}/pending-{hardware.key}.json"
-    return accept_command(file, contents.baselines_folder, [verdict.test])
-
-
-def body_of(section: Section, contents: Contents) -> Markup:
-    """Return what a line opens to."""
+def body_of(section: Section, contents: Contents, shared: SharedCauses) -> Markup:
+    """Return what a line opens to; *shared* causes are explained once in all bodies."""
     verdict = section.verdict
     explained = verdict is not None and (verdict.outcome.fails or not section.failed)
-    details = _details(section, verdict, contents) if verdict else {}
+    details = _details(section, verdict, contents, shared) if verdict else {}
     headline = "" if explained else section.record.headline
     return rendered("body", section=section, headline=headline, **details)
 
 
 def _details(
-    section: Section,
-    verdict: TestVerdict,
-    contents: Contents,
+    section: Section, verdict: TestVerdict, contents: Contents, shared: SharedCauses
 ) -> dict[str, object]:
     """Return the answer, the pictures that belong to it, and all numbers."""
     leading, others = _parted(section, verdict)
@@ -202,22 +187,42 @@ def _details(
         # The table has their numbers: what passed needs no picture of each of them.
         others = []
     entry = contents.stored.get(section.key)
+    answer = [*_answer(section, verdict, contents, shared)]
     return {
-        "answer": answer(section, contents.lines),
-        "again": _again(verdict, section.test, contents.results.head.hardware),
-        "is_over_budget": any(
-            v.outcome is Outcome.OVER_BUDGET for v in verdict.verdicts
-        ),
-        "accept": _accept(verdict, contents) if section.key in contents.pending else "",
+        "answer": markup_of(answer, contents.line_of),
         "pictures": (
             *(step_figure(verdict.findings) if section.failing else ()),
             *memory_figures(verdict.findings, (entry and entry.step) or UNKNOWN_STEP),
             *_pictures(leading, verdict, contents),
         ),
         "numbers": _all_numbers(
-            section, verdict, contents, _pictures(others, verdict, contents)
+            verdict, contents, answer, _pictures(others, verdict, contents)
         ),
     }
+
+
+def _answer(
+    section: Section, verdict: TestVerdict, contents: Contents, shared: SharedCauses
+) -> Iterator[Block]:
+    """Say why it failed, as the terminal does, or what a test does that is not stored yet."""
+    failure = Failure(
+        verdict,
+        section.test,
+        at_root(contents.results.head.hardware),
+        shared=shared,
+        accept=_accept(section, contents),
+    )
+    yield from failure.blocks(PAGE_ROOM)
+    yield from found_blocks([verdict])
+
+
+def _accept(section: Section, contents: Contents) -> str:
+    """Return how to accept what this run measured, if it is still there."""
+    hardware = contents.results.head.hardware
+    if hardware is None or section.key not in contents.pending:
+        return ""
+    file = f"{contents.pending_folder}/pending-{hardware.key}.json"
+    return accept_command(file, contents.baselines_folder, [section.key])
 
 
 def _parted(section: Section, verdict: TestVerdict) -> tuple[list[str], list[str]]:
@@ -230,13 +235,12 @@ def _parted(section: Section, verdict: TestVerdict) -> tuple[list[str], list[str
 
 
 def _all_numbers(
-    section: Section,
     verdict: TestVerdict,
     contents: Contents,
+    answer: Sequence[Block],
     pictures: Iterator[Markup],
 ) -> Markup:
-    places = places_of(section, contents.lines) if section.failing else ()
-    shown = [place_of(worst) for worst, *_ in places[:MOST_PLACES_SHOWN]]
+    shown = [block.name for block in answer if isinstance(block, Place)]
     return rendered(
         "numbers",
         verdict=verdict,
@@ -245,7 +249,7 @@ def _all_numbers(
         said=(rates_in_words(verdict.rates), *verdict.remarks),
         sides=comparison_texts(verdict.sides) if verdict.sides else (),
         pictures=pictures,
-        findings=findings_list(verdict.findings, contents.lines, shown),
+        findings=markup_of(cause_blocks(verdict.findings, shown), contents.line_of),
         has_baseline=any(v.baseline is not None for v in verdict.verdicts),
     )
 
@@ -355,15 +359,13 @@ SILENT: Final = frozenset({Outcome.PASS, Outcome.NOT_CHECKED, Outcome.NO_BASELIN
 """Outcomes with a reason that is not worth a line."""
 
 
-def section_of(
-    section: Section, contents: Contents, body: Markup | None, *, is_open: bool
-) -> Markup:
+def section_of(section: Section, body: Markup | None, *, is_open: bool) -> Markup:
     """Return the element of *section*, found by its word; without a *body* it is empty."""
     return rendered(
         "section",
         section=section,
         badges=_badges(section),
-        said=_said(section, contents.lines),
+        said=_said(section),
         numbers=_numbers(section),
         body=body,
         is_open=is_open,
@@ -377,7 +379,7 @@ def _badges(section: Section) -> Iterator[str]:
         yield PEOPLE[section.verdict.outcome]
 
 
-def _said(section: Section, lines: SourceLines) -> Iterator[tuple[str, str, str]]:
+def _said(section: Section) -> Iterator[tuple[str, str, str]]:
     """Say what happened to a test that did not simply pass, and name the line.
 
     Yields the class of a text, the line that it is about, and the text.
@@ -393,7 +395,8 @@ def _said(section: Section, lines: SourceLines) -> Iterator[tuple[str, str, str]
     yield "head", "", "; ".join(heads[:MOST_HEADS])
     if not verdict.outcome.fails:
         yield "", "", section.failing[0].because
-    for worst, *_ in places_of(section, lines)[:1]:
+    worst = worst_of(section)
+    if worst is not None:
         at = worst.location
         where = f"{at.file}:{at.line}" if at else place_of(worst)
         yield "line", where, f" {worst.source}"

@@ -14,22 +14,12 @@ from ...devices.audit_record import StepAudit, most_of
 from ...devices.memory_picture import Garbage
 from ...model.finding import Finding, Location, Phase
 from ...model.metrics import D2H_BYTES, GARBAGE, H2D_BYTES, PEAK_ALLOCATED, counted
-from ...visible import visible
+from ..document import EMPTY_GUTTER, Block, Field, Heading, Place, Text, below
 from ..line_syntax import with_context
 from ..numbers import format_value
 from ..remedies import Remedy, garbage_remedy, moves_module, remedy_of
-from ..wrapping import REASON_INDENT, labelled, text_width, wrapped
-from .findings import (
-    ARROW,
-    EMPTY_GUTTER,
-    GUTTER,
-    RULE,
-    badness,
-    late_in_words,
-    source_lines,
-    times,
-)
-from .memory import grows_by
+from .findings import badness, late_in_words, times
+from .memory import grows_by, typed_next
 
 
 COPYING: Final = frozenset({"aten::_to_copy", "aten::copy_", "aten::to"})
@@ -41,14 +31,14 @@ LineOf = Callable[[str, int], str]
 """Returns a line of a file, or nothing where there is none."""
 
 
-def audit_lines(
+def audit_blocks(
     audit: StepAudit,
     notes: Sequence[str],
     here: Path,
     *,
     line_of: LineOf = lambda _file, _line: "",
     command: str = "",
-) -> tuple[str, ...]:
+) -> tuple[Block, ...]:
     """Return the answer in a line, then what repeats with its source and its fix.
 
     What happened once follows, what is inconclusive, what was not checked, *notes*, totals and
@@ -57,7 +47,7 @@ def audit_lines(
     shown = AuditView(here=here, line_of=line_of, steps=audit.steps)
     certain = [f for f in audit.findings if f.is_certain]
     return (
-        _answer(audit),
+        Heading(_answer(audit)),
         *_marked(audit, shown),
         *_blocks(
             "each step:" if audit.steps > 1 else "",
@@ -82,11 +72,7 @@ def audit_lines(
             [f for f in certain if f.once],
             replace(shown, steps=0),
         ),
-        *(
-            line
-            for note in with_counts(notes)
-            for line in wrapped(note, first="note: ", rest=" " * 6)
-        ),
+        *(Text(f"note: {note}", rest=" " * 6) for note in with_counts(notes)),
         *_summary(audit, command),
     )
 
@@ -100,19 +86,18 @@ def garbage_of(audit: StepAudit) -> Garbage | None:
 MOST_GARBAGE_LINES: Final = 3
 
 
-def _garbage(audit: StepAudit, view: AuditView) -> Iterator[str]:
+def _garbage(audit: StepAudit, view: AuditView) -> Iterator[Block]:
     """Show the lines of memory that only the collector frees, why, and what to do."""
     garbage = garbage_of(audit)
     if garbage is None:
         return
     size = format_value(GARBAGE, garbage.nbytes)
-    yield f"{size} per step that only Python's garbage collector frees:"
+    yield Heading(f"{size} per step that only Python's garbage collector frees:")
     for held in garbage.held[:MOST_GARBAGE_LINES]:
-        yield f"{ARROW}{view.where(held.location)}"
         text = f"{held.op}, {format_value(GARBAGE, held.held_bytes)}"
-        yield from source_lines(view.shown(held), text)
-    yield from labelled("kept", garbage.reason)
-    yield from labelled("fix", garbage_remedy(garbage.reason).do)
+        yield Place(view.where(held.location), view.shown(held), text)
+    yield Field("kept", garbage.reason)
+    yield Field("fix", garbage_remedy(garbage.reason).do)
 
 
 def is_in_each_step(found: Finding, steps: int) -> bool:
@@ -146,23 +131,23 @@ class AuditView:
         )
 
 
-def _marked(audit: StepAudit, view: AuditView) -> Iterator[str]:
+def _marked(audit: StepAudit, view: AuditView) -> Iterator[Block]:
     """Say what a step is, if it is not an optimizer's."""
     text = audit.mark.sentence if audit.mark else ""
     if text:
-        yield from wrapped(f"{text} {view.where(audit.loop)}" if audit.loop else text)
+        yield Text(f"{text} {view.where(audit.loop)}" if audit.loop else text)
 
 
 # Syncs by the line of the program that led to them, and what caused them.
 
 
-def _blocks(title: str, found: Iterable[Finding], view: AuditView) -> Iterator[str]:
+def _blocks(title: str, found: Iterable[Finding], view: AuditView) -> Iterator[Block]:
     """Yield each place with its source, how often and why, and what to do about it."""
     groups: dict[tuple[str, int], list[Finding]] = {}
     for each in found:
         groups.setdefault(_order(each), []).append(each)
     if groups and title:
-        yield title
+        yield Heading(title)
     for _, causes in sorted(groups.items(), key=lambda g: _rank(*g)):
         yield from _block(sorted(causes, key=lambda f: -f.per_step), view)
 
@@ -174,7 +159,7 @@ def _rank(place: tuple[str, int], causes: Sequence[Finding]) -> tuple[Any, ...]:
     return copies_once, late, -sum(f.per_step for f in causes), place
 
 
-def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:
+def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[Block]:
     """Yield a place, and each of the causes for which it waits, the most frequent first."""
     if len(causes) == 1:
         yield from _one_cause(causes[0], view)
@@ -184,39 +169,29 @@ def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:
     for cause in causes:
         if len(causes) > 1:
             reason = reason_of(cause, view)
-            yield from wrapped(reason, first=EMPTY_GUTTER, rest=f"{EMPTY_GUTTER}  ")
+            yield Text(reason, EMPTY_GUTTER, f"{EMPTY_GUTTER}  ")
         yield from _inside(cause, view)
         # What happens once costs nothing worth changing, before the loop or after it.
         is_once = cause.once or cause.in_steps == 1 < view.steps
         fix = "" if is_once else remedy_of_sync(cause, view).do
         if fix != advised:
-            yield from labelled("fix", fix)
+            yield Field("fix", fix)
         advised = fix
 
 
-def _one_cause(found: Finding, view: AuditView) -> Iterator[str]:
-    shown = view.shown(found)
-    if shown.source:
-        yield f"{ARROW}{view.where(shown.location)}"
-        yield from source_lines(shown, reason_of(found, view))
-        return
-    where = view.where(found.location)
-    text = f"{where}: {found.op}, {reason_of(found, view)}"
-    yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
+def _one_cause(found: Finding, view: AuditView) -> Iterator[Block]:
+    shown, said = view.shown(found), reason_of(found, view)
+    text = said if shown.source else f"{found.op}, {said}"
+    yield Place(view.where(found.location), shown, text)
 
 
-def _several_causes(causes: Sequence[Finding], view: AuditView) -> Iterator[str]:
-    place = causes[0].location
-    source = view.source(place)
-    yield f"{ARROW}{view.where(place)}"
-    if place and source:
-        room = text_width() - len(EMPTY_GUTTER)
-        yield f"{str(place.line).rjust(GUTTER)}{RULE}{visible(source)[:room]}"
+def _several_causes(causes: Sequence[Finding], view: AuditView) -> Iterator[Block]:
+    yield Place(view.where(causes[0].location), view.shown(causes[0]), "")
     total = replace(
         max(causes, key=lambda f: f.in_steps),
         per_step=sum(f.per_step for f in causes),
     )
-    yield f"{EMPTY_GUTTER}{_often(total, view.steps)}, for {len(causes)} causes:"
+    yield below(f"{_often(total, view.steps)}, for {len(causes)} causes:")
 
 
 def remedy_of_sync(found: Finding, view: AuditView) -> Remedy:
@@ -239,15 +214,15 @@ def reason_of(found: Finding, view: AuditView) -> str:
     return f"{said}, {late}" if late else said
 
 
-def _inside(found: Finding, view: AuditView) -> Iterator[str]:
+def _inside(found: Finding, view: AuditView) -> Iterator[Block]:
     """Name the libraries' lines behind the program's, and the forward of a backward."""
     for inner in (found.innermost, found.torch):
         if inner is not None and not (inner is found.torch and moves_module(found)):
             source = view.source(inner)
             where = view.where(inner)
-            yield from labelled("inside", f"{where}: {source}" if source else where)
+            yield Field("inside", f"{where}: {source}" if source else where)
     if found.forward not in {None, found.location}:
-        yield from labelled("of", view.where(found.forward))
+        yield Field("of", view.where(found.forward))
 
 
 def _often(found: Finding, steps: int) -> str:
@@ -278,22 +253,24 @@ def with_counts(notes: Iterable[str]) -> Iterator[str]:
         yield note if count == 1 else f"{note} ({times(count)})"
 
 
-def _listed(title: str, unchecked: Iterable[Finding], view: AuditView) -> Iterator[str]:
+def _listed(
+    title: str, unchecked: Iterable[Finding], view: AuditView
+) -> Iterator[Block]:
     """Yield what was not checked: each line, operation and reason once."""
     alike: dict[tuple[str, str, str], list[Finding]] = {}
     for item in unchecked:
         where = view.where(item.location)
         alike.setdefault((where, item.op or "", item.reason), []).append(item)
     if alike:
-        yield title
+        yield Heading(title)
     for (where, op, reason), items in alike.items():
         count = sum(item.per_step for item in items)
-        text = f"{where}: {op}, {times(count)}: {reason}"
-        yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
+        nowhere = replace(items[0], source="")
+        yield Place(where, nowhere, f"{op}, {times(count)}: {reason}")
         yield from _inside(items[0], view)
         others = len({item.inner for item in items}) - 1
         if others:
-            yield from labelled("", f"and on {counted(others, 'line')} more")
+            yield Field("", f"and on {counted(others, 'line')} more")
 
 
 def _answer(audit: StepAudit) -> str:
@@ -303,18 +280,17 @@ def _answer(audit: StepAudit) -> str:
     return f"gpuperf: {'; '.join(_sums(audit))}"
 
 
-def _summary(audit: StepAudit, command: str) -> Iterator[str]:
+def _summary(audit: StepAudit, command: str) -> Iterator[Block]:
     if not audit.touched_gpu:
         return
     counts = audit.totals.counts
-    yield (
+    yield Text(
         f"copies: {_copied(audit, H2D_BYTES.name, counts[H2D_BYTES.name])} to the GPU, "
         f"{_copied(audit, D2H_BYTES.name, counts[D2H_BYTES.name])} to the CPU"
     )
     if command:
-        yield f"next: {command}"
         where = " to each step" if audit.steps > 1 else ""
-        yield f"      exits with 1 when a sync is added{where}"
+        yield typed_next(command, f"exits with 1 when a sync is added{where}")
 
 
 def _sums(audit: StepAudit) -> Iterator[str]:

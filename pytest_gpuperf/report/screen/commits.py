@@ -18,10 +18,10 @@ from ...model.ab import (
     Turn,
 )
 from ...model.metrics import PEAK_ALLOCATED, SPEEDUP, STEP_MS, counted
+from ..document import Block, Table, Text, Verbatim, markdown_table, terminal
 from ..headline import title
 from ..numbers import format_apart, format_change, format_value, metric_named
-from ..wrapping import align, wrapped
-from .findings import blame_lines, finding_lines
+from .findings import blame_blocks, finding_blocks
 from .summary import NO_VALUE, filled
 
 
@@ -55,31 +55,27 @@ TRAINING_WORDS: Final = {
 }
 
 
-def comparison_lines(comparison: AbRun) -> tuple[str, ...]:
-    """Return everything about *comparison* for a terminal, the sum in the last line."""
+def comparison_blocks(comparison: AbRun) -> tuple[Block, ...]:
+    """Return everything about *comparison*, the sum in the last line."""
     return (
-        *chain.from_iterable(map(wrapped, _heading(comparison))),
-        *align(_table(comparison), left=COMMITS_LEFT_COLUMNS),
+        *map(Text, _heading(comparison)),
+        _table(comparison),
         *_explanations(comparison),
-        *chain.from_iterable(
-            wrapped(note, first="note: ") for note in comparison.notes
-        ),
-        *wrapped(_sum(comparison)),
+        *(Text(f"note: {note}") for note in comparison.notes),
+        Text(_sum(comparison)),
     )
 
 
 def markdown_lines(comparison: AbRun) -> tuple[str, ...]:
     """Return the same as Markdown, for a comment on a pull request."""
-    details = [f"    {line}" for line in _explanations(comparison)]
-    header, *rows = _table(comparison)
-    numbers = ["---:"] * (len(header) - len(COMMITS_LEFT_COLUMNS) - 1)
+    details = [f"    {line}" for line in terminal(_explanations(comparison))]
+    table = _table(comparison)
+    named = table._replace(rows=[_with_code(row) for row in table.rows])
     return (
         f"**{_sum(comparison)}**",
         *chain.from_iterable(("", text) for text in _heading(comparison)),
         "",
-        _markdown_row(header),
-        _markdown_row([":---", ":---", *numbers, ":---"]),
-        *(_markdown_row(_escaped(row)) for row in rows),
+        *markdown_table(named),
         *(["", *details] if details else []),
         *(line for note in comparison.notes for line in ("", f"Note: {note}")),
     )
@@ -114,10 +110,11 @@ def _pairs(calls: Sequence[Comparison]) -> str:
     return f"; {several} pair{'' if several == '1' else 's'} a test"
 
 
-def _table(comparison: AbRun) -> list[tuple[str, ...]]:
-    """Return the header and the rows, without a column that has no value."""
+def _table(comparison: AbRun) -> Table:
+    """Return a row for each number, without a column that has no value."""
     cells = [COMMITS_HEADER, *_rows(comparison)]
-    return filled(cells, always=len(COMMITS_LEFT_COLUMNS))
+    header, *rows = filled(cells, always=len(COMMITS_LEFT_COLUMNS))
+    return Table(header, rows, COMMITS_LEFT_COLUMNS)
 
 
 def _rows(comparison: AbRun) -> Iterator[tuple[str, ...]]:
@@ -168,46 +165,47 @@ def _exact_row(change: ExactChange, test: str) -> tuple[str, ...]:
     return (verdict, change.metric, before, after, moved, NO_VALUE, NO_VALUE, test)
 
 
-def _explanations(comparison: AbRun) -> Iterator[str]:
+def _explanations(comparison: AbRun) -> Iterator[Block]:
     timed = any(call.time for call in comparison.calls)
     calls = _all_calls(comparison)
     kept = max((c.workspace_bytes for call in calls for c in call.exact), default=0)
     if kept:
-        yield f"memory: without {format_value(PEAK_ALLOCATED, kept)} of cuBLAS"
+        yield Text(f"memory: without {format_value(PEAK_ALLOCATED, kept)} of cuBLAS")
     for call in calls:
         if call.uncompared:
             yield from _reason(call)
             continue
         if timed and call.no_time:
-            yield from wrapped(f"{call.test}: no time to compare: {call.no_time}")
+            yield Text(f"{call.test}: no time to compare: {call.no_time}")
         for metric, why in call.unmeasured.items():
             if metric != SPEEDUP.name:
-                yield from wrapped(f"{call.test}: {metric} not checked: {why}")
+                yield Text(f"{call.test}: {metric} not checked: {why}")
         yield from _explanation(call)
 
 
-def _explanation(call: Comparison) -> Iterator[str]:
+def _explanation(call: Comparison) -> Iterator[Block]:
     """Why it is not simply the same, and which lines make it worse."""
     time = call.time
     if time is not None and time.answer is not Answer.SAME:
-        yield from wrapped(f"{call.test}: {time.why}")
+        yield Text(f"{call.test}: {time.why}")
     for change in call.exact:
         if change.turn is Turn.VARIES:
-            yield f"{call.test}: {change.metric} differs from run to run"
-    lines = finding_lines(call.findings, {*call.worse_metrics}, MOST_FINDING_LINES)
+            yield Text(f"{call.test}: {change.metric} differs from run to run")
+    causes = finding_blocks(call.findings, {*call.worse_metrics}, MOST_FINDING_LINES)
     worse = [title(change.metric) for change in call.worse_counts]
-    if worse and lines:
-        yield from wrapped(f"{call.test}: more {', '.join(worse)}")
-    yield from lines
+    if worse and causes:
+        yield Text(f"{call.test}: more {', '.join(worse)}")
+    yield from causes
     if call.operations:
-        yield from wrapped(f"{call.test}: lines that run other operations than before")
-        yield from blame_lines(call.operations)
+        yield Text(f"{call.test}: lines that run other operations than before")
+        yield from blame_blocks(call.operations)
 
 
-def _reason(found: Comparison) -> Iterator[str]:
+def _reason(found: Comparison) -> Iterator[Block]:
     first, *rest = found.uncompared.splitlines()
-    yield from wrapped(f"{found.test}: {first}")
-    yield from (f"    {line}" for line in rest)
+    yield Text(f"{found.test}: {first}")
+    if rest:
+        yield Verbatim("\n".join(f"    {line}" for line in rest))
 
 
 def _sum(comparison: AbRun) -> str:
@@ -223,11 +221,7 @@ def _sum(comparison: AbRun) -> str:
     return f"gpuperf: {', '.join(shown)}{meant}"
 
 
-def _markdown_row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _escaped(row: Sequence[str]) -> list[str]:
+def _with_code(row: Sequence[str]) -> list[str]:
     *cells, test = row
     # GitHub splits cells before it looks for code, so a pipe counts within backticks,
     # too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ...judge.readings import signed
 from ...model.baseline import Refresh
@@ -21,6 +21,7 @@ from ..command import (
     again_command,
     refresh_command,
 )
+from ..document import Block, Field, Heading, Place, terminal
 from ..headline import (
     merged_headlines,
     missed_headline,
@@ -30,19 +31,19 @@ from ..headline import (
 )
 from ..numbers import join_fitting, metric_named
 from ..remedies import METRIC_REMEDIES
-from ..wrapping import REASON_INDENT, labelled, text_width, uncut, wrapped
+from ..wrapping import REASON_INDENT, text_width, wrapped
 from .counts import COUNTED_WORDS
 from .findings import (
-    ARROW,
+    LINES_OF_PAGE,
     SharedCauses,
-    blame_lines,
+    blame_blocks,
     blame_texts,
     explained,
     failing_findings,
-    finding_lines,
-    gap_lines,
-    loop_lines,
-    peak_lines,
+    finding_blocks,
+    gap_blocks,
+    loop_fix,
+    peak_blocks,
     place_of,
     short,
 )
@@ -73,60 +74,215 @@ def failure_text(  # noqa: PLR0913  keywords, each said once a failure
     verdict: TestVerdict,
     *,
     nodeid: str,
-    source: str | None = None,
     invocation: Invocation = DEFAULT_INVOCATION,
     strict: bool = False,
     baseline_needed: bool = False,
     shared: SharedCauses | None = None,
 ) -> str:
-    """Say what failed, where, what to do about it, how sure it is, and what to type.
+    """Return the ``Failure`` of a test as it is printed, on one screen."""
+    failure = Failure(
+        verdict,
+        nodeid,
+        invocation,
+        strict=strict,
+        baseline_needed=baseline_needed,
+        shared=shared,
+    )
+    return "\n".join(map(visible, terminal(failure.blocks(screen_room()))))
+
+
+class Room(NamedTuple):
+    """How much a failure may take: lines in all, columns of a list, lines of operations."""
+
+    lines: int
+    columns: int
+    operations: int
+
+
+PAGE_ROOM: Final = Room(lines=60, columns=2000, operations=LINES_OF_PAGE)
+
+
+def screen_room() -> Room:
+    """Return what is there on a screen as wide as the terminal."""
+    columns = text_width() - REASON_INDENT
+    return Room(lines=SCREEN_LINES, columns=columns, operations=1)
+
+
+class Failure:
+    """What failed, where, what to do about it, how sure it is, and what to type.
 
     A test without a failing metric was failed by a setting: then the metrics that could
-    not be decided, or became better, are shown. ``source`` is the place of the test.
-    ``invocation`` is how this run was started, for the command to accept. The run
-    was ``strict`` if inconclusive metrics fail, and in one with a ``baseline_needed`` a
-    missing one does. ``shared`` causes that another test shows are not explained again.
+    not be decided, or became better, are shown. ``invocation`` is how this run was
+    started, for the command to accept. The run was ``strict`` if inconclusive metrics
+    fail, and in one with a ``baseline_needed`` a missing one does. ``shared`` causes that
+    another test shows are not explained again; those of this one are noted in them.
+    ``accept`` is the command that stores the numbers of this run, if they are kept.
     """
-    failing = _failing(verdict)
-    missed = [v for v in failing if v.is_missed]
-    failing = tuple(v for v in failing if not v.is_missed)
-    if not {v.outcome for v in failing} - {Outcome.NO_BASELINE}:
-        unchecked = (
-            *_unchecked_heads(failing, missed, needed=baseline_needed),
-            *_strict_lines(missed, strict=strict and not baseline_needed),
-            *_longer_lines([] if failing else missed, nodeid, invocation),
-            *_accept_lines(failing, nodeid, invocation),
+
+    def __init__(  # noqa: PLR0913  keywords, each said once a failure
+        self,
+        verdict: TestVerdict,
+        nodeid: str,
+        invocation: Invocation = DEFAULT_INVOCATION,
+        *,
+        strict: bool = False,
+        baseline_needed: bool = False,
+        shared: SharedCauses | None = None,
+        accept: str = "",
+    ) -> None:
+        self._verdict, self._nodeid, self._invocation = verdict, nodeid, invocation
+        self._accept_command = accept
+        self._strict, self._needed = strict, baseline_needed
+        failing = _failing(verdict)
+        self._missed = [v for v in failing if v.is_missed]
+        self._failing = [v for v in failing if not v.is_missed]
+        self._metrics = {v.metric for v in self._failing}
+        self._outcomes = {v.outcome for v in self._failing}
+        self._shown = list(merged_headlines(self._failing))[:MOST_FAILING]
+        self._shared = shared or SharedCauses()
+        self._seen = _seen(verdict, failing, self._shared)
+        self._alike = self._shared.tests_of(failing_findings(verdict))
+
+    @property
+    def is_shown_elsewhere(self) -> bool:
+        """Whether what another test shows is all that fails this one."""
+        metrics = {metric for finding in self._seen for metric in finding.metrics}
+        rest = [f for f in failing_findings(self._verdict) if f not in self._seen]
+        return not rest and all(
+            v.outcome.fails and v.metric in metrics for v in self._failing
         )
-        return "\n".join(map(visible, unchecked))
-    shared = shared or SharedCauses()
-    shown = list(merged_headlines(failing))[:MOST_FAILING]
-    heads = [text for _, text in shown]
-    seen = _seen(verdict, failing, shared)
-    if _is_explained(verdict, failing, seen):
-        return "\n".join(map(visible, (*heads, *_same_lines(seen))))
-    alike = shared.tests_of(failing_findings(verdict))
-    tail = (
-        *_fix_lines(verdict, failing),
-        *_certainty_lines([v for v, _ in shown]),
-        *_tests_lines(alike, nodeid),
-        *_budget_lines(failing, source),
-        *_strict_lines(failing, strict=strict),
-        *_needed_lines(failing, needed=baseline_needed),
-        *_again_lines(verdict, failing, nodeid, invocation),
-        *_accept_all_lines(verdict, failing, alike, nodeid, invocation),
-        *_number_lines(verdict, failing, shown),
-        *_call_lines(verdict, nodeid),
-    )
-    # Causes get what is left: there may be any number of them, and the commands must
-    # fit.
-    room = SCREEN_LINES - len(heads) - len(tail)
-    own = [finding for finding in verdict.findings if finding not in seen]
-    metrics = {v.metric for v in failing}
-    findings = (*_same_lines(seen), *finding_lines(own, metrics, room - len(seen)))
-    return "\n".join(map(visible, (*heads, *findings, *tail)))
+
+    def blocks(self, room: Room) -> Iterator[Block]:
+        """Say all of it, the causes in what is left of the *room*, one at least."""
+        if not self._outcomes - {Outcome.NO_BASELINE}:
+            yield from self._unchecked()
+            return
+        heads = [Heading(text) for _, text in self._shown]
+        yield from heads
+        yield from self._same()
+        if self.is_shown_elsewhere:
+            return
+        # Causes get what is left: there may be any number of them, and the commands
+        # must fit.
+        rest = [*self._what_to_do(room), *self._commands(), *self._numbers(room)]
+        left = room.lines - len(heads) - len(terminal(rest)) - len(self._seen)
+        own = [f for f in self._verdict.findings if f not in self._seen]
+        causes = finding_blocks(own, self._metrics, left)
+        self._shared.show(self._nodeid, own, causes)
+        yield from (*causes, *rest)
+
+    def _same(self) -> Iterator[Block]:
+        """Name the place of each cause that another test shows, and that test."""
+        for finding, test in self._seen.items():
+            # Of each test the same line is at another place of the step.
+            said = explained(replace(finding, operations=0))
+            nowhere = replace(finding, source="")
+            yield Place(place_of(finding), nowhere, f"{said}; see {test}")
+
+    def _unchecked(self) -> Iterator[Block]:
+        """Say what was compared with nothing, what was not measured, and why that fails."""
+        found, missed = self._failing, self._missed
+        if found:
+            yield Heading(no_baseline_headline(found))
+        if missed:
+            yield Heading(missed_headline(missed))
+        for n, because in enumerate(dict.fromkeys(v.because for v in missed)):
+            yield Field("" if n else "why", because)
+        if self._needed:
+            needs = BASELINE_NEEDED if found else MEASURING_NEEDED
+            yield Field("needs" if missed else "why", needs)
+        else:
+            yield from self._strictness(missed)
+        if missed and not found:
+            longer = any("--gpuperf-seconds" in v.because for v in missed)
+            command = again_command(self._invocation, self._nodeid, longer=longer)
+            yield Field("again", command, is_copied=True)
+        yield from self._accept()
+
+    def _what_to_do(self, room: Room) -> Iterator[Block]:
+        """Say what ends it, whatever its line, how sure that is, and which tests fail so."""
+        if LAUNCHES.name in self._metrics:
+            yield Field("fix", loop_fix(self._verdict.operations))
+        for name, remedy in METRIC_REMEDIES.items():
+            yield Field("fix", remedy if name in self._metrics else "")
+        yield from _certainty([v for v, _ in self._shown])
+        if len(self._alike) >= LEAST_SHARED and not self._seen:
+            yield Field("tests", _named_tests(self._alike, self._nodeid, room))
+
+    def _commands(self) -> Iterator[Block]:
+        """Say what to do about a limit or a setting, and what to type."""
+        if Outcome.OVER_BUDGET in self._outcomes:
+            yield Field("limit", CHANGE_THE_LIMIT)
+        if any(v.unchecked_budget for v in self._failing):
+            yield Field("limit", LIFT_THE_LIMIT)
+        yield from self._strictness(self._failing)
+        if self._needed and Outcome.NO_BASELINE in self._outcomes:
+            yield Field("needs", BASELINE_NEEDED)
+        commit = self._verdict.recorded
+        if commit and STEP_MS.name in self._metrics:
+            command = ab_command(commit, self._invocation, [self._nodeid])
+            yield Field("again", command, is_copied=True)
+        yield from self._accept()
+
+    def _strictness(self, judged: Sequence[Verdict]) -> Iterator[Block]:
+        outcomes = {v.outcome for v in judged}
+        decides = self._strict and not any(outcome.fails for outcome in outcomes)
+        if decides and Outcome.INCONCLUSIVE in outcomes:
+            yield Field("strict", STRICT_FAILS)
+
+    def _accept(self) -> Iterator[Block]:
+        """Name the command that ends the failure, of all tests of one line if it is that."""
+        place = only_line(self._verdict)
+        # The file is named from the root on, and the run left its numbers there.
+        is_here = self._invocation.root == self._invocation.folder
+        if len(self._alike) >= LEAST_SHARED and place and is_here:
+            yield Field("accept", accept_lines_command([place]), is_copied=True)
+            return
+        checked = [v for v in self._failing if not v.unchecked_budget]
+        outcomes = {v.outcome for v in checked} & ACCEPTABLE
+        if not outcomes:
+            return
+        kind = Refresh.MISSING if outcomes == {Outcome.NO_BASELINE} else Refresh.ALL
+        # What regressed is often too far from its last accepted value as well, and a
+        # refresh would refuse it.
+        drifts = Outcome.REGRESSED in outcomes
+        command = self._accept_command or refresh_command(
+            kind, self._invocation, [self._nodeid], accept_drift=drifts
+        )
+        label = "store" if kind is Refresh.MISSING else "accept"
+        yield Field(label, command, is_copied=True)
+
+    def _numbers(self, room: Room) -> Iterator[Block]:
+        """Name operations and software that changed, and what else there is to know."""
+        verdict = self._verdict
+        # What a line calls has a line of its own, so it comes last.
+        changes = sorted(verdict.operations, key=lambda change: CALLED in change.ops)
+        yield from blame_blocks(changes, room.operations)
+        yield Field("env", _changed(verdict, room))
+        for other in verdict.verdicts:
+            is_open = other.outcome is Outcome.INCONCLUSIVE and not other.is_missed
+            if is_open and other not in self._failing:
+                said = f"inconclusive: {title(other.metric)}: {other.because}"
+                yield Field("also", said)
+        for text in missed_sentences(verdict.verdicts):
+            yield Field("also", text)
+        known = {v.metric for v, _ in self._shown}
+        left = (title(v.metric) for v in self._failing if v.metric not in known)
+        yield Field("also", join_fitting([*dict.fromkeys(left)], room.columns))
+        if verdict.test != self._nodeid:
+            yield Field("call", verdict.test, is_copied=True)
 
 
-# A cause that several tests share is explained at the first, which names the others.
+CHANGE_THE_LIMIT: Final = (
+    "is set in the test's budget: change it there, a new baseline does not"
+)
+LIFT_THE_LIMIT: Final = (
+    "a limit that was not checked fails if CI is set: let it be measured, or "
+    "lift it with None"
+)
+STRICT_FAILS: Final = (
+    "fails because --gpuperf-strict is on and the result is inconclusive"
+)
 
 
 def _seen(
@@ -139,54 +295,12 @@ def _seen(
     return {finding: test for finding, test in shown.items() if test}
 
 
-def is_shown_elsewhere(verdict: TestVerdict, shared: SharedCauses) -> bool:
-    """Whether what another test shows is all that fails this one."""
-    failing = _failing(verdict)
-    return _is_explained(verdict, failing, _seen(verdict, failing, shared))
-
-
-def _is_explained(
-    verdict: TestVerdict, failing: Sequence[Verdict], seen: Mapping[Finding, str]
-) -> bool:
-    metrics = {metric for finding in seen for metric in finding.metrics}
-    rest = [finding for finding in failing_findings(verdict) if finding not in seen]
-    return not rest and all(v.outcome.fails and v.metric in metrics for v in failing)
-
-
-def _same_lines(seen: Mapping[Finding, str]) -> Iterator[str]:
-    """Name the place of each cause that another test shows, and that test."""
-    for finding, test in seen.items():
-        # Of each test the same line is at another place of the step.
-        said = explained(replace(finding, operations=0))
-        text = f"{place_of(finding)}: {said}; see {test}"
-        yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
-
-
-def _tests_lines(tests: Sequence[str], nodeid: str) -> tuple[str, ...]:
+def _named_tests(tests: Sequence[str], nodeid: str, room: Room) -> str:
     """Name the *tests* that fail for the same cause, those of the same file in short."""
-    if len(tests) < LEAST_SHARED:
-        return ()
     file = f"{nodeid.partition('::')[0]}::"
     names = [test.removeprefix(file) for test in tests]
-    room = text_width() - REASON_INDENT - len("100 fail here: ")
-    return labelled("tests", f"{len(tests)} fail here: {join_fitting(names, room)}")
-
-
-def _accept_all_lines(
-    verdict: TestVerdict,
-    failing: Sequence[Verdict],
-    alike: Sequence[str],
-    nodeid: str,
-    invocation: Invocation,
-) -> Iterator[str]:
-    """Name the command that accepts this test, or all that fail for the same line."""
-    place = only_line(verdict)
-    # The file is named from the root on, and the run left its numbers there.
-    is_here = invocation.root == invocation.folder
-    if len(alike) < LEAST_SHARED or not place or not is_here:
-        yield from _accept_lines(failing, nodeid, invocation)
-        return
-    yield from uncut("accept", accept_lines_command([place]))
+    columns = room.columns - len("100 fail here: ")
+    return f"{len(tests)} fail here: {join_fitting(names, columns)}"
 
 
 def only_line(verdict: TestVerdict) -> tuple[str, int] | None:
@@ -209,59 +323,6 @@ def only_line(verdict: TestVerdict) -> tuple[str, int] | None:
     return places.pop() if is_all and len(places) == 1 else None
 
 
-def _number_lines(
-    verdict: TestVerdict,
-    failing: Sequence[Verdict],
-    shown: Sequence[tuple[Verdict, str]],
-) -> Iterator[str]:
-    """Name operations and software that changed, and what else there is to know."""
-    yield from _operation_lines(verdict)
-    yield from _changed_lines(verdict)
-    yield from _inconclusive_lines([v for v in verdict.verdicts if v not in failing])
-    for text in missed_sentences(verdict.verdicts):
-        yield from labelled("also", text)
-    yield from _left_lines(failing, shown)
-
-
-def _operation_lines(verdict: TestVerdict) -> tuple[str, ...]:
-    """Name one line that runs other operations: what it calls has a line of its own."""
-    changes = sorted(verdict.operations, key=lambda change: CALLED in change.ops)
-    return blame_lines(changes, most=1)
-
-
-def _unchecked_heads(
-    found: Sequence[Verdict], missed: Sequence[Verdict], *, needed: bool
-) -> Iterator[str]:
-    """Say what was compared with nothing, what was not measured, and why that fails."""
-    if found:
-        yield no_baseline_headline(found)
-    if missed:
-        yield missed_headline(missed)
-    label = "why"
-    for because in dict.fromkeys(v.because for v in missed):
-        yield from labelled(label, because)
-        label = ""
-    if needed:
-        needs = BASELINE_NEEDED if found else MEASURING_NEEDED
-        yield from labelled("needs" if missed else "why", needs)
-
-
-def _longer_lines(
-    missed: Sequence[Verdict], nodeid: str, invocation: Invocation
-) -> tuple[str, ...]:
-    """Name the command that measures again, with more time if that was too short."""
-    if not missed:
-        return ()
-    longer = any("--gpuperf-seconds" in v.because for v in missed)
-    return uncut("again", again_command(invocation, nodeid, longer=longer))
-
-
-def _needed_lines(failing: Sequence[Verdict], *, needed: bool) -> tuple[str, ...]:
-    """Say that a baseline is missing, if nothing worse failed the test."""
-    lacks = needed and any(v.outcome is Outcome.NO_BASELINE for v in failing)
-    return labelled("needs", BASELINE_NEEDED if lacks else "")
-
-
 def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
     unchecked = tuple(v for v in verdict.verdicts if v.unchecked_budget)
     failing = tuple(v for v in verdict.verdicts if v.outcome.fails)
@@ -270,7 +331,7 @@ def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
     )
 
 
-def _certainty_lines(shown: Sequence[Verdict]) -> Iterator[str]:
+def _certainty(shown: Sequence[Verdict]) -> Iterator[Block]:
     """Say how sure each of *shown* is; which ones are named if the reasons differ."""
     label = "sure" if any(v.outcome.fails for v in shown) else "why"
     names: dict[str, dict[str, None]] = {}
@@ -279,102 +340,19 @@ def _certainty_lines(shown: Sequence[Verdict]) -> Iterator[str]:
     for because, metrics in names.items():
         of_which = f"{', '.join(metrics)}: " if len(names) > 1 else ""
         if because:
-            yield from labelled(label, f"{of_which}{because}")
+            yield Field(label, f"{of_which}{because}")
             label = ""
 
 
-def _inconclusive_lines(others: Sequence[Verdict]) -> Iterator[str]:
-    """Name the inconclusive verdicts next to the failed ones, and why."""
-    for verdict in others:
-        if verdict.outcome is Outcome.INCONCLUSIVE and not verdict.is_missed:
-            yield from labelled(
-                "also", f"inconclusive: {title(verdict.metric)}: {verdict.because}"
-            )
-
-
-def _left_lines(
-    failing: Sequence[Verdict], shown: Sequence[tuple[Verdict, str]]
-) -> tuple[str, ...]:
-    known = {v.metric for v, _ in shown}
-    left = dict.fromkeys(title(v.metric) for v in failing if v.metric not in known)
-    return labelled("also", join_fitting(list(left), text_width() - REASON_INDENT))
-
-
-def _changed_lines(verdict: TestVerdict) -> tuple[str, ...]:
+def _changed(verdict: TestVerdict, room: Room) -> str:
     """Name the software that has another version than for the baseline."""
     versions = [
         f"{name} {then or 'absent'} -> {now or 'absent'}"
         for name, (then, now) in sorted(verdict.changed.items())
     ]
-    if not versions:
-        return ()
     since = " since the baseline"
-    room = 2 * (text_width() - REASON_INDENT) - len(since)
-    return labelled("env", f"{join_fitting(versions, room)}{since}")
-
-
-def _fix_lines(verdict: TestVerdict, failing: Sequence[Verdict]) -> Iterator[str]:
-    """Say what ends the failure of a metric, whatever its line."""
-    failed = {v.metric for v in failing}
-    if LAUNCHES.name in failed:
-        yield from loop_lines(verdict.operations)
-    for name, remedy in METRIC_REMEDIES.items():
-        yield from labelled("fix", remedy if name in failed else "")
-
-
-def _call_lines(verdict: TestVerdict, nodeid: str) -> tuple[str, ...]:
-    return () if verdict.test == nodeid else uncut("call", verdict.test)
-
-
-def _again_lines(
-    verdict: TestVerdict,
-    failing: Sequence[Verdict],
-    nodeid: str,
-    invocation: Invocation,
-) -> tuple[str, ...]:
-    """Name the command that compares with the baseline's code, if the time failed."""
-    if not verdict.recorded or STEP_MS.name not in {v.metric for v in failing}:
-        return ()
-    return uncut("again", ab_command(verdict.recorded, invocation, [nodeid]))
-
-
-def _budget_lines(failing: Sequence[Verdict], source: str | None) -> Iterator[str]:
-    """Say what to do about a budget that was missed, or that nothing was measured for."""
-    if any(v.outcome is Outcome.OVER_BUDGET for v in failing):
-        place = f" ({source})" if source else ""
-        yield from labelled(
-            "limit",
-            f"is set in the test's budget{place}: change it there, a new baseline does not",
-        )
-    if any(v.unchecked_budget for v in failing):
-        yield from labelled(
-            "limit",
-            "a limit that was not checked fails if CI is set: let it be measured, or "
-            "lift it with None",
-        )
-
-
-def _accept_lines(
-    failing: Sequence[Verdict], nodeid: str, invocation: Invocation
-) -> Iterator[str]:
-    """Name the command that ends the failure, if storing the numbers can."""
-    outcomes = {v.outcome for v in failing if not v.unchecked_budget} & ACCEPTABLE
-    if not outcomes:
-        return
-    kind = Refresh.MISSING if outcomes == {Outcome.NO_BASELINE} else Refresh.ALL
-    # What regressed is often too far from its last accepted value as well, and a refresh would
-    # refuse it.
-    regressed = Outcome.REGRESSED in outcomes
-    command = refresh_command(kind, invocation, [nodeid], accept_drift=regressed)
-    yield from uncut("store" if kind is Refresh.MISSING else "accept", command)
-
-
-def _strict_lines(failing: Sequence[Verdict], *, strict: bool) -> tuple[str, ...]:
-    outcomes = {v.outcome for v in failing}
-    decides = strict and not any(outcome.fails for outcome in outcomes)
-    why = "fails because --gpuperf-strict is on and the result is inconclusive"
-    inconclusive = decides and Outcome.INCONCLUSIVE in outcomes
-    return labelled("strict", why if inconclusive else "")
+    columns = 2 * room.columns - len(since)
+    return f"{join_fitting(versions, columns)}{since}" if versions else ""
 
 
 # The rule that decided each metric, in words and with its numbers.
@@ -419,7 +397,8 @@ def _explained(test: TestVerdict) -> Iterator[str]:
     for verdict in test.verdicts:
         if verdict.outcome is not Outcome.NO_BASELINE:
             yield from _indented(_sentence(verdict))
-    for text in (*peak_lines(test.findings), *gap_lines(test.findings)):
+    shown = [*peak_blocks(test.findings), *gap_blocks(test.findings)]
+    for text in terminal(shown):
         yield f"  {text}"
     for text in blame_texts(test.operations):
         yield from _indented(f"operations: {text}")

@@ -1,10 +1,10 @@
-"""Causes and their places, and lines that run other operations, as lines."""
+"""Causes and their places, and lines that run other operations, as blocks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import islice
 from typing import Final
 
 from ...model.finding import (
@@ -25,10 +25,10 @@ from ...model.metrics import (
     counted,
 )
 from ...model.verdict import Outcome, TestVerdict
-from ...visible import visible
+from ..document import Block, Field, Place, below, terminal
 from ..numbers import format_value, join_fitting, metric_named
-from ..remedies import remedy_of, spot_of
-from ..wrapping import REASON_INDENT, labelled, text_width, wrapped
+from ..remedies import remedy_of
+from ..wrapping import REASON_INDENT, text_width
 
 
 MOST_FINDINGS: Final = 8
@@ -41,14 +41,6 @@ LEAST_UNCHANGED_PERCENT: Final = 20.0
 """Share of a step that a line takes which is named for it, changed or not."""
 
 MOST_UNCHANGED: Final = 2
-
-ARROW: Final = "  --> "
-RULE: Final = " | "
-GUTTER: Final = 5
-"""Columns of a line's number."""
-
-EMPTY_GUTTER: Final = f"{' ' * GUTTER}{RULE}"
-"""In front of what is said below a line of source."""
 
 KINDS: Final = {
     FindingKind.INCONCLUSIVE: "may wait: ",
@@ -75,9 +67,9 @@ PACKAGES_FOLDER: Final = "-packages/"
 """The path of an installed file is shown from behind this on."""
 
 
-def finding_lines(
+def finding_blocks(
     findings: Sequence[Finding], failing: Collection[str], room: int
-) -> tuple[str, ...]:
+) -> list[Block]:
     """Name the causes of the *failing* metrics, worst first, in *room* lines if it can.
 
     What is new since the baseline comes first, and then what was there is only counted.
@@ -87,11 +79,12 @@ def finding_lines(
     """
     counted = [m for m in failing if metric_named(m).kind is not MetricKind.NOISY]
     causes = _once(causes_of(findings, failing))
-    lines = _fitting(causes, room, MOST_FINDINGS, counted)
+    blocks = _fitting(causes, room, MOST_FINDINGS, counted)
     if SYNCS.name not in failing:
-        return lines
+        return blocks
     inconclusive = [f for f in findings if f.kind is FindingKind.INCONCLUSIVE]
-    return (*lines, *_fitting(inconclusive, room - len(lines), MOST_INCONCLUSIVE))
+    left = room - len(terminal(blocks))
+    return [*blocks, *_fitting(inconclusive, left, MOST_INCONCLUSIVE)]
 
 
 OF_A_LINE: Final = frozenset({*STORED, FindingKind.LEFT, FindingKind.GARBAGE})
@@ -122,11 +115,14 @@ class SharedCauses:
             if cause:
                 self._tests.setdefault(cause, {})[test] = None
 
-    def show(self, test: str, verdict: TestVerdict, text: str) -> None:
-        """Note the causes of *verdict* that the *text* of its *test* shows."""
-        for finding in verdict.findings:
+    def show(
+        self, test: str, findings: Iterable[Finding], blocks: Iterable[Block]
+    ) -> None:
+        """Note the causes of *findings* that the *blocks* of their *test* show."""
+        places = {block.name for block in blocks if isinstance(block, Place)}
+        for finding in findings:
             cause = cause_of(finding)
-            if cause and f"{ARROW}{place_of(finding)}" in text:
+            if cause and place_of(finding) in places:
                 self._shown.setdefault(cause, test)
 
     def shown_at(self, finding: Finding) -> str:
@@ -158,7 +154,7 @@ UNWANTED: Final = (
 MOST_FOUND: Final = 5
 
 
-def found_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:
+def found_blocks(verdicts: Sequence[TestVerdict]) -> Iterator[Block]:
     """Say what tests without a baseline do that nobody wants, once for a line of source."""
     tests: dict[tuple[str, Location | None], list[str]] = {}
     firsts: dict[tuple[str, Location | None], Finding] = {}
@@ -177,10 +173,10 @@ def found_lines(verdicts: Sequence[TestVerdict]) -> Iterator[str]:
         names = [*dict.fromkeys(tests[key])]
         # Of each test the same line is at another place of the step.
         alike = replace(finding, operations=0) if len(names) > 1 else finding
-        yield from _lines(alike, tried=tried, places=())
-        yield from labelled("tests", join_fitting(names, text_width() - REASON_INDENT))
+        yield from _blocks(alike, tried=tried, places=())
+        yield Field("tests", join_fitting(names, text_width() - REASON_INDENT))
     left = len(firsts) - MOST_FOUND
-    yield from labelled("", f"and {left} more" if left > 0 else "")
+    yield Field("", f"and {left} more" if left > 0 else "")
 
 
 def causes_of(
@@ -229,14 +225,14 @@ def _differs(finding: Finding) -> bool:
     return finding.is_new or finding.has_risen
 
 
-def peak_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
+def peak_blocks(findings: Sequence[Finding]) -> list[Block]:
     """Say where most memory is taken and what for; nothing if that is not known."""
     peaks = [f for f in findings if f.kind is FindingKind.PEAK]
     held = [f for f in findings if f.kind is FindingKind.MEMORY]
     return _fitting([*peaks, *held], MOST_PEAK_LINES, MOST_FINDINGS)
 
 
-def gap_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
+def gap_blocks(findings: Sequence[Finding]) -> list[Block]:
     """Say where the GPU has nothing to do for longest; nothing if that is not known."""
     gaps = [f for f in findings if f.kind is FindingKind.IDLE]
     return _fitting(gaps, MOST_PEAK_LINES, MOST_FINDINGS)
@@ -244,7 +240,7 @@ def gap_lines(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 def _fitting(
     findings: Sequence[Finding], room: int, most: int, metrics: Collection[str] = ()
-) -> tuple[str, ...]:
+) -> list[Block]:
     worst = sorted(findings, key=badness)
     if any(map(_differs, worst)):
         most = min(most, sum(map(_is_worth_a_line, worst)))
@@ -252,13 +248,13 @@ def _fitting(
     # it is the likely cause.
     needed = _worst_of_each(worst, metrics)
     others = [place for place in range(len(worst)) if place not in needed]
-    lines = _shown(worst, needed)
+    blocks = _shown(worst, needed)
     for more in range(1, most - len(needed) + 1):
         longer = _shown(worst, {*needed, *others[:more]})
-        if len(longer) > room:
+        if len(terminal(longer)) > room:
             break
-        lines = longer
-    return lines
+        blocks = longer
+    return blocks
 
 
 def _worst_of_each(worst: Sequence[Finding], metrics: Collection[str]) -> set[int]:
@@ -301,88 +297,50 @@ def _is_worth_a_line(finding: Finding) -> bool:
     return finding.stored is None or _differs(finding)
 
 
-def _shown(worst: Sequence[Finding], shown: Collection[int]) -> tuple[str, ...]:
+def _shown(worst: Sequence[Finding], shown: Collection[int]) -> list[Block]:
     left = [found for n, found in enumerate(worst) if n not in shown]
     older = "older" if not any(map(_is_worth_a_line, left)) else "more"
     tried: set[str] = set()
     places: list[Location | None] = []
-    lines: list[str] = []
+    blocks: list[Block] = []
     for finding in (worst[n] for n in sorted(shown)):
-        lines += _lines(finding, tried=tried, places=places)
+        blocks += _blocks(finding, tried=tried, places=places)
         places.append(finding.location)
-    return (
-        *lines,
-        *labelled("", f"and {len(left)} {older}" if left else ""),
-    )
+    return [*blocks, *([Field("", f"and {len(left)} {older}")] if left else [])]
 
 
-def _lines(
+def _blocks(
     finding: Finding,
     *,
     tried: set[str],
     places: Sequence[Location | None],
-) -> Iterator[str]:
+) -> Iterator[Block]:
     """Show the place, its line of source with the cause marked, and what to do about it.
 
     *tried* are the remedies that were shown above it, to which this adds its own, and
     *places* the lines.
     """
-    place = place_of(finding)
     if finding.source and places[-1:] == [finding.location]:
-        yield from wrapped(explained(finding), first=EMPTY_GUTTER, rest=EMPTY_GUTTER)
+        yield below(explained(finding))
     elif finding.source and finding.location and finding.location not in places:
-        yield f"{ARROW}{place}"
-        yield from source_lines(finding, explained(finding))
+        yield place_block(finding)
     else:
-        reason = f": {finding.reason}" if finding.reason else ""
-        text = f"{place}: {KINDS.get(finding.kind, '')}{cause(finding)}{reason}"
-        yield from wrapped(text, first=ARROW, rest=" " * REASON_INDENT)
+        yield place_block(replace(finding, source=""))
     if finding.innermost:
-        yield f"{' ' * REASON_INDENT}inside {short(finding.innermost)}"
+        yield Field("inside", str(short(finding.innermost)))
     remedy = remedy_of(finding)
     if remedy is not None and remedy.do not in tried:
         tried.add(remedy.do)
-        yield from labelled("fix", remedy.do)
+        yield Field("fix", remedy.do)
 
 
-def source_lines(
-    finding: Finding, text: str, spot: tuple[int, int] | None = None
-) -> Iterator[str]:
-    """Show the line of *finding* under its number, *text* under what it is about.
-
-    That is at *spot*, its beginning and its length, or what the remedy looks for.
-    """
-    number = str(finding.location.line if finding.location else "").rjust(GUTTER)
-    room = text_width() - GUTTER - len(RULE)
-    spot = spot or spot_of(remedy_of(finding), finding.source)
-    source, start, length = _shown_source(finding.source, spot, room)
-    yield f"{number}{RULE}{source}"
-    mark = f"{EMPTY_GUTTER}{' ' * start}{'^' * length}"
-    if len(f"{mark} {text}") <= text_width():
-        yield f"{mark} {text}"
-        return
-    yield mark
-    yield from wrapped(text, first=EMPTY_GUTTER, rest=EMPTY_GUTTER)
-
-
-CUT: Final = "..."
-
-
-def _shown_source(
-    source: str, spot: tuple[int, int], room: int
-) -> tuple[str, int, int]:
-    """Return the line, cut to *room* columns, and where and how long its cause is."""
-    start, length = spot
-    # A cut in front keeps the cause in sight, and what says that more comes behind it.
-    end = start + length + len(CUT)
-    cut = max(0, min(start, end - room)) if len(source) > room else 0
-    start -= cut
-    shown = visible(source[cut:][:room])
-    if cut and start >= len(CUT):
-        shown = CUT + shown[len(CUT) :]
-    if len(source) - cut > room and start + length <= room - len(CUT):
-        shown = shown[: -len(CUT)] + CUT
-    return shown, start, max(1, min(length, len(shown) - start))
+def place_block(finding: Finding) -> Place:
+    """Show its line, and say why; without a line also what it is."""
+    if finding.source and finding.location:
+        return Place(place_of(finding), finding, explained(finding))
+    reason = f": {finding.reason}" if finding.reason else ""
+    text = f"{KINDS.get(finding.kind, '')}{cause(finding)}{reason}"
+    return Place(place_of(finding), replace(finding, source=""), text)
 
 
 def place_of(finding: Finding) -> str:
@@ -555,13 +513,12 @@ OPS_WIDTH: Final = 60
 """Columns for the names of operations."""
 
 
-def blame_lines(
+def blame_blocks(
     changes: Sequence[LineChange], most: int = LINES_OF_BLAME
-) -> tuple[str, ...]:
+) -> list[Block]:
     """Name *most* of *changes* at most, and count all."""
-    labels = chain(["ops"], *[[""]] * most)
     shown = blame_texts(changes, most)
-    return tuple(chain.from_iterable(map(labelled, labels, shown)))
+    return [Field("" if n else "ops", text) for n, text in enumerate(shown)]
 
 
 def blame_texts(changes: Sequence[LineChange], most: int = LINES_OF_PAGE) -> list[str]:
@@ -577,7 +534,7 @@ LOOPED: Final = 16
 """Times as often as before, from which on a line that runs an operation is a loop."""
 
 
-def loop_lines(changes: Sequence[LineChange]) -> tuple[str, ...]:
+def loop_fix(changes: Sequence[LineChange]) -> str:
     """Say what to do about the operation that a line has begun to run in a loop."""
     grown = [
         (after - before, op, after)
@@ -586,13 +543,12 @@ def loop_lines(changes: Sequence[LineChange]) -> tuple[str, ...]:
         if op != CALLED and after >= LOOPED * max(1, before)
     ]
     if not grown:
-        return ()
+        return ""
     _, op, times = max(grown)
-    text = (
+    return (
         f"run {op} once on the whole batch, with a dim or torch.vmap, in place of "
         f"{times} times in a loop"
     )
-    return labelled("fix", text)
 
 
 def _in_words(change: LineChange) -> str:

@@ -13,11 +13,11 @@ from ...judge.budget import CONTEXT_BYTES, fit_of, grown_at
 from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind, Location
 from ...model.measurement import Fit, Forecast, Saving
 from ...model.metrics import PEAK_ALLOCATED, counted
+from ..document import Block, Field, Heading, Place, Text, Verbatim
 from ..line_syntax import with_context
 from ..numbers import format_value
 from ..remedies import SAVING_REMEDIES, remedy_of
-from ..wrapping import REASON_INDENT, labelled, wrapped
-from .findings import ARROW, OUTLIVING, badness, place_of, source_lines
+from .findings import OUTLIVING, badness, place_of
 
 
 MEMORY_DIGITS: Final = 3
@@ -78,20 +78,20 @@ def smallest_gpu(forecast: Forecast) -> int | None:
     return next(fitting, None)
 
 
-def memory_lines(
+def memory_blocks(
     forecast: Forecast,
     savings: Mapping[Saving, Forecast | None],
     gib: float | None,
     fit: Fit | None,
     view: MemoryView,
-) -> tuple[str, ...]:
+) -> tuple[Block, ...]:
     """Return the answer, what the memory of a step is for and where, and what lowers it.
 
     Memory from before the first step follows, how the peak was found, and what to type
     next.
     """
     return (
-        _answer(forecast, gib, fit, view.name),
+        Heading(_answer(forecast, gib, fit, view.name)),
         *_growth(forecast, gib),
         *_uncollected(forecast),
         *_purposes("per step: ", forecast, set_up=False),
@@ -116,7 +116,7 @@ def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -
     return f"{name} needs {about}{peak}{cublas} at its peak{fits}"
 
 
-def _growth(forecast: Forecast, gib: float | None) -> Iterator[str]:
+def _growth(forecast: Forecast, gib: float | None) -> Iterator[Block]:
     """Say how fast it grows, from where, and at which step it would be too large."""
     if not forecast.growth_bytes:
         return
@@ -126,7 +126,7 @@ def _growth(forecast: Forecast, gib: float | None) -> Iterator[str]:
         room = USUAL_GPUS[-1] if gib is None else gib
         step = f"{grown_at(forecast, room):,}"
         text += f": out of memory at step {step} of {room:g} GiB, if it goes on"
-    yield from wrapped(text)
+    yield Text(text)
 
 
 def grows_by(nbytes: int, left: Sequence[Finding]) -> str:
@@ -136,25 +136,25 @@ def grows_by(nbytes: int, left: Sequence[Finding]) -> str:
     return f"grows by {_size(nbytes)} a step{where}"
 
 
-def _uncollected(forecast: Forecast) -> Iterator[str]:
+def _uncollected(forecast: Forecast) -> Iterator[Block]:
     if forecast.uncollected_bytes > forecast.allocated_bytes:
-        yield from wrapped(
+        yield Text(
             f"without a garbage collection, {forecast.steps} steps need "
             f"{_size(forecast.uncollected_bytes)}"
         )
 
 
-def _purposes(title: str, forecast: Forecast, *, set_up: bool) -> tuple[str, ...]:
+def _purposes(title: str, forecast: Forecast, *, set_up: bool) -> tuple[Block, ...]:
     parts = [
         f"{purpose} {_size(nbytes)}"
         for finding in forecast.findings
         for purpose, nbytes in finding.held_for
         if nbytes and (purpose in SET_UP) is set_up
     ]
-    return wrapped(", ".join(parts), first=title, rest="  ") if parts else ()
+    return (Text(f"{title}{', '.join(parts)}", rest="  "),) if parts else ()
 
 
-def _places(forecast: Forecast, view: MemoryView) -> Iterator[str]:
+def _places(forecast: Forecast, view: MemoryView) -> Iterator[Block]:
     """Show the line of the peak, then the lines with memory in use there."""
     merged: dict[object, list[Finding]] = {}
     for finding in sorted(forecast.findings, key=_peak_first):
@@ -164,7 +164,7 @@ def _places(forecast: Forecast, view: MemoryView) -> Iterator[str]:
     for group in shown[:most]:
         yield from _place(group, view)
     left = len(shown) - most
-    yield from labelled("", f"and {left} more, with -v" if left > 0 else "")
+    yield Field("", f"and {left} more, with -v" if left > 0 else "")
 
 
 def _peak_first(finding: Finding) -> tuple[object, ...]:
@@ -176,20 +176,14 @@ def _line(finding: Finding) -> object:
     return (place.file, place.line) if place else finding.kind
 
 
-def _place(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
+def _place(group: Sequence[Finding], view: MemoryView) -> Iterator[Block]:
     first, text = group[0], "; ".join(_uses(group, view))
-    if first.source and first.location:
-        yield f"{ARROW}{first.location}"
-        yield from source_lines(first, text, called(first))
-    else:
-        yield from wrapped(
-            f"{place_of(first)}: {text}", first=ARROW, rest=" " * REASON_INDENT
-        )
+    yield Place(place_of(first), first, text, called(first))
     for finding in group:
         if finding.kind in OUTLIVING:
             remedy = remedy_of(with_context(finding))
-            yield from labelled("kept", finding.reason)
-            yield from labelled("fix", remedy.do if remedy else "")
+            yield Field("kept", finding.reason)
+            yield Field("fix", remedy.do if remedy else "")
 
 
 def _uses(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:
@@ -223,7 +217,7 @@ def _savings(
     savings: Mapping[Saving, Forecast | None],
     gib: float | None,
     view: MemoryView,
-) -> Iterator[str]:
+) -> Iterator[Block]:
     peaks = {
         saving: again.allocated_bytes for saving, again in savings.items() if again
     }
@@ -234,21 +228,16 @@ def _savings(
         enough = _enough(forecast, savings[saving], gib)
         peak = _size(peaks[saving])
         text = f"{SAVING_REMEDIES[saving]}: {peak} ({change:.1f} %{enough})"
-        label = "fix" if saving is lowering[0] else ""
-        yield from wrapped(
-            text, first=f"  {label}".ljust(REASON_INDENT), rest=" " * REASON_INDENT
-        )
+        yield Field("fix" if saving is lowering[0] else "", text)
     if view.verbose:
         same = [saving for saving in peaks if saving not in lowering]
-        yield from labelled("no help", _named(same))
+        yield Field("no help", _named(same))
         failed = [saving for saving in savings if saving not in peaks]
-        yield from labelled("failed", _named(failed))
+        yield Field("failed", _named(failed))
     elif savings and not lowering:
-        yield from labelled(
-            "fix", "no known one lowers the peak; -v lists what was tried"
-        )
+        yield Field("fix", "no known one lowers the peak; -v lists what was tried")
     elif view.untried:
-        yield from labelled("fix", "none tried for a peak below 1 GiB; -v tries all")
+        yield Field("fix", "none tried for a peak below 1 GiB; -v tries all")
 
 
 def _enough(forecast: Forecast, again: Forecast | None, gib: float | None) -> str:
@@ -262,32 +251,36 @@ def _named(savings: Iterable[Saving]) -> str:
     return "; ".join(SAVING_REMEDIES[saving] for saving in savings)
 
 
-def _basis(forecast: Forecast, gib: float | None) -> Iterator[str]:
+def _basis(forecast: Forecast, gib: float | None) -> Iterator[Block]:
     """Say how the peak was found, and what makes it a guess."""
     steps = counted(forecast.steps, "step")
     reserved = _size(forecast.reserved_bytes)
     cuda = "" if gib is None else f", CUDA itself {_size(CONTEXT_BYTES)}"
-    yield from wrapped(
-        f"{steps} on the simulated GPU; torch would reserve {reserved}{cuda}",
-        first="predicted from ",
+    yield Text(
+        f"predicted from {steps} on the simulated GPU; torch would reserve "
+        f"{reserved}{cuda}",
         rest="  ",
     )
     for note in forecast.notes:
-        yield from labelled("note", note)
+        yield Field("note", note)
     for missing in forecast.not_checked:
-        yield from labelled("note", f"inconclusive: {missing}")
+        yield Field("note", f"inconclusive: {missing}")
 
 
 def _next(
     forecast: Forecast, gib: float | None, fit: Fit | None, view: MemoryView
-) -> Iterator[str]:
+) -> Iterator[Block]:
     least = smallest_gpu(forecast)
     if gib is None and least:
-        yield f"next: {view.command(least)}"
-        yield "      exits with 1 if it does not fit"
+        yield typed_next(view.command(least), "exits with 1 if it does not fit")
     elif fit is not Fit.FITS and not view.verbose and forecast.findings:
-        yield f"next: {view.command(None)}"
-        yield "      lists each line that takes memory, and what was tried"
+        listed = "lists each line that takes memory, and what was tried"
+        yield typed_next(view.command(None), listed)
+
+
+def typed_next(command: str, does: str) -> Verbatim:
+    """Name the command to type next, and say what it does."""
+    return Verbatim(f"next: {command}\n      {does}")
 
 
 def _seen(view: MemoryView, finding: Finding) -> Finding:

@@ -23,9 +23,10 @@ from pytest_gpuperf.devices.source_lines import Site, where_of
 from pytest_gpuperf.model.finding import Finding, FindingKind, Phase
 from pytest_gpuperf.model.measurement import Fit, Forecast, Saving
 from pytest_gpuperf.report.command import audit_command, memory_command
+from pytest_gpuperf.report.document import terminal
 from pytest_gpuperf.report.json import audit_document, memory_document
-from pytest_gpuperf.report.screen.audit import audit_lines
-from pytest_gpuperf.report.screen.memory import MemoryView, memory_lines
+from pytest_gpuperf.report.screen.audit import audit_blocks
+from pytest_gpuperf.report.screen.memory import MemoryView, memory_blocks
 
 
 HERE: Final = Path("/home/me/project")
@@ -174,7 +175,9 @@ NOTES: Final = ("values were given up", "values were given up")
 
 
 def audited(audit: StepAudit, *notes: str, command: str = "") -> str:
-    return text_of(audit_lines(audit, notes, HERE, line_of=line_of, command=command))
+    return text_of(
+        terminal(audit_blocks(audit, notes, HERE, line_of=line_of, command=command))
+    )
 
 
 def audit_clean() -> str:
@@ -236,7 +239,9 @@ def audit_remedies() -> str:
         replace(ITEM, location=at, op=op, reason=reason)
         for at, (op, reason) in zip(places, WAITING_LINES.values(), strict=True)
     ]
-    shown = audit_lines(an_audit(*found), (), HERE, line_of=lambda _, n: sources[n])
+    shown = terminal(
+        audit_blocks(an_audit(*found), (), HERE, line_of=lambda _, n: sources[n])
+    )
     return text_of(shown)
 
 
@@ -299,6 +304,15 @@ def asked(gib: float | None) -> str:
     return memory_command(options, ["-m", "train", "--", "--batch", "8"])
 
 
+FORECAST_BLOCKS: Final = memory_blocks(
+    FORECAST,
+    SAVINGS,
+    24,
+    Fit.FITS,
+    MemoryView(name="train.py", here=HERE, line_of=line_of, command=asked),
+)
+
+
 def predicted(
     forecast: Forecast,
     savings: Mapping[Saving, Forecast | None],
@@ -309,7 +323,7 @@ def predicted(
     view = MemoryView(
         name="train.py", here=HERE, line_of=line_of, command=asked, **fields
     )
-    return text_of(memory_lines(forecast, savings, gib, fit, view))
+    return text_of(terminal(memory_blocks(forecast, savings, gib, fit, view)))
 
 
 def memory_inconclusive() -> str:

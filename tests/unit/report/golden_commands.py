@@ -31,8 +31,9 @@ from pytest_gpuperf.model.baseline import Baselines, Entry, Judged
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import CALLED
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report.document import terminal
 from pytest_gpuperf.report.json import ab_document
-from pytest_gpuperf.report.screen.commits import comparison_lines, markdown_lines
+from pytest_gpuperf.report.screen.commits import comparison_blocks, markdown_lines
 from pytest_gpuperf.report.screen.comparison import comparison_lines as sides_lines
 
 
@@ -162,11 +163,15 @@ def accept_again() -> str:
 
 
 COMMANDS: Final[Mapping[str, Callable[[], str]]] = {
-    "ab.txt": lambda: text_of(comparison_lines(COMPARED)),
+    "ab.txt": lambda: text_of(terminal(comparison_blocks(COMPARED))),
     "ab.md": lambda: text_of(markdown_lines(COMPARED)),
     "ab.json": lambda: f"{json.dumps(ab_document(COMPARED), indent=2)}\n",
     "ab-same.txt": lambda: text_of(
-        comparison_lines(replace(COMPARED, calls=CALLS[:1], uncompared=(), notes=()))
+        terminal(
+            comparison_blocks(
+                replace(COMPARED, calls=CALLS[:1], uncompared=(), notes=())
+            )
+        )
     ),
     "compare.txt": two_steps,
     "accept-dry-run.txt": partial(accept, "--dry-run"),

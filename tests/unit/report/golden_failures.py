@@ -63,8 +63,8 @@ ELSEWHERE: Final = Invocation(
 
 def failed(*verdicts: Verdict, **fields: Any) -> str:
     """The text of a test that failed."""
-    asked = {"nodeid": fields.get("test", TEST), "source": None}
-    options = ("nodeid", "source", "invocation", "strict", "baseline_needed")
+    asked = {"nodeid": fields.get("test", TEST)}
+    options = ("nodeid", "invocation", "strict", "baseline_needed")
     asked |= {name: fields.pop(name) for name in options if name in fields}
     return f"{failure_text(a_test(*verdicts, **fields), **asked)}\n"
 
@@ -208,7 +208,7 @@ def budgets() -> str:
         because="latency_ms=9 was not checked: 60 s were not enough",
         unchecked_budget=True,
     )
-    return failed(*verdicts, unchecked, source="tests/test_train.py:9")
+    return failed(*verdicts, unchecked)
 
 
 def growth() -> str:
@@ -420,7 +420,6 @@ def shared() -> str:
         causes.add(test, verdict)
     for test, verdict in verdicts.items():
         texts.append(failure_text(verdict, nodeid=test, shared=causes))
-        causes.show(test, verdict, texts[-1])
     return text_of(texts)
 
 

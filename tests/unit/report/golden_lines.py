@@ -48,6 +48,7 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
 )
 from pytest_gpuperf.report.command import DEFAULT_INVOCATION, Invocation
+from pytest_gpuperf.report.document import terminal
 from pytest_gpuperf.report.numbers import (
     format_apart,
     format_change,
@@ -60,8 +61,8 @@ from pytest_gpuperf.report.screen.acceptance import (
     drifted_line,
     kept_lines,
 )
-from pytest_gpuperf.report.screen.audit import audit_lines
-from pytest_gpuperf.report.screen.commits import comparison_lines, markdown_lines
+from pytest_gpuperf.report.screen.audit import audit_blocks
+from pytest_gpuperf.report.screen.commits import comparison_blocks, markdown_lines
 from pytest_gpuperf.report.screen.comparison import compared_lines
 from pytest_gpuperf.report.screen.counts import (
     acuity_lines,
@@ -71,10 +72,10 @@ from pytest_gpuperf.report.screen.counts import (
 )
 from pytest_gpuperf.report.screen.failure import explanation_lines
 from pytest_gpuperf.report.screen.findings import (
-    finding_lines,
+    finding_blocks,
     inconclusive_remark,
-    loop_lines,
-    peak_lines,
+    loop_fix,
+    peak_blocks,
 )
 from pytest_gpuperf.report.screen.summary import Line, refresh_lines, summary_lines
 from pytest_gpuperf.worker.fixture import Compared
@@ -147,7 +148,7 @@ def slow(line: int, percent: float, changed_since: str = "") -> Finding:
 
 
 def lines_of(*found: Finding, of: str = "syncs", room: int = 9) -> tuple[str, ...]:
-    return finding_lines(found, {of}, room=room)
+    return terminal(finding_blocks(found, {of}, room=room))
 
 
 def findings() -> Cases:
@@ -200,17 +201,17 @@ def memory() -> Cases:
     said["what does not fit is counted"] = lines_of(
         HELD, more, PEAK, of="peak_allocated_bytes", room=3
     )
-    said["the peak next to any verdict"] = peak_lines([ITEM, HELD, PEAK])
-    said["no peak"] = peak_lines([ITEM])
-    said["a peak of an unknown phase"] = peak_lines(
-        [replace(PEAK, phase=None, reason="")]
+    said["the peak next to any verdict"] = terminal(peak_blocks([ITEM, HELD, PEAK]))
+    said["no peak"] = terminal(peak_blocks([ITEM]))
+    said["a peak of an unknown phase"] = terminal(
+        peak_blocks([replace(PEAK, phase=None, reason="")])
     )
-    said["what has no line says when it was"] = peak_lines(
-        [replace(LOST, held_bytes=MIB), replace(LOST, phase=None), begins]
+    said["what has no line says when it was"] = terminal(
+        peak_blocks([replace(LOST, held_bytes=MIB), replace(LOST, phase=None), begins])
     )
     changed = replace(HELD, changed_since="3b1a741")
-    said["memory of a line that changed comes before the peak"] = peak_lines(
-        [PEAK, changed]
+    said["memory of a line that changed comes before the peak"] = terminal(
+        peak_blocks([PEAK, changed])
     )
     return said
 
@@ -229,7 +230,7 @@ def slow_lines() -> Cases:
     begun = ({"add": (3, 4)}, {"amax": (1, 256), "stack": (0, 1)})
     some = ({"mul": counts} for counts in ((0, 15), (2, 31), (40, 50)))
     said["an operation that is run in a loop has a fix, some more of it have none"] = [
-        line for ops in (*begun, *some) for line in loop_lines([line_change(ops)])
+        fix for ops in (*begun, *some) if (fix := loop_fix([line_change(ops)]))
     ]
     said["no line is slow"] = lines_of(slow(3, 19.0), of="step_ms", room=20)
     said["slow lines explain no memory"] = lines_of(
@@ -276,7 +277,6 @@ def failures() -> Cases:
         a_verdict("peak_allocated_bytes", now=36 * MIB, baseline=36 * MIB),
         findings=(hits,),
         changed={"torch": ("2.12.1", "2.13.0")},
-        source="tests/test_x.py:9",
     )
     said["a metric that is worse and over its limit has one headline"] = lines(
         over, a_regression("syncs", 1, 0, because="3 of 3 runs", limit=0)
@@ -308,8 +308,10 @@ def audits() -> Cases:
     ) -> Iterable[str]:
         sources = fields.pop("sources", {})
         audit = an_audit(*found, steps=steps, **fields)
-        return audit_lines(
-            audit, notes, HERE, line_of=lambda file, n: sources.get((file, n), "")
+        return terminal(
+            audit_blocks(
+                audit, notes, HERE, line_of=lambda file, n: sources.get((file, n), "")
+            )
         )
 
     batches = a_location(70, "/env/lib/site-packages/models/trainer.py", "fit")
@@ -352,8 +354,8 @@ def audits() -> Cases:
         next(iter(lines(*(replace(AUDITED, per_step=n, in_steps=s) for n, s in each))))
         for each in (((19, 19),), ((2, 2),), ((20, 20), (38, 19)), ((3, 1),))
     ]
-    said["a file from elsewhere keeps its path"] = audit_lines(
-        an_audit(AUDITED), (), Path("/home/me/proj")
+    said["a file from elsewhere keeps its path"] = terminal(
+        audit_blocks(an_audit(AUDITED), (), Path("/home/me/proj"))
     )
     return said
 
@@ -564,13 +566,13 @@ def comparisons() -> Cases:
     alike = trained(TrainingAnswer.SAME, TrainingAnswer.SAME)
     same = Training(answer=TrainingAnswer.SAME, text="losses agree in every digit")
     agreed = tuple(replace(call, training=same) for call in alike.calls)
-    said["the training is first, and counted last"] = comparison_lines(
-        trained(*TrainingAnswer)
+    said["the training is first, and counted last"] = terminal(
+        comparison_blocks(trained(*TrainingAnswer))
     )
-    said["what agreed is said for all"] = comparison_lines(alike)[:2]
-    said["and once if it is the same"] = comparison_lines(replace(alike, calls=agreed))[
-        :2
-    ]
+    said["what agreed is said for all"] = terminal(comparison_blocks(alike))[:2]
+    said["and once if it is the same"] = terminal(
+        comparison_blocks(replace(alike, calls=agreed))
+    )[:2]
     clockless = Comparison(
         test="t.py::t[a|b]", pairs=1, unmeasured={"speedup": "it has no clock"}
     )

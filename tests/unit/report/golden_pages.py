@@ -31,7 +31,7 @@ from builders import (
     some_results,
     text_of,
 )
-from golden_audits import FORECAST, HERE, SAVINGS, WAITING, line_of
+from golden_audits import FORECAST, FORECAST_BLOCKS, HERE, SAVINGS, WAITING, line_of
 from golden_commands import COMPARED
 from golden_lines import Cases, listed
 from golden_suite import SIDES, VERDICTS
@@ -71,8 +71,8 @@ from pytest_gpuperf.report.measured_calls import (
     measured_calls,
     properties_of,
 )
-from pytest_gpuperf.report.screen.audit import AuditView, audit_lines
-from pytest_gpuperf.report.screen.commits import comparison_lines
+from pytest_gpuperf.report.screen.audit import AuditView, audit_blocks
+from pytest_gpuperf.report.screen.commits import comparison_blocks
 from pytest_gpuperf.report.secrets import secrets_of, shown_headline, shown_verdict
 
 
@@ -263,13 +263,18 @@ def sheets() -> Mapping[str, Callable[[], str]]:
     )
     return {
         "page-audit.html": lambda: outlined(
-            audit_page("train.py", waiting, view, audit_lines(waiting, (), HERE))
+            audit_page(
+                "train.py",
+                waiting,
+                view,
+                audit_blocks(waiting, (), HERE, line_of=line_of),
+            )
         ),
         "page-memory.html": lambda: outlined(
-            memory_page(FORECAST, SAVINGS, view, ["train.py needs so much"])
+            memory_page(FORECAST, SAVINGS, view, FORECAST_BLOCKS)
         ),
         "page-ab.html": lambda: outlined(
-            ab_page(COMPARED, view, comparison_lines(COMPARED))
+            ab_page(COMPARED, view, comparison_blocks(COMPARED))
         ),
     }
 

@@ -114,9 +114,9 @@ def test_a_failure_says_what_where_what_to_do_and_why_in_this_order() -> None:
             "|SLOWER|: 12.00 ms per step, was 10.00 ms (+20.0 %), allowed 10.10 ms|",
             "|train.py:3 in step|",
             "|the CPU reads one element, 500 us|",
-            "|Fix|add it up on the GPU",
-            "|Why|20.0 % slower than the baseline",
-            "|Accept|if it is meant, store these numbers:|gpuperf accept ",
+            "|fix|add it up on the GPU",
+            "|sure|20.0 % slower than the baseline",
+            "|accept|gpuperf accept ",
             "|Numbers: every metric",
         )
     ]
@@ -130,11 +130,22 @@ def test_a_failure_says_which_lines_run_other_operations_as_the_terminal_does() 
         for n in (1, 14)
     )
 
-    assert "|Ops|+1 operation, new aten::clone at train.py:1 in step|" in some
+    assert "|ops|+1 operation, new aten::clone at train.py:1 in step|" in some
     assert (
         "|+12 operations, new aten::clone x 12 at train.py:12 in step; and 2 " in all_
     )
-    assert "|Ops|" not in page(replace(GOOD, operations=tuple(changes))).text
+    assert "|ops|" not in page(replace(GOOD, operations=tuple(changes))).text
+
+
+def test_a_line_that_fails_five_tests_is_explained_once_with_five_names() -> None:
+    tests = [f"tests/test_train.py::test_step[{n}]" for n in range(5)]
+    names = [test.partition("::")[2] for test in tests]
+
+    text = page(*(replace(BAD, test=test) for test in tests), lines=SOURCE).text
+
+    assert text.count("|3 total += loss|.item()") == 1
+    assert text.count(f"5 fail here: {', '.join(names)}|") == 1
+    assert text.count(f"see {tests[0]}") == 4
 
 
 NEW = a_verdict("launches", Outcome.NO_BASELINE, 3, None)

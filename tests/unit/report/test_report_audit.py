@@ -8,8 +8,8 @@ import pytest
 from builders import a_finding
 from golden_audits import COUNTS, an_audit
 
+from pytest_gpuperf.report.document import Place, source_lines
 from pytest_gpuperf.report.json import audit_document
-from pytest_gpuperf.report.screen.findings import source_lines
 
 
 def test_the_document_of_what_never_touched_the_gpu_says_that_nothing_was_judged() -> (
@@ -33,7 +33,9 @@ def test_a_line_that_is_too_long_says_where_it_was_cut(
     monkeypatch.setenv("COLUMNS", "80")
     found = a_finding(source=f"{before}a.item(){behind}")
 
-    line, mark, *_ = source_lines(found, "the CPU reads", (len(before) + 1, 7))
+    line, mark, *_ = source_lines(
+        Place("train.py:12", found, "the CPU reads", (len(before) + 1, 7))
+    )
 
     source = line.partition(" | ")[2]
     assert len(line) <= 80

@@ -11,13 +11,14 @@ from golden_lines import ITEM, LINE, slow
 
 from pytest_gpuperf.model.finding import Finding, FindingKind, LineChange, Location
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.document import terminal
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES, remedy_of
 from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.screen.findings import (
     SharedCauses,
     badness,
     explained,
-    finding_lines,
+    finding_blocks,
     late_in_words,
 )
 
@@ -139,7 +140,7 @@ def test_a_wait_inside_of_a_framework_names_the_setting_that_avoids_it(
 def test_a_line_of_source_cannot_move_the_cursor() -> None:
     hostile = replace(ITEM, source="x.item()\x1b[2J", reason="")
 
-    assert "\x1b" not in "".join(finding_lines([hostile], {"syncs"}, room=9))
+    assert "\x1b" not in "".join(terminal(finding_blocks([hostile], {"syncs"}, room=9)))
 
 
 @pytest.mark.parametrize(
@@ -168,7 +169,7 @@ def test_a_list_that_is_cut_keeps_a_line_of_each_metric_that_failed(
         stored=stored,
     )
 
-    lines = finding_lines([rare, *waits], {"syncs", metric}, room=room)
+    lines = terminal(finding_blocks([rare, *waits], {"syncs", metric}, room=room))
 
     assert sum("train.py:99" in line for line in lines) == 1
     assert "train.py:1 " in lines[0]
@@ -177,8 +178,8 @@ def test_a_list_that_is_cut_keeps_a_line_of_each_metric_that_failed(
 def test_a_time_that_failed_needs_no_line_of_what_was_always_slow() -> None:
     always = replace(slow(99, 60.0), stored=1)
 
-    lines = finding_lines(
-        [always, replace(ITEM, stored=0)], {"syncs", "step_ms"}, room=40
+    lines = terminal(
+        finding_blocks([always, replace(ITEM, stored=0)], {"syncs", "step_ms"}, room=40)
     )
 
     assert not [line for line in lines if "train.py:99" in line]
