@@ -414,7 +414,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 777,  # files that are opened and not read whole
     "baselines": 1166,  # the folder that is written is locked; modes and links are kept
-    "cli": 1923,  # --html of audit, memory and ab; a line accepts the tests that it made worse; a script in another encoding
+    "cli": 1924,  # --html of audit, memory and ab; a line accepts the tests that it made worse; a script in another encoding
     "compare_commits": 952,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 894,  # records of what steps train, for another process
     "devices": 2644,  # live memory, which was of the CPU
@@ -426,11 +426,11 @@ MOST_CODE: Final = {
     "measure": 3193,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2261,  # no server without measured tests
-    "report": 1935,  # where in a step a line waits; the document of blocks, from report.screen and report.html
-    "report.ci": 523,  # a watch marks its lines on GitHub
-    "report.html": 1093,  # the step as a picture; pages of audit, memory and ab; bars of what changed
-    "report.screen": 2350,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
-    "runner": 2447,  # ends by own time; what a server needs to import; one that dies is started anew
+    "report": 2029,  # where in a step a line waits; the document of blocks, from report.screen and report.html
+    "report.ci": 513,  # a watch marks its lines on GitHub
+    "report.html": 1042,  # the step as a picture; pages of audit, memory and ab; bars of what changed
+    "report.screen": 2285,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "runner": 2445,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,
     "worker": 1153,  # trackers that name a run; what a step reads of a clock, and not what its file names
