@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import libcst as cst
 from libcst import matchers as m
+from libcst.helpers import parse_template_expression as filled_in
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 
@@ -125,25 +127,51 @@ class Code:
         """Yield the nodes of a *kind* in *inside*, in the order of the source."""
         return (node for node in self.nodes(inside) if isinstance(node, kind))
 
-    def names(self, name: str, inside: cst.CSTNode) -> Iterator[cst.Name]:
-        """Yield where *inside* uses a variable called *name*."""
+    def variables(self, inside: cst.CSTNode) -> Iterator[cst.Name]:
+        """Yield the names of *inside* that are no attributes and no keywords."""
         for node in self.all(inside, cst.Name):
             above = self.parent(node)
             is_part = isinstance(above, cst.Attribute) and node is above.attr
             is_keyword = isinstance(above, cst.Arg) and node is above.keyword
-            if node.value == name and not is_part and not is_keyword:
+            if not is_part and not is_keyword:
                 yield node
+
+    def names(self, name: str, inside: cst.CSTNode) -> list[cst.Name]:
+        """Return where *inside* uses a variable called *name*."""
+        return [node for node in self.variables(inside) if node.value == name]
+
+    def looked_at(self, name: str, node: cst.CSTNode) -> list[cst.CSTNode]:
+        """Return what the function of *node* does with *name* where it does not set it."""
+        uses = self.names(name, self.scope(node))
+        return [self.parent(use) for use in uses if not self.is_stored(use)]
+
+    def unused(self, name: str) -> str:
+        """Return *name*, with a number if the file has it already."""
+        taken = {node.value for node in self.all(self.module, cst.Name)}
+        return next(
+            n for n in (name, *(f"{name}_{i}" for i in range(2, 99))) if n not in taken
+        )
+
+    def calls(self, statement: cst.CSTNode, names: str) -> list[cst.Call]:
+        """Return the calls of a statement whose last names match, but for those in its block."""
+        calls = self.all(statement, cst.Call)
+        fit = re.compile(names).fullmatch
+        return [c for c in calls if fit(called(c)) and self.statement(c) is statement]
 
     def bound(
         self, name: str, inside: cst.CSTNode
     ) -> Iterator[tuple[cst.Name, cst.BaseExpression]]:
         """Yield where plain assignments in *inside* set *name*, and to what."""
-        for assign in self.all(inside, cst.Assign):
-            for target, value in _pairs(assign):
-                if isinstance(target, cst.Name) and target.value == name:
-                    yield target, value
+        for target, value in self.bound_by(inside):
+            if isinstance(target, cst.Name) and target.value == name:
+                yield target, value
 
-    def assigned(self, name: str, inside: cst.CSTNode) -> list[cst.BaseExpression]:
+    def bound_by(self, inside: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, Any]]:
+        """Yield the targets and values of plain assignments in *inside*."""
+        for assign in self.all(inside, cst.Assign):
+            yield from _pairs(assign)
+
+    def assigned(self, name: str, inside: cst.CSTNode) -> list[Any]:
         """Return the values that plain assignments in *inside* give to *name*."""
         return [value for _, value in self.bound(name, inside)]
 
@@ -167,13 +195,6 @@ class Code:
             )
         )
 
-    def constructed(self, class_pattern: str) -> list[cst.Call]:
-        """Return the calls of a class whose last name matches."""
-        wanted = m.MatchRegex(rf"(?:{class_pattern})\Z")
-        func = m.Name(value=wanted) | m.Attribute(attr=m.Name(value=wanted))
-        calls = self.all(self.module, cst.Call)
-        return [call for call in calls if m.matches(call.func, func)]
-
 
 def _pairs(assign: cst.Assign) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
     """Yield the targets and their values: several of ``a, b = 0, 1``."""
@@ -196,51 +217,63 @@ def called(node: cst.CSTNode) -> str:
     return func.value if isinstance(func, cst.Name) else ""
 
 
-def owner(node: cst.CSTNode) -> cst.BaseExpression | None:
-    """Return the ``x`` of a call ``x.method(...)``."""
+def owner(node: cst.CSTNode) -> Any:
+    """Return the ``x`` of a call ``x.method(...)``, or ``None``."""
     func = node.func if isinstance(node, cst.Call) else None
     return func.value if isinstance(func, cst.Attribute) else None
 
 
-def keyword(call: cst.Call, name: str) -> cst.Arg | None:
-    """Return the argument *name* of a call."""
+def is_torch(node: cst.CSTNode) -> bool:
+    """Whether it calls a function of torch by its full name."""
+    return m.matches(node, m.Call(func=m.Attribute(value=m.Name("torch"))))
+
+
+def keyword(call: cst.Call, name: str) -> Any:
+    """Return the argument *name* of a call, or ``None``."""
     return next((a for a in call.args if a.keyword and a.keyword.value == name), None)
 
 
-_ATOMS: Final = (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.BaseNumber)
+def without(call: cst.Call, name: str) -> cst.Call:
+    """Return *call* without the argument *name*."""
+    args = [arg for arg in call.args if arg is not keyword(call, name)]
+    args[-1] = args[-1].with_changes(comma=call.args[-1].comma)
+    return call.with_changes(args=args)
 
 
-def method(of: cst.BaseExpression, text: str) -> cst.BaseExpression:
-    """Return *of* with what *text* adds behind it, such as ``.detach()``."""
-    is_whole = isinstance(of, _ATOMS) or of.lpar
-    of = (
-        of
-        if is_whole
-        else of.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-    )
-    made = cst.parse_expression(f"_{text}")
-    return cast("cst.BaseExpression", m.replace(made, m.Name("_"), of))
+_ATOMS: Final = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
+
+
+def filled(template: str, **parts: Any) -> cst.BaseExpression:
+    """Return the expression *template* with *parts* for its names in braces."""
+    bare: dict[str, Any] = {
+        name: part.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+        if f"{{{name}}}." in template and not isinstance(part, _ATOMS) and not part.lpar
+        else part
+        for name, part in parts.items()
+        if f"{{{name}}}" in template
+    }
+    return filled_in(template, **bare)
 
 
 def with_argument(call: cst.Call, name: str, value: str) -> cst.Call:
-    """Return *call* with an argument *name* more, as its last one."""
+    """Return *call* with the argument *name*, in the style of its others."""
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     new = cst.Arg(cst.parse_expression(value), keyword=cst.Name(name), equal=equal)
     if not call.args:
         return call.with_changes(args=[new])
     *others, last = call.args
-    between = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
-    if len(call.args) > 1 and isinstance(others[-1].comma, cst.Comma):
-        between = others[-1].comma
-    elif isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace):
-        between = cst.Comma(whitespace_after=call.whitespace_before_args)
-    if isinstance(last.comma, cst.Comma):
-        new = new.with_changes(comma=last.comma)
-    new = new.with_changes(whitespace_after_arg=last.whitespace_after_arg)
-    plain = last.with_changes(
-        comma=between, whitespace_after_arg=cst.SimpleWhitespace("")
+    comma: cst.Comma | cst.MaybeSentinel = cst.Comma(
+        whitespace_after=cst.SimpleWhitespace(" ")
     )
-    return call.with_changes(args=[*others, plain, new])
+    if isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace):
+        comma = cst.Comma(whitespace_after=call.whitespace_before_args)
+    if others:
+        comma = others[-1].comma
+    new = new.with_changes(
+        comma=last.comma, whitespace_after_arg=last.whitespace_after_arg
+    )
+    last = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
+    return call.with_changes(args=[*others, last, new])
 
 
 class Changes(cst.CSTTransformer):
@@ -249,6 +282,7 @@ class Changes(cst.CSTTransformer):
     def __init__(self, code: Code) -> None:
         super().__init__()
         self.code = code
+        self.says = ""
         self._new: dict[cst.CSTNode, cst.CSTNode] = {}
         self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         self._after: dict[cst.CSTNode, list[cst.CSTNode]] = {}
@@ -258,25 +292,41 @@ class Changes(cst.CSTTransformer):
         """Put *new* in the place of *old*."""
         self._new[old] = new
 
-    def before(self, statement: cst.CSTNode, text: str) -> None:
-        """Insert a statement before another."""
-        self._before.setdefault(statement, []).append(self._parsed(text))
+    def before(self, statement: Any, text: str) -> None:
+        """Insert a statement before another, behind the blank lines there."""
+        lines = statement.leading_lines
+        blank = next((i for i, line in enumerate(lines) if line.comment), len(lines))
+        new = self._parsed(text).with_changes(leading_lines=lines[:blank])
+        self._before.setdefault(statement, []).append(new)
+        self._leading[statement] = lines[blank:]
 
     def after(self, statement: cst.CSTNode, text: str) -> None:
         """Insert a statement after another."""
         self._after.setdefault(statement, []).append(self._parsed(text))
 
-    def remove(self, statement: cst.SimpleStatementLine) -> None:
+    def swap(self, old: cst.CSTNode, template: str, **parts: Any) -> Changes:
+        """Put an expression in the place of *old*."""
+        self.put(old, filled(template, **parts))
+        return self
+
+    def add(self, call: cst.Call, **arguments: str) -> Changes:
+        """Give *call* more arguments."""
+        new = call
+        for name, value in arguments.items():
+            new = with_argument(new, name, value)
+        self.put(call, new)
+        return self
+
+    def remove(self, statement: Any) -> None:
         """Remove a statement; the comments before it stay."""
-        block = self.code.parent(statement)
-        block = cast("cst.Module | cst.IndentedBlock", block)
+        block: Any = self.code.parent(statement)
         if len(block.body) == 1:
             self._new[statement] = statement.with_changes(body=[cst.Pass()])
             return
         self._new[statement] = cst.RemoveFromParent()  # type: ignore[assignment]
-        following = block.body[[*block.body].index(statement) + 1 :]
-        if following:
-            self._leading[following[0]] = statement.leading_lines
+        lines = self._leading.pop(statement, statement.leading_lines)
+        for following in block.body[[*block.body].index(statement) + 1 :][:1]:
+            self._leading[following] = [*lines, *following.leading_lines]
 
     def text(self) -> str:
         """Return the file as it is after the changes."""
@@ -286,8 +336,7 @@ class Changes(cst.CSTTransformer):
         """Change what the visit leaves."""
         new = self._new.get(original_node, updated_node)
         if original_node in self._leading:
-            leading = [*self._leading[original_node], *new.leading_lines]
-            new = new.with_changes(leading_lines=leading)
+            new = new.with_changes(leading_lines=self._leading[original_node])
         before = self._before.get(original_node, [])
         after = self._after.get(original_node, [])
         return cst.FlattenSentinel([*before, new, *after]) if before or after else new

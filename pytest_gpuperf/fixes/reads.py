@@ -8,7 +8,7 @@ from typing import Final
 import libcst as cst
 from libcst import matchers as m
 
-from .code import Changes, Code, Loop, called, clear, method, owner
+from .code import Changes, Code, Loop, called, clear, filled, owner
 
 
 _STRIPPED: Final = frozenset({"cpu", "detach", "item", "clone"})
@@ -34,7 +34,7 @@ def read_from(node: cst.CSTNode) -> cst.BaseExpression | None:
     if m.matches(node, conversion):
         inner = cst.ensure_type(node, cst.Call).args[0].value
         inner = None if m.matches(inner, _LITERAL | m.SimpleString()) else inner
-    while inner is not None and called(inner) in _STRIPPED and not inner.args:  # type: ignore[attr-defined]
+    while inner is not None and called(inner) in _STRIPPED and not inner.args:
         inner = owner(inner)
     return inner
 
@@ -112,7 +112,9 @@ def kept_on_gpu(
         exact = ("" if ints else ".double()") if is_formula else copy
         is_whole = ints and counts(code, value)
         text = f"{'' if is_whole else '.detach()'}{exact}"
-        changes.put(read, method(tensor, text) if text else tensor)
+        changes.put(
+            read, filled(f"{{tensor}}{text}", tensor=tensor) if text else tensor
+        )
 
 
 def counts(code: Code, value: cst.CSTNode) -> bool:

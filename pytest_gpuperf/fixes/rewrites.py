@@ -14,7 +14,21 @@ import libcst as cst
 from ..model.finding import Finding
 from ..report.line_syntax import with_context
 from ..report.remedies import remedy_of
+from .calls import (
+    asserted_on_gpu,
+    checked_norm,
+    counted_in_fixed_size,
+    counted_on_gpu,
+    fused_optimizer,
+    known_size,
+    numbers_of_loop,
+    printed_sometimes,
+    reduced_with_mask,
+    selected_on_gpu,
+    without_call,
+)
 from .code import Changes, Code, UnclearError, clear, known
+from .copies import both_ends, index_on_gpu, index_once, made_on_gpu, made_once, pinned
 from .edits import ByHand, Edit
 from .reads import list_in_loop, number_in_loop
 
@@ -27,8 +41,26 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "read-number": _NUMBER,
     "kept-number": _NUMBER,
     "number-in-formula": _NUMBER,
-    "printed-tensor": _NUMBER,
+    "printed-tensor": (*_NUMBER, printed_sometimes),
     "sync": _NUMBER,
+    "condition": (*_NUMBER, asserted_on_gpu),
+    "synchronize": (without_call,),
+    "empty-cache": (without_call,),
+    "grad-scaler": (fused_optimizer,),
+    "finite-norm": (checked_norm,),
+    "repeat-interleave": (known_size,),
+    "unique": (counted_in_fixed_size,),
+    "mask": (reduced_with_mask,),
+    "positions": (counted_on_gpu,),
+    "made-on-cpu": (made_on_gpu, pinned),
+    "constant": (made_once, made_on_gpu, pinned),
+    "tensor-from-cpu": (made_once, pinned),
+    "pageable-batch": (both_ends, pinned),
+    "unpinned-batch": (both_ends,),
+    "pinned-batch": (both_ends,),
+    "copy-to-gpu": (made_once, pinned, both_ends),
+    "index": (numbers_of_loop, selected_on_gpu),
+    "cpu-index": (index_once, index_on_gpu),
 }
 """By the rule of a remedy, what is tried in turn."""
 
@@ -49,10 +81,10 @@ def edits_of(
     rule = remedy.rule if remedy else ""
     reasons: list[str] = []
     count = 0
-    for after in _texts(finding, source, file, rule, reasons):
-        if after != source:
-            count += 1
-            yield Edit(rule=rule, file=file, line=line, before=source, after=after)
+    edit = Edit(rule=rule, file=file, line=line, before=source, after=source)
+    for after, says in _texts(finding, source, file, rule, reasons):
+        count += after != source
+        yield from [replace(edit, after=after, says=says)] if after != source else []
     if not count:
         why = reasons[0] if reasons else "no rewrite fits what becomes of the value"
         yield ByHand(rule=rule, file=file, line=line, why=why)
@@ -66,7 +98,7 @@ def _shown(finding: Finding, source: str, line: int) -> Finding:
 
 def _texts(
     finding: Finding, source: str, file: Path, rule: str, reasons: list[str]
-) -> Iterator[str]:
+) -> Iterator[tuple[str, str]]:
     try:
         place = known(finding.location, "its line is not known")
         _clear_of_others(source, file)
@@ -78,7 +110,7 @@ def _texts(
         return
     for rewrite in REWRITES.get(rule, ()):
         try:
-            yield from (changes.text() for changes in rewrite(code, statement))
+            yield from ((c.text(), c.says) for c in rewrite(code, statement))
         except UnclearError as error:  # noqa: PERF203, each rule has its own reason
             reasons.append(str(error))
 

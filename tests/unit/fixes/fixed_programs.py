@@ -122,6 +122,229 @@ FIXED: Final = {
 
   print(run())
 """,
+    "the cache is emptied": """
+  for x, y in zip(inputs, labels):
+      loss = train(x, y)
+-     torch.cuda.empty_cache()  # frees memory
+  print(loss.item())
+""",
+    "the cache is emptied, and garbage is collected": """
+  for x, y in zip(inputs, labels):
+      loss = train(x, y)
+      # free memory
+-     torch.cuda.empty_cache()
+-     gc.collect()
+      print(len(x))
+  print(loss.item())
+""",
+    "a wait for the device": """
+  def step(x, y):
+      with torch.no_grad():
+-         torch.cuda.synchronize()
++         pass
+
+
+  for x, y in zip(inputs, labels):
+      step(x, y)
+  print(train(x, y).item())
+""",
+    "zeros on the CPU": """
+  hidden = torch.zeros(8, 4, device=device)
+  for x, y in zip(inputs, labels):
+-     hidden = hidden + torch.zeros(
+-         8, 4, dtype=torch.float32
+-     ).to(device)
++     hidden = hidden + torch.zeros(
++         8, 4, dtype=torch.float32, device=device
++     )
+  print(hidden.sum().item())
+""",
+    "ones on the CPU": """
+  for x, y in zip(inputs, labels):
+-     loss = train(x * torch.ones(4).cuda(), y)
++     loss = train(x * torch.ones(4, device="cuda"), y)
+  print(loss.item())
+""",
+    "numbers drawn on the CPU": """
+  for x, y in zip(inputs, labels):
+-     loss = train(x + torch.randn(8, 4).to(device), y)
++     loss = train(x + torch.randn(8, 4, pin_memory=True).to(device, non_blocking=True), y)
+  print(loss.item())
+""",
+    "constants": """
+  weight = 0.5
++ constant = torch.tensor([1.0, weight, 1.0, 2.0]).to(device)
+  for x, y in zip(inputs, labels):
+-     loss = train(x * torch.tensor([1.0, weight, 1.0, 2.0]).to(device), y)
++     loss = train(x * constant, y)
+  print(loss.item())
+""",
+    "weights of classes": """
++ w = torch.tensor([1.0, 2.0, 3.0, 4.0], device=device)
+  for x, y in zip(inputs, labels):
+-     w = torch.tensor([1.0, 2.0, 3.0, 4.0], device=device)
+      loss = train(x * w, y)
+  print(loss.item())
+""",
+    "a list that each step changes": """
+  for step, (x, y) in enumerate(zip(inputs, labels)):
+-     scale = torch.tensor([1.0, step, 1.0, 2.0], device=device)
++     scale = torch.tensor([1.0, step, 1.0, 2.0], pin_memory=True).to(device, non_blocking=True)
+      loss = train(x * scale, y)
+  print(loss.item())
+""",
+    "a number that each step changes": """
+  for step, (x, y) in enumerate(zip(inputs, labels)):
+-     loss = train(x * torch.tensor(step / 4).to(device), y)
++     loss = train(x * torch.full((), step / 4, device=device), y)
+  print(loss.item())
+""",
+    "an optimizer that waits for the scaler": """
+- adam = torch.optim.AdamW(model.parameters(), lr=0.1)
++ adam = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+  scaler = torch.amp.GradScaler(init_scale=2.0)
+  for x, y in zip(inputs, labels):
+      loss = F.cross_entropy(model(x), y)
+      adam.zero_grad()
+      scaler.scale(loss).backward()
+      scaler.step(adam)
+      scaler.update()
+  print(f"{loss.item():.4f}")
+""",
+    "batches": """
+  rows = torch.utils.data.TensorDataset(inputs[0].cpu(), labels[0].cpu())
+- loader = DataLoader(rows, batch_size=2)
++ loader = DataLoader(rows, batch_size=2, pin_memory=True)
+  for x, y in loader:
+-     x, y = x.to(device), y.to(device)
++     x, y = x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+      loss = train(x, y)
+  print(loss.item())
+""",
+    "batches in another style": """
+  rows = torch.utils.data.TensorDataset(inputs[0].cpu(), labels[0].cpu())
+  loader = DataLoader(
+      rows,
+-     batch_size=2,
+- )
++     batch_size=2,
++     pin_memory=True,
++ )
+  for step, batch in enumerate(loader):
+-     x = batch[0].cuda()
+-     y = batch[1].cuda()
++     x = batch[0].cuda(non_blocking=True)
++     y = batch[1].cuda(non_blocking=True)
+      loss = train(x, y)
+  print(loss.item())
+""",
+    "batches that are pinned": """
+  rows = torch.utils.data.TensorDataset(inputs[0].cpu(), labels[0].cpu())
+  for x, y in DataLoader(rows, batch_size=2, pin_memory=True):
+-     loss = train(x.to(device), y.to(device))
++     loss = train(x.to(device, non_blocking=True), y.to(device, non_blocking=True))
+  print(loss.item())
+""",
+    "places that are counted": """
+  found = 0
+  for x, y in zip(inputs, labels):
+-     found += (x > 0).nonzero().size(0)
++     found += (x > 0).count_nonzero()
+  print(int(found))
+""",
+    "a sum of what a mask chooses": """
+  total = torch.zeros((), device=device)
+  for x, y in zip(inputs, labels):
+      far = x > 1
+-     total += x[far].sum()
++     total += torch.where(far, x, 0).sum()
+  print(f"{total.item():.4f}")
+""",
+    "a mean of what a mask chooses": """
+  def masked(x, mask):
+-     return x[mask].mean()
++     return torch.where(mask.reshape(x.shape), x, 0).sum() / mask.sum()
+
+
+  total = sum(masked(x, x.abs() > 1) for x in inputs)
+  print(f"{total.item():.4f}")
+""",
+    "rows that are repeated": """
+  lengths = torch.tensor([1, 2, 3, 2])
+  times = lengths.to(device)
+  for x, y in zip(inputs, labels):
+-     rows = torch.repeat_interleave(x[:4], times, dim=0)
++     rows = torch.repeat_interleave(x[:4], times, dim=0, output_size=int(lengths.sum()))
+  print(rows.sum().item())
+""",
+    "kinds that are counted": """
+  for x, y in zip(inputs, labels):
+-     counts = torch.bincount(y, minlength=4)
++     counts = torch.zeros(4, dtype=torch.long, device=y.device).scatter_add_(0, y, torch.ones_like(y))
+  print(counts.tolist())
+""",
+    "a loop over places": """
+  total, x = 0.0, inputs[0]
+- for i in labels[0]:
++ for i in labels[0].tolist():
+      total = total + x[i]
+  print(total.sum().item())
+""",
+    "a place that is chosen": """
+  total = torch.zeros(4, device=device)
+  for x, y in zip(inputs, labels):
+      best = x.sum(1).argmax()
+-     total = total + x[best]
++     total = total + x.index_select(0, best[None])[0]
+  print(total.sum().item())
+""",
+    "an order on the CPU": """
+  order = torch.tensor([3, 1, 2])
+  x = inputs[0]
++ order = order.to(x.device)
+  for step in range(4):
+      total = x[order].sum() + step
+  print(total.item())
+""",
+    "columns": """
+  x = inputs[0]
++ index = torch.tensor([0, 2], device=x.device)
+  for step in range(4):
+-     total = x[:, [0, 2]].sum() + step
++     total = x[:, index].sum() + step
+  print(total.item())
+""",
+    "places that are made in each step": """
+  for x, y in zip(inputs, labels):
+-     places = torch.arange(0, 8, 2)
++     places = torch.arange(0, 8, 2, device=x.device)
+      total = x[places].sum()
+  print(total.item())
+""",
+    "a norm that must be finite": """
+  for x, y in zip(inputs, labels):
+      loss = train(x, y)
+-     nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
++     norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0)
++     torch._assert_async(norm.isfinite())
+  print(loss.item())
+""",
+    "an assertion": """
+  for x, y in zip(inputs, labels):
+      loss = train(x, y)
+-     assert torch.isfinite(loss), "diverged"
++     torch._assert_async(torch.isfinite(loss))
+  print(loss.item())
+""",
+    "a check that raises": """
+  for x, y in zip(inputs, labels):
+      loss = train(x, y)
+      # never
+-     if loss.isnan().item():
+-         raise ValueError("diverged")
++     torch._assert_async(~loss.isnan())
+  print(loss.item())
+""",
 }
 
 NOT_FIXED: Final = {
