@@ -24,6 +24,8 @@ _aten = torch.ops.aten
 _flash = _aten._scaled_dot_product_flash_attention.default  # noqa: SLF001, what CUDA calls
 _efficient = _aten._scaled_dot_product_efficient_attention.default  # noqa: SLF001
 _flash_backward = _aten._scaled_dot_product_flash_attention_backward.default  # noqa: SLF001
+_cudnn = _aten._scaled_dot_product_cudnn_attention.default  # noqa: SLF001
+_cudnn_backward = _aten._scaled_dot_product_cudnn_attention_backward.default  # noqa: SLF001
 _efficient_backward = _aten._scaled_dot_product_efficient_attention_backward.default  # noqa: SLF001
 
 
@@ -143,6 +145,46 @@ def efficient_attention_backward(*args: Any, scale: float | None = None) -> Any:
     return made
 
 
+def cudnn_attention(*args: Any, scale: float | None = None) -> Any:
+    """What ``aten::_scaled_dot_product_cudnn_attention`` gives, on the host."""
+    made = _made(_cudnn, args, {"scale": scale})
+    query, key, value, bias, keeps_sum = args[:5]
+    if not query.is_meta:
+        dropout_p, is_causal, _ = _completed(args[5:], 0.0, False, False)  # noqa: FBT003, torch's
+        weighing = Weighing(
+            bias=bias,
+            is_causal=is_causal,
+            scale=scale,
+            dropout_p=dropout_p,
+            seed=_drawn_seed(dropout_p),
+        )
+        log_sum = made[1].view(query.shape[:-1]) if keeps_sum else None
+        _attend(weighing, (query, key, value), output=made[0], log_sum=log_sum)
+        made[6].fill_(weighing.seed)
+    return made
+
+
+def cudnn_attention_of_lengths(*args: Any, scale: float | None = None) -> Any:
+    """What ``aten::_cudnn_attention_forward`` gives to sequences of one length."""
+    return cudnn_attention(*args[:4], *args[8:], scale=scale)
+
+
+def cudnn_attention_backward(*args: Any, scale: float | None = None) -> Any:
+    """What ``aten::_scaled_dot_product_cudnn_attention_backward`` gives, on the host."""
+    made = _made(_cudnn_backward, args, {"scale": scale})
+    grad, *tensors = args[:4]
+    if not grad.is_meta:
+        weighing = Weighing(
+            bias=args[8],
+            is_causal=args[14],
+            scale=scale,
+            dropout_p=args[13],
+            seed=_seed_in(args[6]),
+        )
+        _fill(made, _gradients(weighing, grad, *tensors))
+    return made
+
+
 def _completed(given: Sequence[Any], *defaults: Any) -> tuple[Any, ...]:
     """Arguments as given, and torch's defaults for those that were not."""
     return (*given, *defaults[len(given) :])
@@ -232,7 +274,10 @@ def composed(*_: Any, **__: Any) -> int:
 
 
 FUSED_ATTENTION: Final[Mapping[str, Callable[..., Any]]] = {
+    "_cudnn_attention_forward": cudnn_attention_of_lengths,
     "_fused_sdp_choice": composed,
+    "_scaled_dot_product_cudnn_attention": cudnn_attention,
+    "_scaled_dot_product_cudnn_attention_backward": cudnn_attention_backward,
     "_scaled_dot_product_flash_attention": flash_attention,
     "_scaled_dot_product_flash_attention_backward": flash_attention_backward,
     "_scaled_dot_product_efficient_attention": efficient_attention,
@@ -535,6 +580,9 @@ def _safe_softmax(call: OpCall) -> Temporaries:
 
 ATTENTION_MEMORY: Final[Mapping[str, Rule]] = {
     "_safe_softmax": _safe_softmax,
+    "_scaled_dot_product_cudnn_attention_backward": lambda call: _by_cudnn(
+        call, call["grad_out"]
+    ),
     "_scaled_dot_product_efficient_attention_backward": _efficient_backward_memory,
     "_scaled_dot_product_flash_attention": _flash_memory,
     "_scaled_dot_product_flash_attention_backward": _flash_backward_memory,

@@ -214,6 +214,9 @@ def is_stolen(tensor: Any) -> bool:
         and node.name() == STEALS
         and not torch.is_grad_enabled()
         and sys._getframe(3).f_code is ENGINE  # noqa: SLF001, as in ``is_in_place``
+        # Of a sum's gradient they are one element each.
+        and tensor.inside._values().is_contiguous()  # noqa: SLF001
+        and tensor.inside._indices().is_contiguous()  # noqa: SLF001
     )
 
 

@@ -17,14 +17,16 @@ from .device_names import is_host
 from .errors import BUGS, NeedsGpuError, is_own_bug, own_failure
 from .guesses import GUESSED, SIZE_OF_ZEROS, guessed_on_host, leave_unchecked, positions
 from .kernels import (
+    JOINING,
     NO_CPU_KERNEL,
     NO_OUTPUT,
     in_another_dtype,
     mapped,
     sizes_from_zeros,
+    with_elements_apart,
     zeros,
 )
-from .memory import SIMULATED_MEMORY, LiveMemory, taken
+from .memory import SIMULATED_MEMORY, LiveMemory, seen, taken
 from .mixed_devices import check_devices, check_lengths
 from .op_plan import Flops, OpPlan, kernel_of, plan_of, schema_of
 from .operation import MASKS, NO_TEMPORARIES, NOTHING_MORE, OpCall, Temporaries
@@ -487,6 +489,8 @@ def _run(
 ) -> Any:
     """Run for values, or only for sizes if the host has no memory for values."""
     __tracebackhide__ = True
+    if SHOWN.any and plan.name in JOINING:
+        args = with_elements_apart(args)
     if BACKING.has_values:
         try:
             return plan.kernel(*args, **kwargs)
@@ -606,9 +610,11 @@ def _written(
             out = results[position]
             outputs.append(wrap(out) if isinstance(out, torch.Tensor) else out)
             continue
-        target = args[place] if place < len(args) else kwargs.get(name)
+        target: Any = args[place] if place < len(args) else kwargs.get(name)
         if plan.reshapes and is_gpu_tensor(target):
             _keep_up(target)
+        if SHOWN.any and is_gpu_tensor(target) and target.inside.is_sparse:
+            seen(target.inside)  # its elements are other ones
         outputs.append(target)
     return outputs[0] if len(outputs) == 1 else tuple(outputs)
 

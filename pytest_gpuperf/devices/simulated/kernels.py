@@ -251,6 +251,30 @@ def cudnn_convolution_add_relu(
     return _plain(tensor, weight, *options).add(added, alpha=share).relu()
 
 
+# cuDNN samples bilinearly, with zeros outside, from corner to corner.
+
+
+def cudnn_grid_sampler(tensor: Any, grid: Any) -> Any:
+    """What ``aten::cudnn_grid_sampler`` gives."""
+    return torch.grid_sampler_2d(tensor, grid, 0, 0, align_corners=True)
+
+
+def cudnn_grid_sampler_backward(tensor: Any, grid: Any, grad: Any) -> tuple[Any, ...]:
+    """What ``aten::cudnn_grid_sampler_backward`` gives."""
+    backward = torch.ops.aten.grid_sampler_2d_backward
+    return tuple(backward(grad, tensor, grid, 0, 0, True, [True, True]))  # noqa: FBT003
+
+
+def cudnn_affine_grid_generator(theta: Any, *size: int) -> Any:
+    """What ``aten::cudnn_affine_grid_generator`` gives."""
+    return torch.affine_grid_generator(theta, size, align_corners=True)
+
+
+def cudnn_affine_grid_generator_backward(grad: Any, *size: int) -> Any:
+    """What ``aten::cudnn_affine_grid_generator_backward`` gives."""
+    return torch.ops.aten.affine_grid_generator_backward(grad, size, True)  # noqa: FBT003
+
+
 def conv_depthwise(
     tensor: Any, weight: Any, _kernel: Any, bias: Any, *options: Any
 ) -> Any:
@@ -347,6 +371,43 @@ def gru_cell_backward(
 def _sum_of(*parts: Any) -> Any:
     given = [part for part in parts if part is not None]
     return sum(given[1:], start=given[0])
+
+
+# Sums of sparse tensors: CUDA puts the elements of both one after the other, and the CPU does
+# so only where they lie apart in memory (SparseTensorMath.cpp).
+
+JOINING: Final = frozenset({"add", "add_", "sub", "sub_"})
+
+
+def with_elements_apart(args: list[Any]) -> list[Any]:
+    """*args* of a sum, of which the second has elements that lie apart if both are sparse."""
+    first, second, *more = args
+    if any(getattr(t, "layout", None) is not torch.sparse_coo for t in (first, second)):
+        return args
+    values = second._values()  # noqa: SLF001, the public one demands a coalesced one
+    apart = torch.stack([values, values], 1)[:, 0]
+    return [first, _sparse_like(second, second._indices(), apart), *more]  # noqa: SLF001
+
+
+_clone = torch.ops.aten.clone.default
+
+
+def clone(tensor: Any, **options: Any) -> Any:
+    """What ``aten::clone`` gives: torch's meta kernel forgets the elements of a sparse one."""
+    if not (tensor.is_meta and tensor.layout is torch.sparse_coo):
+        return _clone(tensor, **options)
+    parts = (tensor._indices(), tensor._values())  # noqa: SLF001
+    return _sparse_like(tensor, *(part.contiguous().clone() for part in parts))
+
+
+def _sparse_like(tensor: Any, indices: Any, values: Any) -> Any:
+    return torch.sparse_coo_tensor(
+        indices,
+        values,
+        tensor.shape,
+        is_coalesced=tensor.is_coalesced(),
+        check_invariants=False,
+    )
 
 
 # Batch normalisation, whose own kernels keep float32, and their parts over several GPUs
@@ -517,14 +578,19 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     "batch_norm_gather_stats": batch_norm_gather_stats,
     "batch_norm_gather_stats_with_counts": batch_norm_gather_stats,
     "batch_norm_stats": batch_norm_stats,
+    "clone": clone,
     "col2im": col2im,
     "_conv_depthwise2d": conv_depthwise,
     "conv_depthwise3d": conv_depthwise,
     "convolution": convolution,
+    "cudnn_affine_grid_generator": cudnn_affine_grid_generator,
+    "cudnn_affine_grid_generator_backward": cudnn_affine_grid_generator_backward,
     "cudnn_convolution": cudnn_convolution,
     "cudnn_convolution_add_relu": cudnn_convolution_add_relu,
     "cudnn_convolution_relu": cudnn_convolution_relu,
     "cudnn_convolution_transpose": cudnn_convolution_transpose,
+    "cudnn_grid_sampler": cudnn_grid_sampler,
+    "cudnn_grid_sampler_backward": cudnn_grid_sampler_backward,
     "native_batch_norm": batch_norm,
     "native_batch_norm_backward": batch_norm_backward,
     "native_group_norm": group_norm,

@@ -31,9 +31,10 @@ from .modules import COMPOSED_FOR_CUDA
 from .recorder import WATCH
 from .recurrent import CUDNN_FLOPS, CUDNN_KERNELS, RECURRENT_LAYERS
 from .sorting import SORT_MEMORY
+from .sparse_memory import SPARSE_MEMORY
 from .sync_conditions import SyncRule
 from .sync_rules import INDEXING, SYNC_RULES, rules_by_op
-from .temporaries import RULES, SPARSE_MEMORY
+from .temporaries import RULES
 
 
 # Floating point operations of a step, by torch's own formulas.

@@ -16,7 +16,7 @@ import torch
 from torch.autograd import forward_ad
 
 from .guesses import lengths_of
-from .kernels import format_of, is_cudnn_norm, is_last
+from .kernels import format_of, in_float32, is_cudnn_norm, is_last
 from .memory import SIMULATED_MEMORY
 from .operation import NO_TEMPORARIES, OpCall, Rule, Temporaries, copies_of, nbytes_of
 from .specification import PROPERTIES
@@ -337,42 +337,6 @@ def _matrices(*names: str) -> Rule:
     return rule
 
 
-# Products of sparse matrices (SparseCUDATensorMath.cu) and their coalescing
-# (SparseCUDATensor.cu).
-
-
-def _sorting(sparse: Any) -> Sequence[int]:
-    """Places as one number each, their order, where they begin, and thrust's buffers."""
-    places = sparse._nnz() * 8  # noqa: SLF001, its only name
-    return places, places, places, 2 * places
-
-
-def _sparse_product(call: OpCall) -> Temporaries:
-    """A matrix of zeros to add to, indices in 32 bits, and the result by columns."""
-    *added, first, second = call.tensors()
-    size = first.size(0) * second.shape[1:].numel() * first.element_size()
-    is_left = first.layout is torch.sparse_coo
-    sparse, dense = (first, second) if is_left else (second, first)
-    if sparse.layout is not torch.sparse_coo:
-        return NO_TEMPORARIES
-    copied = [] if dense.t().is_contiguous() else copies_of(dense)
-    merged: list[int | Sequence[int]] = []
-    if not (is_left and sparse.is_coalesced()):
-        kept = (sparse._indices(), sparse._values())  # noqa: SLF001, the public ones demand a coalesced one
-        merged = [_sorting(sparse), *map(nbytes_of, kept)]
-    places = 4 * sparse._nnz()  # noqa: SLF001
-    indices = [4 * (sparse.size(int(not is_left)) + 1), (places,), places]
-    before = [] if added else [size]
-    return Temporaries(before, [[*merged, *indices, size, *copied]])
-
-
-SPARSE_MEMORY: Final[Mapping[str, Rule]] = {
-    "_coalesce": lambda call: Temporaries(before=[_sorting(call["self"])]),
-    **dict.fromkeys(("_sparse_addmm", "addmm", "mm", "mv"), _sparse_product),
-}
-"""Which operation takes what of tensors that are not strided."""
-
-
 # Convolutions: cuDNN wants all tensors in one memory format (Convolution.cpp).
 
 
@@ -455,10 +419,27 @@ def _is_by_rows(tensor: Any) -> bool:
     return tensor.dim() == 2 or is_last(tensor)  # noqa: PLR2004, rows of channels
 
 
+def _is_strided(tensor: Any) -> bool:
+    """Whether only kernels for any strides can read it: channels last of a volume."""
+    is_flat = tensor.dim() == 4 and is_last(tensor)  # noqa: PLR2004, of an image
+    return not (is_flat or tensor.is_contiguous())
+
+
+def _of_strided(tensor: Any) -> Sequence[int]:
+    """What its mean and variance take: they are computed as ``var_mean`` does it."""
+    dims = [d for d in range(tensor.dim()) if d != 1]
+    is_cast = tensor.dtype is torch.bfloat16
+    read = in_float32(tensor) if is_cast else tensor
+    copied = [nbytes_of(read)] if is_cast else []
+    return *copied, *reduction_buffers(read, dims, _welford(read))
+
+
 def _batch_norm(call: OpCall) -> Temporaries:
     tensor = call["input"]
     if not call["training"] or is_cudnn_norm(tensor, call["weight"]):
         return NO_TEMPORARIES
+    if _is_strided(tensor):
+        return Temporaries(phases=[_of_strided(tensor)])
     return Temporaries(phases=[_staging(tensor, 4) if _is_by_rows(tensor) else ()])
 
 
@@ -665,6 +646,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
     "col2im": _contiguous_after("self"),
+    "cudnn_affine_grid_generator_backward": _contiguous("grad"),
+    "cudnn_grid_sampler": _contiguous("self", "grid"),
+    "cudnn_grid_sampler_backward": _contiguous("self", "grid", "grad_output"),
     "huber_loss": _elementwise_loss,
     # Its output is first made as large as its input.
     "im2col": lambda call: Temporaries([nbytes_of(call["self"])]),

@@ -6,7 +6,7 @@ import copy
 import gc
 import io
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -700,6 +700,7 @@ def test_nothing_is_copied_out_of_a_meta_tensor(copy: Callable[[Any], object]) -
 
 ONE = ([1, 1], [1, 1], [1, 1])
 AS_CUDNN = (1, False, False, True)
+AS_ASKED = (True, 0.0, True)  # sums, dropout, causal
 
 
 @pytest.mark.parametrize(
@@ -760,6 +761,62 @@ def test_a_convolution_of_cudnn_by_name_is_trained() -> None:
 
     for one, other in zip(by_name, plain, strict=True):
         assert torch.allclose(one, other, atol=1e-4)
+
+
+def sampled(x: Any, grid: Any) -> Any:
+    return F.grid_sample(x, grid, align_corners=True)
+
+
+@pytest.mark.parametrize(
+    ("by_name", "plain", "sizes"),
+    [
+        (torch.cudnn_grid_sampler, sampled, [(2, 3, 8, 8), (2, 4, 4, 2)]),
+        (
+            lambda t: torch.cudnn_affine_grid_generator(t, 2, 3, 4, 4),
+            lambda t: F.affine_grid(t, [2, 3, 4, 4], align_corners=True),
+            [(2, 2, 3)],
+        ),
+        (
+            lambda *qkv: torch.ops.aten._scaled_dot_product_cudnn_attention(
+                *qkv, None, *AS_ASKED
+            )[0],
+            lambda *qkv: F.scaled_dot_product_attention(*qkv, is_causal=True),
+            [(2, 4, 8, 16)] * 3,
+        ),
+    ],
+    ids=["grid_sampler", "affine_grid", "attention"],
+)
+def test_what_cudnn_does_by_name_is_trained_as_without(
+    gpu: SimulatedGpu,
+    by_name: Callable[..., Any],
+    plain: Callable[..., Any],
+    sizes: Sequence[Any],
+) -> None:
+    def trained(run: Callable[..., Any]) -> list[Any]:
+        torch.manual_seed(0)
+        given = [torch.rand(size).cuda().requires_grad_() for size in sizes]
+        run(*given).square().sum().backward()
+        return [tensor.grad for tensor in given]
+
+    assert unchecked(gpu, lambda: trained(by_name)) == set()
+    for one, other in zip(trained(by_name), trained(plain), strict=True):
+        assert torch.allclose(one, other, atol=1e-5)
+
+
+def test_attention_of_cudnn_by_its_inner_name_is_that_attention(
+    gpu: SimulatedGpu,
+) -> None:
+    q, k, v = (on_gpu(2, 4, 8, 16) for _ in range(3))
+    forward = torch.ops.aten._cudnn_attention_forward
+
+    assert (
+        unchecked(gpu, lambda: forward(q, k, v, *[None] * 3, 8, 8, AS_ASKED[0]))
+        == set()
+    )
+    found, log_sum, *_ = forward(q, k, v, *[None] * 3, 8, 8, AS_ASKED[0])
+    expected = F.scaled_dot_product_attention(q, k, v)
+    assert torch.allclose(found, expected, atol=1e-5)
+    assert log_sum.numel() == 2 * 4 * 8
 
 
 @pytest.mark.parametrize(
