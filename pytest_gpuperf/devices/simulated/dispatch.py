@@ -17,9 +17,9 @@ from .device_names import is_host
 from .errors import BUGS, NeedsGpuError, is_own_bug, own_failure
 from .guesses import GUESSED, SIZE_OF_ZEROS, guessed_on_host, leave_unchecked, positions
 from .kernels import (
-    JOINING,
     NO_CPU_KERNEL,
     NO_OUTPUT,
+    SPARSE_SUMS,
     in_another_dtype,
     mapped,
     sizes_from_zeros,
@@ -489,7 +489,7 @@ def _run(
 ) -> Any:
     """Run for values, or only for sizes if the host has no memory for values."""
     __tracebackhide__ = True
-    if SHOWN.any and plan.name in JOINING:
+    if SHOWN.any and plan.name in SPARSE_SUMS:
         args = with_elements_apart(args)
     if BACKING.has_values:
         try:

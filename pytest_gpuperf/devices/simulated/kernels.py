@@ -376,7 +376,7 @@ def _sum_of(*parts: Any) -> Any:
 # Sums of sparse tensors: CUDA puts the elements of both one after the other, and the CPU does
 # so only where they lie apart in memory (SparseTensorMath.cpp).
 
-JOINING: Final = frozenset({"add", "add_", "sub", "sub_"})
+SPARSE_SUMS: Final = frozenset({"add", "add_", "sub", "sub_"})
 
 
 def with_elements_apart(args: list[Any]) -> list[Any]:

@@ -139,13 +139,15 @@ def _in_place(rule: Rule) -> Rule:
 def _unknown(name: str) -> Rule:
     def rule(_: OpCall) -> Temporaries:
         if SIMULATED_MEMORY.live is not None:
-            SIMULATED_MEMORY.live.leave_unchecked(f"aten::{name}", UNKNOWN)
+            SIMULATED_MEMORY.live.leave_unchecked(f"aten::{name}", UNKNOWN_TEMPORARIES)
         return NO_TEMPORARIES
 
     return rule
 
 
-UNKNOWN: Final = "what its kernels for sparse tensors take for themselves is not known"
+UNKNOWN_TEMPORARIES: Final = (
+    "what its kernels for sparse tensors take for themselves is not known"
+)
 
 SPARSE_MEMORY: Final[Mapping[str, Rule]] = {
     "_coalesce": _coalescing,

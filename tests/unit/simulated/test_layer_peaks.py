@@ -23,7 +23,7 @@ from pytest_gpuperf.devices.simulated.memory_watch import watching_memory
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:.*torch.jit.script",
-    "ignore:Sparse invariant",
+    "ignore:Sparse",
     "ignore:Attempted to insert a get_attr",
 )
 
