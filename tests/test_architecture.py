@@ -419,7 +419,7 @@ MOST_CODE: Final = {
     "compare_steps": 894,  # records of what steps train, for another process
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 8131,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch
+    "devices.simulated": 8305,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch
     "distributed": 1016,  # ranks are ended by their own time
     "fixes": 968,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3488,  # same training of two steps as well: compare_steps pays for it
