@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from itertools import accumulate, zip_longest
@@ -14,10 +14,10 @@ from zlib import compress
 
 from ...model.ab import Comparison
 from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction, Metric
-from ...model.run import Ending, Results
+from ...model.run import Results
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..command import accept_command, at_root
-from ..document import Block, Place
+from ..document import Block, Field, Place, Table, Text
 from ..headline import PEOPLE, merged_headlines, title, what_happened
 from ..numbers import (
     format_change,
@@ -27,8 +27,9 @@ from ..numbers import (
     texts_apart,
 )
 from ..screen.comparison import comparison_texts, speedup, step_in_words
-from ..screen.failure import PAGE_ROOM, Failure, decided_by
+from ..screen.failure import PAGE_ROOM, Failure, changed_in_words, explanation_blocks
 from ..screen.findings import SharedCauses, found_blocks, place_of
+from ..screen.summary import NO_VALUE
 from .blocks import markup_of
 from .changes import changes_figure, changes_of_run
 from .contents import (
@@ -241,17 +242,10 @@ def _all_numbers(
     pictures: Iterator[Markup],
 ) -> Markup:
     shown = [block.name for block in answer if isinstance(block, Place)]
-    return rendered(
-        "numbers",
-        verdict=verdict,
-        judged=verdict_rows(verdict.verdicts),
-        unchecked=unchecked(verdict.verdicts),
-        said=(rates_in_words(verdict.rates), *verdict.remarks),
-        sides=comparison_texts(verdict.sides) if verdict.sides else (),
-        pictures=pictures,
-        findings=markup_of(cause_blocks(verdict.findings, shown), contents.line_of),
-        has_baseline=any(v.baseline is not None for v in verdict.verdicts),
-    )
+    blocks = number_blocks(verdict, explained=bool(answer))
+    causes = cause_blocks(verdict.findings, shown)
+    said, found = (markup_of(part, contents.line_of) for part in (blocks, causes))
+    return Markup("".join((said, *pictures, found)))
 
 
 def _pictures(
@@ -283,74 +277,65 @@ def _runs(name: str, judged: Sequence[Verdict], contents: Contents, key: str) ->
     )
 
 
-# The line of a test that is always visible, and the table of its verdicts.
+# All numbers: the verdicts of one call as a table, and what decided each below it.
+
+NUMBERS_HEADER: Final = (
+    *("metric", "now", "baseline", "change", "allowed", "limit"),
+    "outcome",
+)
 
 
-# The verdicts of one call as a table, a row a metric, the reasons below it.
+def number_blocks(verdict: TestVerdict, *, explained: bool) -> Iterator[Block]:
+    """Say all that was judged, and why; without the software if that is *explained*."""
+    rows = _verdict_rows(verdict.verdicts)
+    if rows:
+        yield Table(NUMBERS_HEADER, rows, frozenset({0}))
+    yield from explanation_blocks(verdict)
+    yield from map(Text, (rates_in_words(verdict.rates), *verdict.remarks))
+    for label, text in comparison_texts(verdict.sides) if verdict.sides else ():
+        yield Field(label, text)
+    if not explained and any(v.baseline is not None for v in verdict.verdicts):
+        yield Field(
+            "env", changed_in_words(verdict, PAGE_ROOM) or "as for the baseline"
+        )
+    yield Field("memory", verdict.snapshot, is_copied=True)
+    yield Field("trace", verdict.trace, is_copied=True)
 
-VerdictRow = tuple[str, str, Sequence[str], str, str, Collection[str]]
-"""A metric and its title, its numbers, the outcome, its colour, and the reasons."""
 
-
-def verdict_rows(verdicts: Sequence[Verdict]) -> list[VerdictRow]:
+def _verdict_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
     """Return a row for each metric that was judged, the worst first."""
     order = list(Outcome)
     judged: dict[str, list[Verdict]] = {}
     for verdict in sorted(verdicts, key=lambda verdict: order.index(verdict.outcome)):
         if verdict.outcome is not Outcome.NOT_CHECKED:
             judged.setdefault(verdict.metric, []).append(verdict)
-    return [_row(name, found) for name, found in judged.items()]
+    return [
+        (title(name), *_texts(metric_named(name), found), _word(found[0]))
+        for name, found in judged.items()
+    ]
 
 
-def word_of(verdict: Verdict) -> str:
+def _word(verdict: Verdict) -> str:
     """Return what people call the outcome of *verdict*, and what happened if it failed."""
     if not verdict.outcome.fails:
         return PEOPLE[verdict.outcome]
     return what_happened(verdict).lower()
 
 
-def _row(name: str, found: Sequence[Verdict]) -> VerdictRow:
-    """Return one row for all verdicts on a metric: by its baseline and by its budget."""
-    alone = [found[0].own] if len(found) == 1 else found
-    texts = _texts(metric_named(name), alone)
-    reasons = dict.fromkeys(reason for v in found for reason in _reasons(v) if reason)
-    word, colour = word_of(found[0]), _colour(found[0].outcome)
-    return name, title(name), texts, word, colour, reasons
-
-
-def _colour(outcome: Outcome) -> str:
-    return (Ending.FAILED.value if outcome.fails else PEOPLE[outcome]).replace(" ", "-")
-
-
-def _reasons(verdict: Verdict) -> tuple[str, ...]:
-    """Say why, and which rule decided; for a pass the rule is enough."""
-    rule = decided_by(verdict)
-    said = bool(rule) and verdict.outcome is Outcome.PASS
-    return (rule,) if said else (verdict.because, rule)
-
-
 def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
-    """Write the known numbers with as many digits as tell them apart."""
-    lines = lines_of(found)
-    now = next((v.now for v in found if v.now is not None), None)
+    """Write the numbers of a metric by its baseline and budget, as far as they are known."""
+    alone = [found[0].own] if len(found) == 1 else found
+    lines = lines_of(alone)
+    now = next((v.now for v in alone if v.now is not None), None)
     values = (now, *map(lines.get, (Ink.BASELINE, Ink.LIMIT, Ink.BUDGET)))
     text = texts_apart(metric, *values)
-    texts = ["" if v is None else text[v] for v in values]
+    texts = [NO_VALUE if v is None else text[v] for v in values]
     if metric.direction is Direction.HIGHER:
-        texts[2:] = [t and f"at least {t}" for t in texts[2:]]
-    change = ""
+        texts[2:] = [t if t == NO_VALUE else f"at least {t}" for t in texts[2:]]
+    change = NO_VALUE
     if values[0] is not None and values[1] is not None:
         change = format_change(metric, values[1], values[0])
     return [*texts[:2], change, *texts[2:]]
-
-
-def unchecked(verdicts: Sequence[Verdict]) -> dict[str, list[str]]:
-    """Return the titles of what was not checked, by the reason why."""
-    alike: dict[str, list[str]] = {}
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.NOT_CHECKED:
-            alike.setdefault(verdict.because, []).append(title(verdict.metric))
-    return alike
 
 
 # The line.

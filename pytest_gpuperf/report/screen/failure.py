@@ -21,7 +21,7 @@ from ..command import (
     again_command,
     refresh_command,
 )
-from ..document import Block, Field, Heading, Place, terminal
+from ..document import Block, Field, Heading, Place, Text, terminal
 from ..headline import (
     merged_headlines,
     missed_headline,
@@ -31,7 +31,7 @@ from ..headline import (
 )
 from ..numbers import join_fitting, metric_named
 from ..remedies import METRIC_REMEDIES
-from ..wrapping import REASON_INDENT, text_width, wrapped
+from ..wrapping import REASON_INDENT, text_width
 from .counts import COUNTED_WORDS
 from .findings import (
     LINES_OF_PAGE,
@@ -258,7 +258,7 @@ class Failure:
         # What a line calls has a line of its own, so it comes last.
         changes = sorted(verdict.operations, key=lambda change: CALLED in change.ops)
         yield from blame_blocks(changes, room.operations)
-        yield Field("env", _changed(verdict, room))
+        yield Field("env", changed_in_words(verdict, room))
         for other in verdict.verdicts:
             is_open = other.outcome is Outcome.INCONCLUSIVE and not other.is_missed
             if is_open and other not in self._failing:
@@ -344,7 +344,7 @@ def _certainty(shown: Sequence[Verdict]) -> Iterator[Block]:
             label = ""
 
 
-def _changed(verdict: TestVerdict, room: Room) -> str:
+def changed_in_words(verdict: TestVerdict, room: Room) -> str:
     """Name the software that has another version than for the baseline."""
     versions = [
         f"{name} {then or 'absent'} -> {now or 'absent'}"
@@ -388,30 +388,33 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
         for test in verdicts
         for line in (
             Line(text=test.test, role=LineRole.HEADER),
-            *as_lines(_explained(test)),
+            *as_lines(terminal(_explained(test))),
         )
     )
 
 
-def _explained(test: TestVerdict) -> Iterator[str]:
+def _explained(test: TestVerdict) -> Iterator[Block]:
+    yield from explanation_blocks(test)
+    yield from (*peak_blocks(test.findings), *gap_blocks(test.findings))
+    for text in blame_texts(test.operations):
+        yield _indented(f"operations: {text}")
+
+
+def explanation_blocks(test: TestVerdict) -> Iterator[Block]:
+    """Say what decided each metric of *test*, and which have no baseline."""
     for verdict in test.verdicts:
         if verdict.outcome is not Outcome.NO_BASELINE:
-            yield from _indented(_sentence(verdict))
-    shown = [*peak_blocks(test.findings), *gap_blocks(test.findings)]
-    for text in terminal(shown):
-        yield f"  {text}"
-    for text in blame_texts(test.operations):
-        yield from _indented(f"operations: {text}")
+            yield _indented(_sentence(verdict))
     if test.sides is not None and test.sides.time is not None:
         # Which rule ended a comparison, with its numbers.
-        yield from _indented(f"compared: {test.sides.time.why}")
+        yield _indented(f"compared: {test.sides.time.why}")
     new = [v.metric for v in test.verdicts if v.outcome is Outcome.NO_BASELINE]
     if new:
-        yield from _indented(f"no baseline: {', '.join(new)}")
+        yield _indented(f"no baseline: {', '.join(new)}")
 
 
-def _indented(sentence: str) -> tuple[str, ...]:
-    return wrapped(sentence, first=EXPLANATION_INDENT, rest=2 * EXPLANATION_INDENT)
+def _indented(sentence: str) -> Text:
+    return Text(sentence, EXPLANATION_INDENT, 2 * EXPLANATION_INDENT)
 
 
 def _sentence(verdict: Verdict) -> str:

@@ -176,7 +176,8 @@ def found_blocks(verdicts: Sequence[TestVerdict]) -> Iterator[Block]:
         yield from _blocks(alike, tried=tried, places=())
         yield Field("tests", join_fitting(names, text_width() - REASON_INDENT))
     left = len(firsts) - MOST_FOUND
-    yield Field("", f"and {left} more" if left > 0 else "")
+    if left > 0:
+        yield Field("", f"and {left} more")
 
 
 def causes_of(
