@@ -12,24 +12,17 @@ from itertools import accumulate, zip_longest
 from typing import Final
 from zlib import compress
 
-from ...model.ab import Comparison
-from ...model.metrics import PEAK_ALLOCATED, STEP_MS, SYNCS, Direction, Metric
+from ...model.metrics import Direction, Metric
 from ...model.run import Results
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..command import accept_command, at_root
 from ..document import Block, Field, Place, Table, Text
 from ..headline import PEOPLE, merged_headlines, title, what_happened
-from ..numbers import (
-    format_change,
-    format_value,
-    metric_named,
-    rates_in_words,
-    texts_apart,
-)
-from ..screen.comparison import comparison_texts, speedup, step_in_words
+from ..numbers import format_change, metric_named, rates_in_words, texts_apart
+from ..screen.comparison import compared_cells, comparison_texts
 from ..screen.failure import PAGE_ROOM, Failure, changed_in_words, explanation_blocks
 from ..screen.findings import SharedCauses, found_blocks, place_of
-from ..screen.summary import NO_VALUE
+from ..screen.summary import NO_VALUE, summary_cells
 from .blocks import markup_of
 from .changes import changes_figure, changes_of_run
 from .contents import (
@@ -97,7 +90,7 @@ def page_text(contents: Contents) -> str:
         changes=_changes(contents.sections),
         sections=_list(contents, bodies[:inline]),
         # Without a time two columns would be empty.
-        has_times=any(_numbers(section)[0] for section in contents.sections),
+        has_times=any(_numbers(s)[0] != NO_VALUE for s in contents.sections),
         is_judged=any(section.verdict for section in contents.sections),
         metrics=_explained(contents.sections),
         packed=_packed(contents.sections[inline:], bodies[inline:]),
@@ -391,30 +384,12 @@ MOST_HEADS: Final = 2
 """Metrics that are named in the line of a test."""
 
 
-def _numbers(section: Section) -> tuple[str, str, str, str]:
+def _numbers(section: Section) -> tuple[str, ...]:
+    """Return time, its change or the speedup, memory and syncs, as the terminal's table."""
     if section.verdict is None:
-        return "", "", "", ""
-    memory, syncs = _now(section.verdict, PEAK_ALLOCATED), _now(section.verdict, SYNCS)
-    sides = section.verdict.sides
-    return *(_compared(sides) if sides else _step(section.verdict)), memory, syncs
-
-
-def _step(verdict: TestVerdict) -> tuple[str, str]:
-    found = verdict.measured(STEP_MS)
-    if found is None or found.now is None or found.baseline is None:
-        return _now(verdict, STEP_MS), ""
-    change = format_change(STEP_MS, found.baseline, found.now)
-    return _now(verdict, STEP_MS), change
-
-
-def _compared(sides: Comparison) -> tuple[str, str]:
-    """Write both times of a comparison, and the speedup for the change."""
-    step = step_in_words(sides)
-    return step, speedup(sides.time) if step else ""
-
-
-def _now(verdict: TestVerdict, metric: Metric) -> str:
-    """Write *metric*, if it was measured, without what cuBLAS keeps of it."""
-    found = verdict.measured(metric)
-    now, _ = found.own_bytes if found else (None, None)
-    return "" if now is None else format_value(metric, now)
+        return (NO_VALUE,) * 4
+    if section.verdict.sides is not None:
+        ratio, _, time, memory, syncs, *_ = compared_cells(section.verdict)
+        return time, ratio, memory, syncs
+    time, _, change, syncs, _, memory, *_ = summary_cells(section.verdict)
+    return time, change, memory, syncs

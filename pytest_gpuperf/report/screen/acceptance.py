@@ -14,7 +14,7 @@ from ..headline import title
 from ..numbers import each, format_apart, format_change, join_fitting, metric_named
 from ..wrapping import labelled, uncut, wrapped
 from .counts import MOST_NAMES, named
-from .summary import Line, LineRole, as_lines, table
+from .summary import NO_VALUE, Line, LineRole, as_lines, table
 
 
 # Lines about baselines of tests that are gone.
@@ -215,40 +215,31 @@ def kept_title(kept: Sequence[Kept], baseline_file: str) -> str:
 
 def kept_lines(kept: Sequence[Kept]) -> tuple[Line, ...]:
     """A row for each test that moved less than its own noise."""
-    return _table(KEPT_HEADER, [_kept_cells(one) for one in kept], LineRole.PLAIN)
+    rows = [
+        _moved(one.metric, one.stored, one.now, _percent(one.noise), one.test)
+        for one in kept
+    ]
+    return table(KEPT_HEADER, rows, [LineRole.PLAIN] * len(rows), LEFT)
 
 
-def _kept_cells(kept: Kept) -> tuple[str, ...]:
-    metric = metric_named(kept.metric)
-    return (
-        *format_apart(metric, kept.stored, kept.now),
-        format_change(metric, kept.stored, kept.now),
-        "-" if kept.noise is None else f"{100 * kept.noise:.1f} %",
-        kept.metric,
-        kept.test,
-    )
+def _percent(noise: float | None) -> str:
+    return NO_VALUE if noise is None else f"{100 * noise:.1f} %"
 
 
 def drift_lines(drifts: Sequence[Drift]) -> tuple[Line, ...]:
     """A row for each metric that drifted too far to be stored."""
-    return _table(DRIFT_HEADER, [_drift_cells(one) for one in drifts], LineRole.BAD)
+    rows = [
+        _moved(one.metric, one.anchor, one.now, one.bound, one.test) for one in drifts
+    ]
+    return table(DRIFT_HEADER, rows, [LineRole.BAD] * len(rows), LEFT)
 
 
-def _drift_cells(drift: Drift) -> tuple[str, ...]:
-    metric = metric_named(drift.metric)
-    return (
-        *format_apart(metric, drift.anchor, drift.now),
-        format_change(metric, drift.anchor, drift.now),
-        drift.bound,
-        drift.metric,
-        drift.test,
-    )
-
-
-def _table(
-    header: tuple[str, ...], rows: Sequence[tuple[str, ...]], role: LineRole
-) -> tuple[Line, ...]:
-    return table(header, rows, [role] * len(rows), LEFT)
+def _moved(
+    name: str, before: float, now: float, bound: str, test: str
+) -> tuple[str, ...]:
+    metric = metric_named(name)
+    change = format_change(metric, before, now)
+    return (*format_apart(metric, before, now), change, bound, name, test)
 
 
 def drifted_line(tests: Sequence[str], invocation: Invocation) -> Line:

@@ -19,10 +19,12 @@ from ...model.verdict import TestVerdict
 from ..numbers import format_apart, format_change, format_value
 from ..wrapping import align, wrapped
 from .summary import (
+    NO_VALUE,
     ROLES,
     SUMMARY_INDENT,
     Line,
     LineRole,
+    as_lines,
     in_a_word,
     remark,
     unchecked_lines,
@@ -31,8 +33,6 @@ from .summary import (
 
 
 COMPARISON_INDENT: Final = 9
-
-_UNKNOWN: Final = "-"
 
 COUNTED_METRICS: Final = {
     "memory": PEAK_ALLOCATED,
@@ -87,14 +87,14 @@ def step_in_words(sides: Comparison) -> str:
 def speedup(time: AbResult | None) -> str:
     """Write the ratio of both times, or a dash."""
     if time is None or time.speedup is None:
-        return _UNKNOWN
+        return NO_VALUE
     return format_value(SPEEDUP, time.speedup)
 
 
 def interval(time: AbResult | None) -> str:
     """Write ``1.290x to 1.310x``, with 95 % confidence, or a dash."""
     if time is None or time.least_speedup is None or time.most_speedup is None:
-        return _UNKNOWN
+        return NO_VALUE
     low, high = time.least_speedup, time.most_speedup
     return f"{format_value(SPEEDUP, low)} to {format_value(SPEEDUP, high)}"
 
@@ -147,22 +147,22 @@ def compared_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     )
     if not ordered:
         return ()
-    cells = [STEPS_HEADER, *(_cells(verdict) for verdict in ordered)]
+    cells = [STEPS_HEADER, *(compared_cells(verdict) for verdict in ordered)]
     header, *rows = align(cells, left=frozenset({5}))
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
         lines.append(Line(text=row, role=_role(verdict)))
-        lines += [Line(text=text, role=LineRole.PLAIN) for text in _remarks(verdict)]
-    lines += [Line(text=text, role=LineRole.PLAIN) for text in unchecked_lines(ordered)]
-    return tuple(lines)
+        lines += as_lines(_remarks(verdict))
+    return (*lines, *as_lines(unchecked_lines(ordered)))
 
 
-def _cells(verdict: TestVerdict) -> tuple[str, ...]:
+def compared_cells(verdict: TestVerdict) -> tuple[str, ...]:
+    """Return what the table has of a comparison, in the order of its header."""
     sides = verdict.sides or Comparison()
     return (
         speedup(sides.time),
         interval(sides.time),
-        step_in_words(sides) or _UNKNOWN,
+        step_in_words(sides) or NO_VALUE,
         _both(sides, "memory"),
         _both(sides, "syncs"),
         _verdict(verdict, sides),
@@ -172,13 +172,13 @@ def _cells(verdict: TestVerdict) -> tuple[str, ...]:
 
 def _both(sides: Comparison, name: str) -> str:
     both = both_sides(sides, name)
-    return _UNKNOWN if both is None else arrow(*both)
+    return NO_VALUE if both is None else arrow(*both)
 
 
 def _verdict(verdict: TestVerdict, sides: Comparison) -> str:
     if verdict.outcome.fails:
         return in_a_word(verdict)
-    return _UNKNOWN if sides.time is None else sides.time.answer.value
+    return NO_VALUE if sides.time is None else sides.time.answer.value
 
 
 def _role(verdict: TestVerdict) -> LineRole:

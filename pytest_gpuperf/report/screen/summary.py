@@ -123,7 +123,7 @@ def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
     if not ordered:
         return ()
-    cells = filled([SUMMARY_HEADER, *map(_cells, ordered)])
+    cells = filled([SUMMARY_HEADER, *map(summary_cells, ordered)])
     header, *rows = align(cells, left=frozenset({len(cells[0]) - 2}))
     lines = [Line(text=header, role=LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
@@ -150,7 +150,8 @@ def filled(
     return [tuple(row[n] for n in shown) for row in cells]
 
 
-def _cells(verdict: TestVerdict) -> tuple[str, ...]:
+def summary_cells(verdict: TestVerdict) -> tuple[str, ...]:
+    """Return what the table has of a test, in the order of its header."""
     time, syncs, peak = map(verdict.measured, (STEP_MS, SYNCS, PEAK_ALLOCATED))
     now, baseline = (time.now, time.baseline) if time else (None, None)
     kept = peak.workspace_bytes if peak else 0
