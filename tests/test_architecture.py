@@ -428,8 +428,8 @@ MOST_CODE: Final = {
     "plugin": 2261,  # no server without measured tests
     "report": 2029,  # where in a step a line waits; the document of blocks, from report.screen and report.html
     "report.ci": 513,  # a watch marks its lines on GitHub
-    "report.html": 1042,  # the step as a picture; pages of audit, memory and ab; bars of what changed
-    "report.screen": 2285,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "report.html": 1027,  # the step as a picture; pages of audit, memory and ab; bars of what changed
+    "report.screen": 2277,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2445,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 277,  # how every process is started, and signals; where a program is
     "trainers": 473,
