@@ -37,6 +37,8 @@ class ErrorId(Enum):
     GP115 = "Unreadable stored counts"
     GP116 = "A run that measures and watches"
     GP118 = "Removed name"
+    GP119 = "libcst is not installed"
+    GP120 = "File that no edit is written to"
 
     # Marks, budgets and calls of the fixture.
     GP201 = "Unknown keyword of a mark"

@@ -66,6 +66,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_json_argument(parser, "the script's own")
     add_page_argument(parser)
+    _add_fix_arguments(parser)
+
+
+def _add_fix_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of edits."""
+    group = parser.add_argument_group("edits, each proven by runs of the script")
+    for option, does in (
+        ("--diff", "print the edits that help and train the same, as a diff"),
+        ("--fix", "write them, too"),
+        (
+            "--unsafe",
+            "take also what prints otherwise, or whose training is not compared",
+        ),
+        ("--allow-dirty", "let --fix write files that are not committed as they are"),
+    ):
+        group.add_argument(option, action="store_true", help=does)
+    group.add_argument(
+        "-v", "--verbose", action="store_true", help="say why other edits are not shown"
+    )
 
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
@@ -94,6 +113,8 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
 def _run(arguments: argparse.Namespace, program: Program) -> int:
     """Run *program*, print what was found, and return its exit code."""
     root = root_of(arguments.root, program)
+    if arguments.diff or arguments.fix:
+        return _fixed(arguments, program, root)
     output = Output.ERRORS if arguments.json else Output.SHOWN
     code, audited = _audited(program, root, output)
     if audited.audit is None:
@@ -116,10 +137,29 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
     if arguments.html:
         view = AuditView(here=here, line_of=line_of, steps=audited.audit.steps)
         write(arguments.html, audit_page(program.name, audited.audit, view, blocks))
-    objections = [*_objections(audited.audit, arguments), *audited.unchecked]
+    return _judged(code, audited.audit, audited.unchecked, arguments)
+
+
+def _judged(
+    code: int, audit: StepAudit, unchecked: Sequence[str], arguments: argparse.Namespace
+) -> int:
+    """Say why it does not pass; return the program's own exit *code*, or that of a failure."""
+    objections = [*_objections(audit, arguments), *unchecked]
     for objection in objections:
         sys.stderr.write(f"gpuperf: {objection}\n")
     return code or (AUDIT_FAILED if objections else 0)
+
+
+def _fixed(arguments: argparse.Namespace, program: Program, root: Path) -> int:
+    """Show edits of *program*, and return the exit code that an audit has after them."""
+    from .audit_fixes import show_fixes
+
+    if arguments.html:
+        arguments.parser.error("--html shows findings, --diff and --fix their edits")
+    found = show_fixes(arguments, program, root)
+    if found.audit is None:
+        return found.code or AUDIT_FAILED
+    return _judged(found.code, found.audit, found.unchecked, arguments)
 
 
 def _audited(program: Program, root: Path, output: Output) -> tuple[int, ScriptAnswer]:

@@ -16,7 +16,7 @@ from importlib.util import decode_source, find_spec
 from pathlib import Path
 from socket import socket
 from traceback import extract_tb
-from types import CodeType, ModuleType
+from types import CodeType, MappingProxyType, ModuleType
 from typing import Any, Final
 
 from ..errors import ErrorId, UsageError
@@ -57,8 +57,8 @@ def check_script(path: str) -> None:
         _script_code(path)
 
 
-def load(program: Program) -> Loaded:
-    """Make ``sys`` as the program expects it and load it.
+def load(program: Program, edited: Mapping[str, str] = MappingProxyType({})) -> Loaded:
+    """Make ``sys`` as the program expects it and load it, a file as it is *edited*.
 
     A package on the way to a module is imported. Raises ``UsageError`` if there is
     no such program.
@@ -70,7 +70,7 @@ def load(program: Program) -> Loaded:
         _begin_path_with(Path.cwd())
         return _loaded_module(program.name)
     _begin_path_with(Path(program.name).resolve().parent)
-    return _loaded_script(program.name)
+    return _loaded_script(program.name, edited)
 
 
 # Programs that torchrun starts.
@@ -211,14 +211,14 @@ def _begin_path_with(folder: Path) -> None:
         sys.path.insert(0, str(folder))
 
 
-def _loaded_script(path: str) -> Loaded:
+def _loaded_script(path: str, edited: Mapping[str, str]) -> Loaded:
     file = str(Path(path).absolute())
     attributes = {
         "__file__": file,
         "__cached__": None,
         "__loader__": SourceFileLoader("__main__", file),
     }
-    return _script_code(path), attributes
+    return _script_code(path, edited.get(os.path.realpath(path))), attributes
 
 
 def _content(path: str) -> bytes:
@@ -236,11 +236,11 @@ def _content(path: str) -> bytes:
         raise UsageError(msg, ErrorId.GP110) from error
 
 
-def _script_code(path: str) -> CodeType:
-    source = _content(path)
+def _script_code(path: str, edited: str | None = None) -> CodeType:
+    source = _content(path) if edited is None else b""
     try:
         # Decoded as Python does: `compile` takes bytes in comments that are no text.
-        text = decode_source(source)
+        text = decode_source(source) if edited is None else edited
         return compile(text, str(Path(path).absolute()), "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
         raise UsageError(_no_python(path, error), ErrorId.GP110) from error

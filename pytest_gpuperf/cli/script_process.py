@@ -18,7 +18,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import partial, wraps
 from itertools import repeat
@@ -164,6 +164,8 @@ class Asked(Enum):
     AUDIT = "audit"
     MEMORY = "memory"
     TRAINING = "training"
+    TRIAL = "trial"
+    """What an audit and a training show, of the whole program."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +174,8 @@ class ScriptRequest:
 
     A forecast of memory ends after ``steps``, or later if memory grows; it applies ``saving``
     in the program's place. ``values`` is that of ``simulated_gpu``. As one side of a comparison
-    it has another copy of the project, and other ``packages``. The file ``whereabouts`` has
-    the numbers of ``doing``.
+    it has another copy of the project, and other ``packages``. Files that are ``edited`` have
+    these texts. The file ``whereabouts`` has the numbers of ``doing``.
     """
 
     program: Program
@@ -184,6 +186,7 @@ class ScriptRequest:
     saving: Saving | None = None
     relocation: Relocation | None = None
     packages: Overlay = AS_INSTALLED
+    edited: Mapping[str, str] = field(default_factory=dict)
     whereabouts: str = ""
 
     def doing(self, step: int, ops: int) -> str:
@@ -214,6 +217,8 @@ class ScriptAnswer:
     audit: StepAudit | None = None
     forecast: Forecast | None = None
     training: TrainingRecord | None = None
+    peak_bytes: int = 0
+    gpu_draws: int = 0
     notes: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
     refusal: str | None = None
@@ -285,7 +290,11 @@ def be_program(raw: Mapping[str, Any], reply: Reply) -> None:
     gpu = undo.enter_context(simulated_gpu(request.root, values=request.values))
     found = WATCHES[request.asked](request, gpu, undo, reply)
     try:
-        loaded = load(request.program)
+        if request.edited:
+            from ..fixes.sources import put_in_place
+
+            put_in_place(request.edited)
+        loaded = load(request.program, request.edited)
     except UsageError as error:
         reply(encode(ScriptAnswer(refusal=str(error))))
         return
@@ -323,7 +332,12 @@ def _audited(
     def found() -> ScriptAnswer:
         notes = (*program.notes(), *children.notes())
         unchecked = (*children.unchecked(),)
-        return ScriptAnswer(audit=program.audit(), notes=notes, unchecked=unchecked)
+        return ScriptAnswer(
+            audit=program.audit(),
+            peak_bytes=program.live.peak_bytes,
+            notes=notes,
+            unchecked=unchecked,
+        )
 
     children.leave = lambda: reply(encode(found()))
     return found
@@ -377,10 +391,33 @@ def _trained(_: ScriptRequest, __: SimulatedGpu, undo: ExitStack, ___: Reply) ->
     return found
 
 
+def _tried(
+    request: ScriptRequest, gpu: SimulatedGpu, undo: ExitStack, reply: Reply
+) -> Found:
+    from ..compare_steps.training_record import recording_program
+    from ..devices.simulated import BACKING, unrecorded
+
+    draws.begin(0)
+    draws.watch()
+    record = undo.enter_context(recording_program(unrecorded))
+    audited = _audited(request, gpu, undo, reply)
+    drawn = gpu.recorder.count_draws()
+
+    def found() -> ScriptAnswer:
+        answer = audited()
+        training = replace(
+            record(), unseeded=draws.are_drawn(), missing=BACKING.switched or ""
+        )
+        return replace(answer, training=training, gpu_draws=drawn.total())
+
+    return found
+
+
 WATCHES: Final = {
     Asked.AUDIT: _audited,
     Asked.MEMORY: _remembered,
     Asked.TRAINING: _trained,
+    Asked.TRIAL: _tried,
 }
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from functools import cache, wraps
 from itertools import chain
-from typing import Any, Final
+from math import hypot
+from typing import Any, Final, TypeVar, cast
 
 from ..judge.training import EQUAL_WITHIN
 from ..measure.step import Subject
@@ -131,22 +133,30 @@ def record_steps(
 
 
 @contextmanager
-def recording_program() -> Iterator[Callable[[], TrainingRecord]]:
+def recording_program(
+    unseen: Unseen | None = None,
+) -> Iterator[Callable[[], TrainingRecord]]:
     """Record the first steps of what runs inside on a simulated GPU, and end it after them.
 
-    A step ends with that of the optimizer that was the first to make one.
+    A step ends with that of the optimizer that was the first to make one. With *unseen*,
+    inside of which nothing is counted, the program runs on, and later steps are recorded as
+    the values that they leave.
     """
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    recorder = Recorder(simulated=True)
+    recorder = Recorder(simulated=True, unseen=unseen or nullcontext)
     first: list[object] = []
 
-    def stepped(optimizer: object, *_: object) -> None:
+    def stepped(optimizer: Any, *_: object) -> None:
         first[:] = first or [optimizer]
-        if optimizer is not first[0] or recorder.steps == TRAINED_STEPS:
+        if optimizer is not first[0]:
             return
-        end()
-        if recorder.steps == TRAINED_STEPS:
+        if recorder.steps < TRAINED_STEPS:
+            end()
+        elif unseen is not None:
+            recorder.end_later_step(optimizer, updates)
+            updates.clear()
+        if recorder.steps == TRAINED_STEPS and unseen is None:
             raise SystemExit(0)
 
     def end() -> None:
@@ -158,19 +168,33 @@ def recording_program() -> Iterator[Callable[[], TrainingRecord]]:
             end()
         return recorder.record()
 
-    with recorder.watching(), updates_in({}, recorder.keep) as updates:
-        hook = register_optimizer_step_post_hook(stepped)
+    with recorder.watching(), updates_in({}, recorder.kept) as updates:
+        hook = register_optimizer_step_post_hook(recorder.hidden(stepped))
         try:
             yield found
         finally:
             hook.remove()
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+Unseen = Callable[[], AbstractContextManager[object]]
+"""Makes a context in which the simulated GPU counts nothing."""
+
+MOST_LATER_NUMBERS: Final = 2 * 10**7
+"""Numbers of later steps that are sketched one after the other; then those of steps 2, 4, 8..."""
+
+
 class Recorder:
     """Keeps steps as they end, in few numbers."""
 
-    def __init__(self, *, simulated: bool = False) -> None:
+    def __init__(
+        self, *, simulated: bool = False, unseen: Unseen = nullcontext
+    ) -> None:
         self._simulated = simulated
+        self._unseen = unseen
+        self._modules: list[weakref.ref[Any]] = []
+        self._later_numbers = 0
         self._steps: list[TrainedStep] = []
         self._losses: list[Sketch] = []
         self._moving: list[_Moving] = []
@@ -228,6 +252,54 @@ class Recorder:
         )
         self._losses.clear()
 
+    def end_later_step(self, optimizer: Any, updates: Sequence[object]) -> None:
+        """Keep the losses of a step, and the values that it has left, while these are few."""
+        import torch
+
+        number = self.steps + 1
+        values: list[TrainedTensor] = []
+        if self._later_numbers < MOST_LATER_NUMBERS or not number & (number - 1):
+            values = [
+                _left(name, value)
+                for name, value in self._state(optimizer)
+                if isinstance(value, (torch.Tensor, int, float))
+            ]
+        self._later_numbers += sum(each.gradient.size for each in values)
+        losses = [number for loss in self._losses for number in loss.sums]
+        returned = Sketch(shape=(len(losses),), norm=hypot(*losses), sums=tuple(losses))
+        self._steps.append(
+            TrainedStep(returned=returned, updates=len(updates), tensors=tuple(values))
+        )
+        self._losses.clear()
+
+    def _state(self, optimizer: Any) -> Iterator[tuple[str, Any]]:
+        """Yield parameters, buffers and what the optimizer keeps, with their names."""
+        for group in optimizer.param_groups:
+            for tensor in group["params"]:
+                name = self._named("parameter", tensor)
+                yield name, tensor
+                kept = optimizer.state.get(tensor, {})
+                yield from ((f"{key} of {name}", kept[key]) for key in kept)
+        self._modules = self._modules or [*map(weakref.ref, _modules())]
+        for module in filter(None, (find() for find in self._modules)):
+            yield from vars(module)["_buffers"].items()
+
+    def hidden(self, function: F) -> F:
+        """Return *function* of which the simulated GPU counts nothing."""
+
+        @wraps(function)
+        def unseen(*arguments: Any, **options: Any) -> Any:
+            with self._unseen():
+                return function(*arguments, **options)
+
+        return cast("F", unseen)
+
+    def kept(self, *arguments: Any, **options: Any) -> _Moving | None:
+        """Keep a tensor of one of the first steps, unseen."""
+        if self.steps >= TRAINED_STEPS:
+            return None
+        return self.hidden(self.keep)(*arguments, **options)
+
     def keep(
         self, name: str, tensor: Any, value: Any = None, *, scale: Any = None
     ) -> _Moving:
@@ -244,9 +316,10 @@ class Recorder:
         """Watch optimizers and backwards inside of the context."""
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
+        moved = self.hidden(self._moved)
         with ExitStack() as undo:
-            undo.callback(register_optimizer_step_post_hook(self._moved).remove)
-            undo.enter_context(_each_backward(self._goes_back))
+            undo.callback(register_optimizer_step_post_hook(moved).remove)
+            undo.enter_context(_each_backward(self.hidden(self._goes_back)))
             yield
 
     def _moved(self, optimizer: Any, *_: object) -> None:
@@ -266,7 +339,8 @@ class Recorder:
         for root in roots:
             self._see(root)
             self._losses.append(sketch_of(root))
-        self._dtypes.update(_computed_in(roots, simulated=self._simulated))
+        if self.steps < TRAINED_STEPS:
+            self._dtypes.update(_computed_in(roots, simulated=self._simulated))
 
     def _see(self, tensor: Any) -> None:
         self._dtypes.add(str(tensor.dtype).removeprefix("torch."))
@@ -318,12 +392,12 @@ class _Moving:
 
 @contextmanager
 def updates_in(
-    names: Mapping[int, str], keep: Callable[..., _Moving]
-) -> Iterator[list[list[_Moving]]]:
+    names: Mapping[int, str], keep: Callable[..., Any]
+) -> Iterator[list[list[Any]]]:
     """Record what each optimizer sees that makes a step inside the context."""
     from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-    updates: list[list[_Moving]] = []
+    updates: list[list[Any]] = []
 
     def kept(optimizer: Any, *_: object) -> None:
         groups = optimizer.param_groups
@@ -368,15 +442,31 @@ def _text(value: Any) -> str:
 
 def _names_in_modules() -> dict[int, str]:
     """Return the longest name of each parameter of the modules there are."""
-    import torch
 
     names: dict[int, str] = {}
+    for module in _modules():
+        for name, tensor in module.named_parameters():
+            known = name.replace("_orig_mod.", "")
+            names[id(tensor)] = max(names.get(id(tensor), ""), known, key=len)
+    return names
+
+
+def _modules() -> Iterator[Any]:
+    """Yield the modules there are."""
+    import torch
+
     for thing in gc.get_objects():
         if issubclass(type(thing), torch.nn.Module):
-            for name, tensor in thing.named_parameters():
-                known = name.replace("_orig_mod.", "")
-                names[id(tensor)] = max(names.get(id(tensor), ""), known, key=len)
-    return names
+            yield thing
+
+
+def _left(name: str, value: Any) -> TrainedTensor:
+    """Return the *value* that a step has left, as that at which a tensor begins."""
+    import torch
+
+    tensor = torch.as_tensor(value)
+    found = sketch_of(tensor)
+    return TrainedTensor(name=name, value=found, gradient=Sketch(shape=found.shape))
 
 
 @contextmanager

@@ -107,11 +107,12 @@ Runs = Sequence[TrainingRecord]
 
 
 def judge_training(
-    before: Runs, after: Runs, *, tolerated: float | None = None
+    before: Runs, after: Runs, *, tolerated: float | None = None, drifts: bool = True
 ) -> Training:
     """Judge the runs of both sides.
 
-    A ratio that is *tolerated* replaces those of ``EQUAL_WITHIN``.
+    A ratio that is *tolerated* replaces those of ``EQUAL_WITHIN``. As much again is in each
+    later step, as what is apart *drifts*.
 
     That the training differs takes two of each: one does not show what varies by itself.
     """
@@ -121,7 +122,7 @@ def judge_training(
     if all(step.is_empty for run in (before[0], after[0]) for step in run.steps):
         nothing = "the step returns no number, and nothing that it trains was found"
         return Training(answer=TrainingAnswer.NOTHING, text=nothing)
-    found = list(_differences(before[0], after[0], tolerated))
+    found = list(_differences(before[0], after[0], tolerated, drifts=drifts))
     first = next((each for each in found if each.is_beyond), None)
     if first is None:
         return _agreed(before[0], after[0], found)
@@ -206,7 +207,11 @@ def _precisions(before: TrainingRecord, after: TrainingRecord) -> str:
 
 
 def _differences(
-    one: TrainingRecord, two: TrainingRecord, tolerated: float | None = None
+    one: TrainingRecord,
+    two: TrainingRecord,
+    tolerated: float | None = None,
+    *,
+    drifts: bool = True,
 ) -> Iterator[Apart]:
     # Coarser numbers on one side alone are a difference, and no reason to tolerate it.
     tolerated = tolerated or min(
@@ -214,7 +219,8 @@ def _differences(
     )
     for number, steps in enumerate(zip(one.steps, two.steps, strict=False), start=1):
         # What is apart by rounding makes the next step begin apart.
-        yield from _Steps(number, *steps, number * tolerated).differences()
+        within = number * tolerated if drifts else tolerated
+        yield from _Steps(number, *steps, within).differences()
     if len(one.steps) != len(two.steps):
         begin = f"before makes {counted(len(one.steps), 'step')}"
         yield Apart(f"{begin}, after {len(two.steps)}", inf, NO_DEGREE)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from .memory_watch import (
         MemoryAudit as MemoryAudit,
         ProgramMemory as ProgramMemory,
+        unrecorded as unrecorded,
         watching_program as watching_program,
     )
     from .program_audit import ProgramAudit as ProgramAudit
@@ -64,6 +65,7 @@ BEHIND: Final = {
     "ProgramMemory": "memory_watch",
     "watching_program": "memory_watch",
     "MemoryAudit": "memory_watch",
+    "unrecorded": "memory_watch",
     "settings_against_allocated": "allocator",
     "settings_against_reserved": "allocator",
     "BACKING": "tensor_values",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict, defaultdict
@@ -23,6 +24,12 @@ MOST_FORWARD_SITES: Final = 10_000
 
 WAITED_COPIES: Final = frozenset({"aten::_to_copy", "aten::copy_"})
 """Operations that a wait in them is for, and which are counted before it."""
+
+
+RANDOM_OPS: Final = re.compile(
+    r"aten::_?(native_|fused_)?(rand|normal|log_normal|uniform|bernoulli|dropout|multinomial"
+    r"|exponential|geometric|cauchy|poisson|binomial)"
+)
 
 
 class AuditRecorder:
@@ -77,6 +84,21 @@ class AuditRecorder:
         if self.locates_work:
             for depth, line in enumerate(lines_of_step(self.root)):
                 self._work[line, depth > 0] += 1
+
+    def count_draws(self) -> Counter[str]:
+        """Count from now on the operations that draw random numbers on the GPU.
+
+        They are those of the host here, but others on a GPU.
+        """
+        draws: Counter[str] = Counter()
+        launch = self.launch
+
+        def counting(op: str) -> None:
+            draws[op] += bool(RANDOM_OPS.match(op))
+            launch(op)
+
+        self.launch = counting  # type: ignore[method-assign]
+        return draws
 
     def begin_part(self, *, anew: bool) -> None:
         """Begin the next part of a program, which is a step; *anew*, those before were none."""

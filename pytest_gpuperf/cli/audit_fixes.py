@@ -1,0 +1,229 @@
+"""``gpuperf audit --diff`` and ``--fix``: edits that are tried before they are shown."""
+
+from __future__ import annotations
+
+import argparse
+import linecache
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from subprocess import DEVNULL
+from tempfile import TemporaryFile
+from typing import Final
+
+from ..baselines.store import replace_file
+from ..devices.audit_record import StepAudit
+from ..devices.own_code import is_installed
+from ..errors import ErrorId, UsageError
+from ..fixes.counts import Ran, repeats
+from ..fixes.edits import ByHand, Edit
+from ..fixes.shown import diff_lines, fixes_document, proof_lines, relative
+from ..fixes.sources import encoded, text_of
+from ..fixes.trial import Proven, Trial, proven
+from ..model.ab import TrainingRecord
+from ..model.finding import Finding, file_of
+from ..model.metrics import PAGEABLE_COPIES
+from ..report.json import audit_document
+from ..report.screen.audit import AuditView
+from ..runner.fork_server import HASH_SEED
+from ..runner.git import run_git
+from ..runner.relocation import is_below
+from ..sharing.processes import EXIT_INTERRUPTED
+from ..visible import printed
+from .script import Program, notes_of
+from .script_process import Asked, ScriptRequest, run_program, unfinished
+from .shared_options import announce, print_json
+
+
+NEEDS_LIBCST: Final = (
+    "--diff and --fix edit the syntax tree with libcst, which is not installed: "
+    "`pip install 'pytest-gpuperf[fix]'`"
+)
+
+
+def show_fixes(arguments: argparse.Namespace, program: Program, root: Path) -> Ran:
+    """Try edits of *program*, print what helped, and write it with ``--fix``.
+
+    Returns what came of the program with them, or without if it fails. Raises ``UsageError``
+    without libcst, and if a file may not be written.
+    """
+    if find_spec("libcst") is None:
+        raise UsageError(NEEDS_LIBCST, ErrorId.GP119)
+    announce(f"runs {program.name} as it is")
+    try:
+        trial = Trial(partial(_ran, program, root))
+    except KeyboardInterrupt:
+        announce("interrupted: no edit was tried")
+        return INTERRUPTED
+    before = trial.before
+    if before.audit is None or before.code:
+        announce(f"{unfinished(program, before.code)}: no edit was tried")
+        return before
+    candidates = Candidates(before.audit, root)
+    edits = [*candidates.by_finding(unsafe=arguments.unsafe)]
+    if arguments.fix:
+        files = {each.file for several in edits for each in several}
+        _refuse(files, allow_dirty=arguments.allow_dirty)
+    found = proven(trial, edits, announce, unsafe=arguments.unsafe)
+    written = [*_written(found)] if arguments.fix and not found.interrupted else []
+    _show(arguments, found, before, candidates, written)
+    return INTERRUPTED if found.interrupted else found.after
+
+
+INTERRUPTED: Final = Ran(
+    code=EXIT_INTERRUPTED, printed="", audit=None, training=TrainingRecord()
+)
+
+
+def _ran(program: Program, root: Path, edited: Mapping[str, str]) -> Ran:
+    """Run *program* with *edited* texts; it is quiet unless it is as the user knows it."""
+    request = ScriptRequest(
+        program=program,
+        root=str(root),
+        asked=Asked.TRIAL,
+        edited={os.path.realpath(file): text for file, text in edited.items()},
+    )
+    with TemporaryFile() as output:
+        code, found = run_program(
+            request,
+            stdin=DEVNULL,
+            stdout=output,
+            stderr=DEVNULL if edited else None,
+            # Strings of a set come in the same order in all runs.
+            env={HASH_SEED: "0", **os.environ},
+        )
+        output.seek(0)
+        text = output.read().decode(errors="replace")
+    if code == EXIT_INTERRUPTED:
+        raise KeyboardInterrupt
+    return Ran(
+        code=code,
+        printed=text,
+        audit=found.audit,
+        training=found.training or TrainingRecord(missing="the program left no record"),
+        peak_bytes=found.peak_bytes,
+        gpu_draws=found.gpu_draws,
+        notes=(*found.notes, *notes_of(program)),
+        unchecked=found.unchecked,
+    )
+
+
+class Candidates:
+    """The edits of what an *audit* found in the files of a project; ``by_hand`` the rest."""
+
+    def __init__(self, audit: StepAudit, root: Path) -> None:
+        self._root = os.path.realpath(root)
+        self._view = AuditView(
+            here=Path.cwd(), line_of=linecache.getline, steps=audit.steps
+        )
+        self._found = [*map(self._view.shown, _repairable(audit))]
+        self.by_hand: list[ByHand] = []
+        self.untried = 0
+
+    def by_finding(self, *, unsafe: bool) -> Iterator[list[Edit]]:
+        """Yield the edits of each finding, the best first, and no edit twice."""
+        seen: set[tuple[Path, str]] = set()
+        for found in self._found:
+            edits = []
+            for edit in self._edits_of(found):
+                if isinstance(edit, ByHand):
+                    self.by_hand.append(edit)
+                elif edit.says and not unsafe:
+                    self.untried += 1
+                elif (edit.file, edit.after) not in seen and self._may_edit(edit.file):
+                    seen.add((edit.file, edit.after))
+                    edits.append(edit)
+            if edits:
+                yield edits
+
+    def _edits_of(self, found: Finding) -> Iterable[Edit | ByHand]:
+        from ..fixes.rewrites import edits_of
+
+        file = Path(file_of(found))
+        others = [
+            each
+            for each in self._found
+            if each is not found and file_of(each) == str(file)
+        ]
+        # A file that cannot be read, such as that of generated code, has no edits.
+        with suppress(OSError, SyntaxError, UnicodeDecodeError):
+            return [*edits_of(found, text_of(file), file, also=others)]
+        return ()
+
+    def _may_edit(self, file: Path) -> bool:
+        real = os.path.realpath(file)
+        return is_below(real, self._root) and not is_installed(real)
+
+
+def _repairable(audit: StepAudit) -> Iterator[Finding]:
+    """Yield what costs something again and again, and has a line."""
+    copies = (
+        copy
+        for copy in audit.copies
+        if PAGEABLE_COPIES.name in copy.metrics and copy.per_step >= audit.steps
+    )
+    waits = [
+        found
+        for found in audit.findings
+        if found.is_certain and repeats(found, audit.steps)
+    ]
+    waiting = {found.location for found in waits}
+    left = (*audit.growth.held, *(audit.garbage.held if audit.garbage else ()))
+    for found in (*waits, *(c for c in copies if c.location not in waiting), *left):
+        if found.location and found.location.exact:
+            yield found
+
+
+# The files of the project.
+
+
+def _refuse(files: Iterable[Path], *, allow_dirty: bool) -> None:
+    """Raise ``UsageError`` if one of *files* is a link, or git could not bring it back."""
+    for file in sorted(files):
+        why = "it is a link" if file.is_symlink() else ""
+        if not why and not allow_dirty and _is_dirty(file):
+            why = "git has no copy: commit it, look at --diff, or add --allow-dirty"
+        if why:
+            msg = f"{file}: --fix does not write it, {why}"
+            raise UsageError(msg, ErrorId.GP120)
+
+
+def _is_dirty(file: Path) -> bool:
+    asked = ("status", "--porcelain", "--ignored", "--", file.name)
+    status = run_git(file.parent, *asked)
+    return bool(status.returncode or status.stdout)
+
+
+def _written(found: Proven) -> Iterator[Path]:
+    """Write all files, each whole or not at all; yield which."""
+    for name, (before, after) in found.texts.items():
+        file = Path(name)
+        if file.is_symlink() or text_of(file) != before:
+            msg = f"{file}: --fix does not write it, it was changed while edits were tried"
+            raise UsageError(msg, ErrorId.GP120)
+        replace_file(file, encoded(after, file))
+        yield file
+
+
+def _show(
+    arguments: argparse.Namespace,
+    found: Proven,
+    before: Ran,
+    candidates: Candidates,
+    written: Sequence[Path],
+) -> None:
+    here = Path.cwd()
+    if arguments.json and found.after.audit:
+        document = audit_document(found.after.audit, found.after.notes)
+        fixes = fixes_document(found, candidates.by_hand, written)
+        print_json({**document, "fixes": fixes})
+        return
+    sys.stdout.write(printed(line for line in diff_lines(found.texts, here)))
+    lines = proof_lines(found, before, candidates, here, verbose=arguments.verbose)
+    sys.stdout.write(printed(lines))
+    for file in written:
+        sys.stdout.write(f"written: {relative(file, here)}\n")

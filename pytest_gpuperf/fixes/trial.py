@@ -1,0 +1,252 @@
+"""Tries edits before anybody sees them: the program is run with each, then with all that helped.
+
+Nothing but these runs says that an edit is good: the finding is gone, no count is worse, and
+the program ends as before, prints the same and trains the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ..judge.training import judge_training
+from ..model.ab import Training, TrainingAnswer
+from .counts import Counted, Fall, Ran, Texts, objection
+from .edits import Edit, combined
+
+
+Run = Callable[[Mapping[str, str]], Ran]
+"""Runs the program from its beginning to its end, with these texts in place of files."""
+
+CLOSE: Final = 1e-6
+"""How far apart the numbers of the same training may be."""
+
+OTHER_DRAWS: Final = "not compared, because it makes random numbers on the GPU, which has others than the CPU"
+
+TRAINS_NOTHING: Final = {
+    True: "nothing is trained, and the same is printed",
+    False: "not compared, because the program trains nothing and prints nothing",
+}
+"""By whether it prints anything."""
+
+VARIES: Final = "not compared, because the program makes other steps in each run"
+
+OTHER_TRAINING: Final = "the program trains otherwise"
+
+
+class Same(NamedTuple):
+    """How far the training is the same, or why that is not known."""
+
+    words: str
+    is_compared: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """What came of an edit: what it lowers and how it trains, or ``why`` it is not shown."""
+
+    edit: Edit
+    fall: Fall | None = None
+    same: Same | None = None
+    why: str = ""
+
+    @property
+    def helps(self) -> bool:
+        """Whether it lowers something, and nothing speaks against it."""
+        return self.fall is not None
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether it needs nobody's judgement."""
+        return self.same is not None and self.same.is_compared and not self.edit.says
+
+
+class Trial:
+    """Runs of one program, as it is and with edits."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._original = [run({})]
+        self._runs: dict[tuple[tuple[str, str], ...], Ran] = {}
+
+    @property
+    def before(self) -> Ran:
+        """What came of the program as it is."""
+        return self._original[0]
+
+    def of_finding(self, candidates: Sequence[Edit]) -> Iterator[Tried]:
+        """Try what one finding has until an edit helps; yield what came of each."""
+        for edit in candidates:
+            (tried,) = self.at_once([edit])
+            yield tried
+            if tried.helps:
+                return
+
+    def of_all(self, helped: Sequence[Edit]) -> tuple[Sequence[Edit], Ran]:
+        """Return those of *helped* that help together, and the program with them."""
+        edits = fitting(helped)
+        if not edits:
+            return (), self.before
+        if not all(tried.helps for tried in self.at_once(edits)):
+            edits = self._one_by_one(edits)
+        return edits, self._with(texts_of(edits))
+
+    def _one_by_one(self, edits: Sequence[Edit]) -> list[Edit]:
+        kept: list[Edit] = []
+        for edit in edits:
+            if all(tried.helps for tried in self.at_once([*kept, edit])):
+                kept.append(edit)
+        return kept
+
+    def at_once(self, edits: Sequence[Edit]) -> tuple[Tried, ...]:
+        """Run the program with *edits*, which fit, and return what came of each."""
+        texts = texts_of(edits)
+        after = self._with(texts)
+        lines = [(str(edit.file), edit.line) for edit in edits]
+        why = objection(self.before, after, texts, lines)
+        same = None if why else self._trains(after)
+        if same is None:
+            why = why or OTHER_TRAINING
+        elif not any(edit.says for edit in edits) and not self._prints_the_same(after):
+            why = "the program prints something else"
+        if why or not (self.before.audit and after.audit):
+            return tuple(Tried(edit=edit, why=why) for edit in edits)
+        counted = Counted(self.before.audit, after.audit, texts)
+        return tuple(
+            Tried(edit=edit, fall=counted.fall(*line), same=same)
+            for edit, line in zip(edits, lines, strict=True)
+        )
+
+    def _with(self, texts: Texts) -> Ran:
+        key = tuple(sorted((file, text) for file, (_, text) in texts.items()))
+        if key and key not in self._runs:
+            self._runs[key] = self._run(dict(key))
+        return self._runs[key] if key else self.before
+
+    def _twice(self) -> Sequence[Ran]:
+        """Return two runs of the program as it is: does it repeat itself?"""
+        if len(self._original) == 1:
+            self._original.append(self._run({}))
+        return self._original
+
+    def _trains(self, after: Ran) -> Same | None:
+        """Say how far the training is the same; nothing if it is another one."""
+        if after.gpu_draws != self.before.gpu_draws:
+            return Same(OTHER_DRAWS, is_compared=False)
+        if not _alike(self.before, after):
+            varies = not _alike(*self._twice())
+            return Same(VARIES, is_compared=False) if varies else None
+        judged = _judged([self.before], after)
+        if judged.answer is TrainingAnswer.DIFFERS:
+            judged = _judged(self._twice(), after)
+        return self._in_words(judged)
+
+    def _in_words(self, judged: Training) -> Same | None:
+        if judged.answer is TrainingAnswer.SAME:
+            exact = "in every digit" in judged.text
+            return Same("in every digit" if exact else f"within {CLOSE:g}")
+        if judged.answer is TrainingAnswer.NOT_COMPARED:
+            return Same(f"not compared, because {judged.text}", is_compared=False)
+        if judged.answer is TrainingAnswer.DIFFERS:
+            return None
+        prints = bool(self.before.printed)
+        return Same(TRAINS_NOTHING[prints], is_compared=prints)
+
+    def _prints_the_same(self, after: Ran) -> bool:
+        """Whether *after* prints what the program always prints: not so the time of day."""
+        if after.printed == self.before.printed:
+            return True
+        one, two = (ran.printed.splitlines() for ran in self._twice())
+        lines = after.printed.splitlines()
+        return len(one) == len(two) == len(lines) and all(
+            new in {first, second} or first != second
+            for first, second, new in zip(one, two, lines, strict=True)
+        )
+
+
+def _alike(one: Ran, two: Ran) -> bool:
+    """Whether as many steps go backward from as many losses."""
+    steps, others = (
+        [(len(s.losses), s.returned and s.returned.shape) for s in ran.training.steps]
+        for ran in (one, two)
+    )
+    return steps == others
+
+
+def _judged(before: Sequence[Ran], after: Ran) -> Training:
+    runs = [ran.training for ran in before]
+    return judge_training(runs, [after.training], tolerated=CLOSE, drifts=False)
+
+
+def texts_of(edits: Sequence[Edit]) -> Texts:
+    """Return by file the text before and after all *edits*, which fit."""
+    texts: dict[str, tuple[str, str]] = {}
+    for edit in edits:
+        same_file = [each for each in edits if each.file == edit.file]
+        after = combined(edit.before, same_file)
+        if after is None:
+            msg = "edits that change the same lines do not fit"
+            raise AssertionError(msg)
+        texts[str(edit.file)] = edit.before, after
+    return texts
+
+
+def fitting(edits: Sequence[Edit]) -> list[Edit]:
+    """Leave out what changes a line that an earlier one changes otherwise."""
+    kept: list[Edit] = []
+    for edit in edits:
+        same_file = [each for each in kept if each.file == edit.file]
+        if combined(edit.before, [*same_file, edit]) is not None:
+            kept.append(edit)
+    return kept
+
+
+# All findings of a program.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proven:
+    """All that was ``tried``, what was ``chosen`` of it, and the program ``after`` that.
+
+    If it was ``interrupted``, each was tried alone, and ``after`` is the program before.
+    """
+
+    tried: Sequence[Tried]
+    chosen: Sequence[Tried]
+    after: Ran
+    interrupted: bool = False
+
+    @property
+    def texts(self) -> Texts:
+        """The files that are edited, before and after."""
+        return texts_of([each.edit for each in self.chosen])
+
+
+def proven(
+    trial: Trial,
+    candidates: Sequence[Sequence[Edit]],
+    announce: Callable[[str], None],
+    *,
+    unsafe: bool = False,
+) -> Proven:
+    """Try the *candidates* of each finding, then together what helped.
+
+    What needs a judgement is chosen only if *unsafe* edits are asked for.
+    """
+    tried: list[Tried] = []
+
+    def helped() -> list[Edit]:
+        taken = (each for each in tried if each.helps and (unsafe or each.is_safe))
+        return [each.edit for each in taken]
+
+    try:
+        for number, edits in enumerate(candidates, start=1):
+            place = f"{edits[0].file.name}:{edits[0].line}"
+            announce(f"tries an edit of {place}, {number} of {len(candidates)}")
+            tried += trial.of_finding(edits)
+        edits, after, interrupted = *trial.of_all(helped()), False
+    except KeyboardInterrupt:
+        edits, after, interrupted = fitting(helped()), trial.before, True
+    chosen = [each for each in tried if each.edit in edits]
+    return Proven(tried=tried, chosen=chosen, after=after, interrupted=interrupted)
