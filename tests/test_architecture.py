@@ -419,10 +419,10 @@ MOST_CODE: Final = {
     "compare_steps": 953,  # records of what steps train, for another process; all steps of a program
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 8305,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
+    "devices.simulated": 8318,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
     "distributed": 1016,  # ranks are ended by their own time
-    "fixes": 968,  # edits on the syntax tree that end what an audit found, and their proof
-    "judge": 3488,  # same training of two steps as well: compare_steps pays for it
+    "fixes": 1384,  # edits on the syntax tree that end what an audit found, and their proof
+    "judge": 3493,  # same training of two steps as well: compare_steps pays for it
     "measure": 3193,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2261,  # no server without measured tests
