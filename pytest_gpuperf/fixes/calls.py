@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import libcst as cst
 from libcst import matchers as m
 
-from .code import Changes, Code, called, clear, filled, keyword, owner, without
+from .code import (
+    Changes,
+    Code,
+    called,
+    clear,
+    filled,
+    found_by,
+    is_number,
+    keyword,
+    owner,
+    without,
+)
+from .reads import written
 
 
 _CLOCKS: Final = re.compile(r"\b(?:time|perf_counter|monotonic|elapsed_time|timeit)\b")
@@ -106,11 +118,13 @@ def printed_sometimes(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
     if loop is None or not m.matches(statement, is_print):
         return
     first = m.Tuple([m.Element(m.Name()), m.AtLeastN(n=1)])
-    ranged = m.For(m.Name(), iter=m.Call(m.Name("range"), args=[m.Arg()]))
-    clear(
-        m.matches(loop, ranged | m.For(first, m.Call(m.Name("enumerate")))),
-        "the loop counts no steps",
+    numbers = m.Call(m.Name("range"), args=[m.Arg()])
+    taken = code.assigned(code.text(loop.iter), code.module) or [loop.iter]
+    ranged = m.matches(loop.target, m.Name()) and all(
+        m.matches(t, numbers) for t in taken
     )
+    counted = m.matches(loop, m.For(first, m.Call(m.Name("enumerate"))))
+    clear(ranged or counted, "the loop counts no steps")
     step = code.text(next(code.all(loop.target, cst.Name)))
     guard: Any = cst.parse_statement(f"if {step} % 10 == 0:\n    pass")
     inner: Any = statement
@@ -121,51 +135,66 @@ def printed_sometimes(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
     yield changes
 
 
+def on_cpu(code: Code, tensor: Any) -> Any:
+    """Return the tensor of the CPU that a name is the copy of."""
+    values = code.assigned(code.text(tensor), code.module)
+    moved = m.Call(m.Attribute(m.Name(), m.Name("to") | m.Name("cuda")))
+    is_moved = len(values) == 1 and m.matches(values[0], moved)
+    clear(is_moved, "it is not clear what its values are on the CPU")
+    twin = owner(values[0])
+    is_one = len(code.assigned(twin.value, code.module)) == 1
+    changed = any(written(n.value, code.module) for n in (tensor, twin))
+    clear(is_one and not changed, f"{twin.value} has other values")
+    return twin
+
+
+def unchecked_distribution(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``Normal(mean, std)``: leave out the check of what it is given."""
+    for name in code.variables(statement):
+        values = code.assigned(name.value, code.scope(name))
+        for made in [code.parent(name), *values]:
+            kind = m.MatchRegex(r"[A-Z][a-z]+\w*\Z")
+            is_made = m.matches(
+                made, m.Call(m.Name(kind) | m.Attribute(attr=m.Name(kind)))
+            )
+            if is_made and not keyword(
+                cst.ensure_type(made, cst.Call), "validate_args"
+            ):
+                changes = Changes(code).add(
+                    cst.ensure_type(made, cst.Call), validate_args="False"
+                )
+                changes.says = "a distribution of invalid values raises no error"
+                yield changes
+
+
 def known_size(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
     """``repeat_interleave(x, n)``: pass ``output_size``, of the counts on the CPU."""
     for call in code.calls(statement, "repeat_interleave"):
         at = 1 if m.matches(call.func, m.Attribute(m.Name("torch"))) else 0
         repeats = keyword(call, "repeats") or call.args[at]
-        values = code.assigned(code.text(repeats.value), code.module)
-        moved = m.Call(m.Attribute(m.Name(), m.Name("to") | m.Name("cuda")))
-        is_moved = len(values) == 1 and m.matches(values[0], moved)
-        clear(is_moved, "it is not clear what counts there are on the CPU")
-        counts = code.text(owner(values[0]))
-        clear(
-            len(code.assigned(counts, code.module)) == 1, f"{counts} is not one tensor"
-        )
-        yield Changes(code).add(call, output_size=f"int({counts}.sum())")
+        twin = on_cpu(code, repeats.value)
+        yield Changes(code).add(call, output_size=f"int({twin.value}.sum())")
 
 
-def counted_in_fixed_size(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
-    """``bincount(x, minlength=n)``: add ones up in a tensor of that size."""
-    for call in code.calls(statement, "bincount"):
-        size = keyword(call, "minlength")
-        clear(size, "the number of values is not known")
-        is_function = code.text(call.func) == "torch.bincount"
-        values = call.args[0].value if is_function else owner(call)
-        is_plain = len(call.args) == 1 + is_function and isinstance(values, cst.Name)
-        clear(is_plain, "it has weights, or its values no name")
-        template = (
-            "torch.zeros({n}, dtype=torch.long, device={x}.device)"
-            ".scatter_add_(0, {x}, torch.ones_like({x}))"
-        )
-        yield Changes(code).swap(call, template, n=size.value, x=values)
-
-
-_INDEX: Final = m.Subscript(
-    m.SaveMatchedNode(m.DoNotCare(), "x"),
-    [m.SubscriptElement(m.Index(m.SaveMatchedNode(m.DoNotCare(), "i")))],
-)
+def read_from_cpu(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``sizes.tolist()``: read the tensor of the CPU that it is the copy of."""
+    for call in code.calls(statement, "tolist|max|cpu|item|sum"):
+        if isinstance(owner(call), cst.Name):
+            yield Changes(code).swap(
+                owner(call), "{twin}", twin=on_cpu(code, owner(call))
+            )
 
 
 def reduced_with_mask(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
     """``x[mask].sum()``: choose by the mask, and keep the shape."""
     for call in code.calls(statement, "sum|mean"):
-        found: Any = m.extract(owner(call) or call, _INDEX)
+        chosen = owner(call) or call
+        found = found_by("{x}[{mask}]", chosen) or found_by(
+            "{x}.masked_select({mask})", chosen
+        )
         if found is None or call.args:
             continue
-        x, mask = found["x"], found["i"]
+        x, mask = found["x"], found["mask"]
         values = (
             code.assigned(mask.value, code.module)
             if isinstance(mask, cst.Name)
@@ -179,30 +208,81 @@ def reduced_with_mask(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
         given = (
             mask
             if is_whole and all(is_whole)
-            else filled("{mask}.reshape({x}.shape)", mask=mask, x=x)
+            else filled("{mask}.reshape({x}.shape)", **found)
         )
         mean = " / {mask}.sum()" if called(call) == "mean" else ""
-        template = f"torch.where({{given}}, {{x}}, 0).sum(){mean}"
-        yield Changes(code).swap(call, template, given=given, x=x, mask=mask)
+        yield Changes(code).swap(
+            call, f"torch.where({{given}}, {{x}}, 0).sum(){mean}", given=given, **found
+        )
 
 
-def counted_on_gpu(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
-    """``total += mask.nonzero().size(0)``: count them without their places."""
-    added: Any = m.extract(
-        statement,
-        m.SimpleStatementLine(
-            [
-                m.AugAssign(
-                    operator=m.AddAssign(),
-                    value=m.SaveMatchedNode(m.DoNotCare(), "value"),
-                )
-            ]
-        ),
+def put_on_gpu(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``x[0] = 5.0``, ``x[mask] = y[mask]``: let the GPU write the numbers."""
+    for target, value in code.bound_by(statement):
+        put, taken = found_by("{x}[{i}]", target), found_by("{y}[{i}]", value) or {}
+        changes, assign = Changes(code), code.parent(code.parent(target))
+        if put is None:
+            continue
+        if taken and put["i"].deep_equals(taken["i"]):
+            template = "{x}.copy_(torch.where({i}.reshape({x}.shape), {y}, {x}))"
+            changes.put(assign, cst.Expr(filled(template, y=taken["y"], **put)))
+            yield changes
+        elif is_number(value) and isinstance(put["i"], cst.Integer):
+            changes.put(assign, cst.Expr(filled("{x}[{i}].fill_({n})", n=value, **put)))
+            yield changes
+        elif is_number(value):
+            yield changes.swap(value, "{x}.new_full((), {n})", n=value, **put)
+
+
+def stacked_checks(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``all(f(p) for p in xs)``: join what is checked on the GPU, and read once."""
+    for call in code.calls(statement, "all|any"):
+        each = call.args[0].value if m.matches(call.func, m.Name()) else None
+        if isinstance(each, cst.GeneratorExp):
+            checks = cst.ListComp(each.elt, each.for_in)
+            yield Changes(code).swap(
+                call, f"bool(torch.stack({{checks}}).{called(call)}())", checks=checks
+            )
+
+
+def chosen_on_gpu(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``if x > 0: y = a``, ``else: y = b``: choose with ``torch.where``."""
+    given: Any = statement
+    one = m.IndentedBlock(
+        [
+            m.SimpleStatementLine(
+                [m.Assign([m.AssignTarget(m.Name())], m.BinaryOperation())]
+            )
+        ]
     )
-    for call in code.calls(statement, "nonzero") if added else ():
-        ends = {f"{code.text(call)}{end}" for end in (".size(0)", ".shape[0]")}
-        clear(code.text(added["value"]) in ends, "their places are used")
-        yield Changes(code).swap(added["value"], "{x}.count_nonzero()", x=owner(call))
+    if m.matches(given, m.If(test=m.Comparison(), body=one, orelse=m.Else(one))):
+        (yes, a), (no, b) = (
+            next(code.bound_by(part)) for part in (given.body, given.orelse.body)
+        )
+        clear(
+            yes.deep_equals(no) and not code.calls(given.body.body[0], ".*"),
+            "the branches do other things",
+        )
+        choice = filled("torch.where({test}, {a}, {b})", test=given.test, a=a, b=b)
+        line = cst.Assign([cst.AssignTarget(cst.Name(code.text(yes)))], choice)
+        changes = Changes(code)
+        changes.put(
+            given, cst.SimpleStatementLine([line], leading_lines=given.leading_lines)
+        )
+        yield changes
+
+
+def waits_on_gpu(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``stream.synchronize()``: let the GPU wait, and not the CPU."""
+    for call in code.calls(statement, "synchronize"):
+        values = code.assigned(code.text(owner(call)), code.module)
+        kinds = {called(value) for value in values}
+        clear(kinds in ({"Stream"}, {"Event"}), "it is not clear what is waited for")
+        nearby = code.text(code.scope(statement))
+        unsafe = _CLOCKS.search(nearby) or "non_blocking" in code.module.code
+        clear(not unsafe, "a clock or a copy may need the wait")
+        template = f"torch.cuda.current_stream().wait_{kinds.pop().lower()}({{it}})"
+        yield Changes(code).swap(call, template, it=owner(call))
 
 
 def numbers_of_loop(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
@@ -211,26 +291,103 @@ def numbers_of_loop(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
         target = loop.target if isinstance(loop, cst.For) else None
         if isinstance(loop, cst.For) and isinstance(target, cst.Name):
             at = code.looked_at(target.value, loop)
-            is_index = all(
-                isinstance(place, cst.Index) and _is_read(code, place) for place in at
+            parts = [
+                code.parent(code.parent(place))
+                for place in at
+                if isinstance(place, cst.Index)
+            ]
+            is_index = len(parts) == len(at) and all(
+                _is_read(code, part, {}) for part in parts
             )
             clear(at and is_index, f"{target.value} is more than an index")
             yield Changes(code).swap(loop.iter, "{places}.tolist()", places=loop.iter)
 
 
-def _is_read(code: Code, index: cst.CSTNode) -> bool:
+Parts = Mapping[str, Any]
+Fits = Callable[[Code, cst.CSTNode, Parts], bool]
+
+
+def swapped(code: Code, statement: cst.CSTNode, rule: str) -> Iterator[Changes]:
+    """Put one expression for another, of the table ``SWAPS``."""
+    for pattern, template, fits, says in SWAPS.get(rule, ()):
+        for node in code.all(statement, cst.BaseExpression):  # type: ignore[type-abstract]
+            parts = found_by(pattern, node)
+            if (
+                parts is not None
+                and code.statement(node) is statement
+                and fits(code, node, parts)
+            ):
+                changes = Changes(code).swap(node, template, **parts)
+                changes.says = says
+                yield changes
+
+
+def _any(_code: Code, _node: cst.CSTNode, _parts: Parts) -> bool:
+    return True
+
+
+def _is_plain(code: Code, _: cst.CSTNode, parts: Parts) -> bool:
+    """Whether no part does more if it is computed twice."""
+    return not any(code.calls(part, "(?!abs|mean|exp).*") for part in parts.values())
+
+
+def _is_of_number(_: Code, __: cst.CSTNode, parts: Parts) -> bool:
+    return is_number(parts["n"])
+
+
+def _is_added(code: Code, node: cst.CSTNode, _: Parts) -> bool:
+    return m.matches(code.parent(node), m.AugAssign(operator=m.AddAssign()))
+
+
+def _is_read(code: Code, part: cst.CSTNode, parts: Parts) -> bool:
     """Whether what an index chooses goes into a formula, and nobody keeps it."""
-    part = code.parent(code.parent(index))
-    return isinstance(code.parent(part), cst.BinaryOperation | cst.Comparison)
+    is_name = isinstance(parts.get("i", cst.Name("i")), cst.Name)
+    return is_name and isinstance(
+        code.parent(part), cst.BinaryOperation | cst.Comparison
+    )
 
 
-def selected_on_gpu(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
-    """``x[i]`` with ``i`` on the GPU: let the GPU choose."""
-    for part in code.all(statement, cst.Subscript):
-        found: Any = m.extract(part, _INDEX)
-        if (
-            found
-            and isinstance(found["i"], cst.Name)
-            and _is_read(code, code.parent(found["i"]))
-        ):
-            yield Changes(code).swap(part, "{x}.index_select(0, {i}[None])[0]", **found)
+_SCATTERED: Final = (
+    "torch.zeros({n}, dtype=torch.long, device={x}.device)"
+    ".scatter_add_(0, {x}, torch.ones_like({x}))"
+)
+_SINGULAR: Final = "a matrix without a solution raises no error"
+
+SWAPS: Final[Mapping[str, Sequence[tuple[str, str, Fits, str]]]] = {
+    "unique": (
+        ("torch.bincount({x}, minlength={n})", _SCATTERED, _is_plain, ""),
+        ("{x}.bincount(minlength={n})", _SCATTERED, _is_plain, ""),
+    ),
+    "positions": (
+        ("{x}.nonzero().size(0)", "{x}.count_nonzero()", _is_added, ""),
+        ("{x}.nonzero().shape[0]", "{x}.count_nonzero()", _is_added, ""),
+        ("len({x}.nonzero())", "{x}.count_nonzero()", _is_added, ""),
+    ),
+    "index": (("{x}[{i}]", "{x}.index_select(0, {i}[None])[0]", _is_read, ""),),
+    "python-max": (
+        ("max({a}, {n})", "{a}.clamp(min={n})", _is_of_number, ""),
+        ("min({a}, {n})", "{a}.clamp(max={n})", _is_of_number, ""),
+        ("max({a}, {b})", "torch.maximum({a}, {b})", _any, ""),
+        ("min({a}, {b})", "torch.minimum({a}, {b})", _any, ""),
+    ),
+    "normal": (
+        ("torch.normal({a}, {s})", "{a} + {s} * torch.randn_like({s})", _is_plain, ""),
+    ),
+    "linalg-check": (
+        ("torch.linalg.inv({x})", "torch.linalg.inv_ex({x})[0]", _any, _SINGULAR),
+        (
+            "torch.linalg.cholesky({x})",
+            "torch.linalg.cholesky_ex({x})[0]",
+            _any,
+            _SINGULAR,
+        ),
+    ),
+    "mask": (
+        ("{x}.masked_fill({k}, {v})", "torch.where({k}, {v}, {x})", _is_plain, ""),
+    ),
+    "tensor-of-tensors": (
+        ("torch.tensor({l}, device={d})", "torch.stack({l}).detach()", _any, ""),
+    ),
+    "constant": (("{x}.new_tensor({n})", "{x}.new_full((), {n})", _is_of_number, ""),),
+}
+"""By remedy: an expression, what takes its place, where, and what a reader sees of it."""

@@ -228,6 +228,13 @@ def is_torch(node: cst.CSTNode) -> bool:
     return m.matches(node, m.Call(func=m.Attribute(value=m.Name("torch"))))
 
 
+def is_number(node: cst.CSTNode) -> bool:
+    """Whether an expression is a number, as far as it shows it."""
+    shown = m.OneOf(m.Integer(), m.Float(), m.BinaryOperation(), m.Call(m.Name("len")))
+    several = m.OneOf(m.List(), m.ListComp(), m.Tuple())
+    return m.matches(node, shown) and not m.findall(node, several)
+
+
 def keyword(call: cst.Call, name: str) -> Any:
     """Return the argument *name* of a call, or ``None``."""
     return next((a for a in call.args if a.keyword and a.keyword.value == name), None)
@@ -276,6 +283,37 @@ def with_argument(call: cst.Call, name: str, value: str) -> cst.Call:
     return call.with_changes(args=[*others, last, new])
 
 
+def found_by(pattern: str, node: cst.CSTNode) -> dict[str, Any] | None:
+    """Return the parts of *node* that are in braces in an expression *pattern*."""
+    parts: dict[str, Any] = {}
+    wanted = cst.parse_expression(pattern.replace("{", "_part_").replace("}", ""))
+    return parts if _fits(wanted, node, parts) else None
+
+
+_LAYOUT: Final = (
+    cst.BaseParenthesizableWhitespace,
+    cst.Comma,
+    cst.AssignEqual,
+    cst.Dot,
+)
+
+
+def _fits(wanted: cst.CSTNode, node: cst.CSTNode, parts: dict[str, Any]) -> bool:
+    if isinstance(wanted, cst.Name) and wanted.value.startswith("_part_"):
+        part = parts.setdefault(wanted.value.removeprefix("_part_"), node)
+        return node.deep_equals(part)
+    if type(wanted) is not type(node) or (
+        getattr(wanted, "value", "") != getattr(node, "value", "")
+        and isinstance(wanted, cst.Name | cst.Integer)
+    ):
+        return False
+    pairs = [
+        [c for c in n.children if not isinstance(c, _LAYOUT)] for n in (wanted, node)
+    ]
+    same = len(pairs[0]) == len(pairs[1])
+    return same and all(_fits(w, n, parts) for w, n in zip(*pairs, strict=True))
+
+
 class Changes(cst.CSTTransformer):
     """Changes of a file, which are made all at once."""
 
@@ -300,9 +338,12 @@ class Changes(cst.CSTTransformer):
         self._before.setdefault(statement, []).append(new)
         self._leading[statement] = lines[blank:]
 
-    def after(self, statement: cst.CSTNode, text: str) -> None:
-        """Insert a statement after another."""
-        self._after.setdefault(statement, []).append(self._parsed(text))
+    def after(self, statement: cst.CSTNode, text: str, *, blank: int = 0) -> None:
+        """Insert a statement after another, and *blank* lines between them."""
+        new = self._parsed(text).with_changes(
+            leading_lines=[cst.EmptyLine(indent=False)] * blank
+        )
+        self._after.setdefault(statement, []).append(new)
 
     def swap(self, old: cst.CSTNode, template: str, **parts: Any) -> Changes:
         """Put an expression in the place of *old*."""

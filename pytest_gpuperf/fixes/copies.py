@@ -15,6 +15,8 @@ from .code import (
     Loop,
     called,
     clear,
+    filled,
+    is_number,
     is_torch,
     keyword,
     owner,
@@ -70,24 +72,15 @@ def pinned(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
     """``torch.tensor(values, device=device)``: copy it from pinned memory."""
     for whole, maker, device in made(code, statement, _ANY):
         value = maker.args[0].value
-        is_number = m.matches(
-            value, m.Integer() | m.Float() | m.BinaryOperation() | m.Call(m.Name("len"))
-        )
-        if called(maker) == "tensor" and len(maker.args) == 1 and is_number:
+        if called(maker) == "tensor" and len(maker.args) == 1 and is_number(value):
             template = "torch.full((), {number}, device={device})"
             yield Changes(code).swap(whole, template, number=value, device=device)
-            continue
         # as_tensor() has no pin_memory.
-        by_name = maker.with_changes(
-            func=cst.parse_expression(f"torch.{called(maker).removeprefix('as_')}")
-        )
+        function = f"torch.{called(maker).removeprefix('as_')}"
+        by_name = maker.with_changes(func=cst.parse_expression(function))
+        copied = with_argument(by_name, "pin_memory", "True")
         template = "{maker}.to({device}, non_blocking=True)"
-        yield Changes(code).swap(
-            whole,
-            template,
-            maker=with_argument(by_name, "pin_memory", "True"),
-            device=device,
-        )
+        yield Changes(code).swap(whole, template, maker=copied, device=device)
 
 
 _PURE: Final = re.compile(
@@ -265,3 +258,74 @@ def index_on_gpu(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
             )
             _clear_of_more(code, index.value, statement)
             yield Changes(code).add(maker, device=f"{name}.device")
+
+
+def buffer(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``self.scale.to(x.device)``: make it a buffer, which moves with the model."""
+    for move, _ in moves(code, statement):
+        attribute = owner(move)
+        if not m.matches(attribute, m.Attribute(m.Name("self"))):
+            continue
+        model = next(
+            (n for n in code.around(statement) if isinstance(n, cst.ClassDef)),
+            code.module,
+        )
+        is_it = attribute.deep_equals
+        made = [a for a in code.all(model, cst.Assign) if is_it(a.targets[0].target)]
+        uses = [a for a in code.all(model, cst.Attribute) if is_it(a)]
+        clear(
+            [len(made), len(uses)] == [1, 2],
+            "it is not clear what else uses the attribute",
+        )
+        name, changes = attribute.attr.value, Changes(code)
+        template = f'self.register_buffer("{name}", {{value}}, persistent=False)'
+        changes.put(made[0], cst.Expr(filled(template, value=made[0].value)))
+        changes.put(move, attribute)
+        yield changes
+
+
+def pinned_class(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``batch.x.to(device)`` of a class: give it what DataLoader pins it by."""
+    for move, _ in moves(code, statement):
+        attribute = owner(move)
+        loaders = [
+            c for c in code.all(code.module, cst.Call) if called(c) == "DataLoader"
+        ]
+        clear(
+            len(loaders) == 1 and m.matches(attribute, m.Attribute(m.Name())),
+            "it is not clear which class it is",
+        )
+        collate, changes = keyword(loaders[0], "collate_fn"), Changes(code)
+        made = code.text(collate.value) if collate else ""
+        classes = [
+            c for c in code.all(code.module, cst.ClassDef) if c.name.value == made
+        ]
+        clear(
+            classes and "pin_memory" not in code.text(classes[0]),
+            "it is not clear which class it is",
+        )
+        x = f"self.{attribute.attr.value}"
+        method = f"def pin_memory(self):\n    {x} = {x}.pin_memory()\n    return self"
+        changes.after(classes[0].body.body[-1], method, blank=1)
+        if not keyword(loaders[0], "pin_memory"):
+            changes.add(loaders[0], pin_memory="True")
+        if not keyword(move, "non_blocking"):
+            changes.add(move, non_blocking="True")
+        yield changes
+
+
+def moved_once(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``grid * rows.cuda()``: copy what no step changes before the loop."""
+    for move, _ in moves(code, statement):
+        if isinstance(owner(move), cst.Name):
+            clear(
+                _reads(code, code.parent(move)), "it is not clear whether it is changed"
+            )
+            loop, name = (
+                _loop_without(code, move, owner(move)),
+                code.unused(f"gpu_{owner(move).value}"),
+            )
+            changes = Changes(code)
+            changes.before(loop, f"{name} = {code.text(move)}")
+            changes.put(move, cst.Name(name))
+            yield changes

@@ -8,7 +8,7 @@ from typing import Final
 import libcst as cst
 from libcst import matchers as m
 
-from .code import Changes, Code, Loop, called, clear, filled, owner
+from .code import Changes, Code, Loop, called, clear, filled, found_by, owner
 
 
 _STRIPPED: Final = frozenset({"cpu", "detach", "item", "clone"})
@@ -295,3 +295,32 @@ def _read_list(
             _clear_of_each_turn(code, use, region, name)
             changes.put(use, cst.parse_expression(read))
     changes.after(region, f"{name} = {read} if {name} else []")
+
+
+def copied_at_end(code: Code, statement: cst.CSTNode) -> Iterator[Changes]:
+    """``kept.append(x.cpu())``: copy all of them at once, where they are joined."""
+    pattern = "{kept}.append({x}.cpu())"
+    found = next(
+        (f for c in code.calls(statement, "append") if (f := found_by(pattern, c))),
+        None,
+    )
+    if found is None or not isinstance(found["kept"], cst.Name):
+        return
+    name, changes = found["kept"].value, Changes(code)
+    region = _loop_of_list(code, statement, name)
+    joins = m.Call(m.Attribute(m.Name("torch"), m.Name("cat") | m.Name("stack")))
+    for above in code.looked_at(name, statement):
+        call = code.parent(above)
+        if not code.is_in(above, statement):
+            is_joined = isinstance(above, cst.Arg) and m.matches(call, joins)
+            clear(
+                is_joined and code.is_after(call, region), f"{name} is more than joined"
+            )
+            changes.swap(call, "{joined}.cpu()", joined=call)
+    kept = (
+        found["x"]
+        if is_fresh(code, found["x"])
+        else filled("{x}.clone()", x=found["x"])
+    )
+    changes.put(next(iter(code.calls(statement, "cpu"))), kept)
+    yield changes

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -14,53 +15,45 @@ import libcst as cst
 from ..model.finding import Finding
 from ..report.line_syntax import with_context
 from ..report.remedies import remedy_of
-from .calls import (
-    asserted_on_gpu,
-    checked_norm,
-    counted_in_fixed_size,
-    counted_on_gpu,
-    fused_optimizer,
-    known_size,
-    numbers_of_loop,
-    printed_sometimes,
-    reduced_with_mask,
-    selected_on_gpu,
-    without_call,
-)
+from . import calls, copies, reads
 from .code import Changes, Code, UnclearError, clear, known
-from .copies import both_ends, index_on_gpu, index_once, made_on_gpu, made_once, pinned
 from .edits import ByHand, Edit
-from .reads import list_in_loop, number_in_loop
 
 
 Rule = Callable[[Code, cst.CSTNode], Iterator[Changes]]
 
-_NUMBER: Final[tuple[Rule, ...]] = (number_in_loop, list_in_loop)
+_NUMBER: Final[tuple[Rule, ...]] = (reads.number_in_loop, reads.list_in_loop)
 
 REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
-    "read-number": _NUMBER,
-    "kept-number": _NUMBER,
+    "synchronize": (calls.without_call,),
+    "stream-synchronize": (calls.waits_on_gpu,),
+    "empty-cache": (calls.without_call,),
+    "printed-tensor": (*_NUMBER, calls.printed_sometimes),
+    "size": (calls.read_from_cpu,),
+    "checks-of-each": (calls.stacked_checks,),
+    "condition": (*_NUMBER, calls.asserted_on_gpu, calls.chosen_on_gpu),
     "number-in-formula": _NUMBER,
-    "printed-tensor": (*_NUMBER, printed_sometimes),
+    "grad-scaler": (calls.fused_optimizer,),
+    "distribution-check": (calls.unchecked_distribution,),
+    "finite-norm": (calls.checked_norm,),
+    "index": (calls.numbers_of_loop,),
+    "kept-number": _NUMBER,
+    "read-number": _NUMBER,
+    "copy-to-cpu": (reads.copied_at_end,),
+    "made-on-cpu": (copies.made_on_gpu, copies.pinned),
+    "constant": (copies.made_once, copies.pinned),
+    "tensor-from-cpu": (copies.made_once, copies.pinned),
+    "put-number": (calls.put_on_gpu,),
+    "pinned-batch": (copies.both_ends,),
+    "attribute": (copies.buffer,),
+    "custom-batch": (copies.pinned_class,),
+    "unpinned-batch": (copies.pinned_class, copies.both_ends),
+    "pageable-batch": (copies.both_ends, copies.moved_once),
+    "cpu-index": (copies.index_once, copies.index_on_gpu),
+    "mask": (calls.reduced_with_mask, calls.put_on_gpu),
+    "repeat-interleave": (calls.known_size,),
+    "copy-to-gpu": (copies.made_once, copies.pinned, copies.moved_once),
     "sync": _NUMBER,
-    "condition": (*_NUMBER, asserted_on_gpu),
-    "synchronize": (without_call,),
-    "empty-cache": (without_call,),
-    "grad-scaler": (fused_optimizer,),
-    "finite-norm": (checked_norm,),
-    "repeat-interleave": (known_size,),
-    "unique": (counted_in_fixed_size,),
-    "mask": (reduced_with_mask,),
-    "positions": (counted_on_gpu,),
-    "made-on-cpu": (made_on_gpu, pinned),
-    "constant": (made_once, made_on_gpu, pinned),
-    "tensor-from-cpu": (made_once, pinned),
-    "pageable-batch": (both_ends, pinned),
-    "unpinned-batch": (both_ends,),
-    "pinned-batch": (both_ends,),
-    "copy-to-gpu": (made_once, pinned, both_ends),
-    "index": (numbers_of_loop, selected_on_gpu),
-    "cpu-index": (index_once, index_on_gpu),
 }
 """By the rule of a remedy, what is tried in turn."""
 
@@ -100,7 +93,8 @@ def _texts(
     finding: Finding, source: str, file: Path, rule: str, reasons: list[str]
 ) -> Iterator[tuple[str, str]]:
     try:
-        place = known(finding.location, "its line is not known")
+        place = known(finding.forward or finding.location, "its line is not known")
+        clear(Path(place.file).name == file.name, "another file begins it")
         _clear_of_others(source, file)
         code = Code(source)
         statement = code.statement_at(place.line)
@@ -108,7 +102,9 @@ def _texts(
     except (UnclearError, cst.ParserSyntaxError) as error:
         reasons.append(str(error))
         return
-    for rewrite in REWRITES.get(rule, ()):
+    by_table: Rule = partial(calls.swapped, rule=rule)
+    rewrites: tuple[Rule, ...] = (*REWRITES.get(rule, ()), by_table)
+    for rewrite in rewrites:
         try:
             yield from ((c.text(), c.says) for c in rewrite(code, statement))
         except UnclearError as error:  # noqa: PERF203, each rule has its own reason
