@@ -123,6 +123,22 @@ class Code:
         for child in inside.children:
             yield from self.nodes(child)
 
+    def following(self, statement: cst.CSTNode) -> list[Any]:
+        """Return the statements after one in its block."""
+        block: Any = self.parent(statement)
+        at = next(i for i, each in enumerate(block.body) if each is statement)
+        return [*block.body[at + 1 :]]
+
+    def made_by(self, names: str, user: cst.CSTNode) -> Any:
+        """Return the one call of a class that makes what *user* names, or any."""
+        calls = self.all(self.module, cst.Call)
+        every = [c for c in calls if re.fullmatch(names, called(c))]
+        own = [n.value for n in self.variables(user)]
+        named = [v for n in own for v in self.assigned(n, self.module) if v in every]
+        made = [c for c in every if self.is_in(c, user)] or named or every
+        clear(len(made) == 1, "it is not clear how it is made")
+        return made[0]
+
     def all(self, inside: cst.CSTNode, kind: type[Node]) -> Iterator[Node]:
         """Yield the nodes of a *kind* in *inside*, in the order of the source."""
         return (node for node in self.nodes(inside) if isinstance(node, kind))
@@ -317,10 +333,9 @@ def _fits(wanted: cst.CSTNode, node: cst.CSTNode, parts: dict[str, Any]) -> bool
 class Changes(cst.CSTTransformer):
     """Changes of a file, which are made all at once."""
 
-    def __init__(self, code: Code) -> None:
+    def __init__(self, code: Code, says: str = "") -> None:
         super().__init__()
-        self.code = code
-        self.says = ""
+        self.code, self.says = code, says
         self._new: dict[cst.CSTNode, cst.CSTNode] = {}
         self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
         self._after: dict[cst.CSTNode, list[cst.CSTNode]] = {}
@@ -350,6 +365,14 @@ class Changes(cst.CSTTransformer):
         self.put(old, filled(template, **parts))
         return self
 
+    def line(self, statement: Any, text: cst.BaseSmallStatement) -> Changes:
+        """Put one small statement in the place of another, or of a block."""
+        lines = statement.leading_lines
+        new = cst.SimpleStatementLine([text], leading_lines=lines)
+        kept = isinstance(statement, cst.SimpleStatementLine)
+        self.put(statement, statement.with_changes(body=[text]) if kept else new)
+        return self
+
     def add(self, call: cst.Call, **arguments: str) -> Changes:
         """Give *call* more arguments."""
         new = call
@@ -366,7 +389,7 @@ class Changes(cst.CSTTransformer):
             return
         self._new[statement] = cst.RemoveFromParent()  # type: ignore[assignment]
         lines = self._leading.pop(statement, statement.leading_lines)
-        for following in block.body[[*block.body].index(statement) + 1 :][:1]:
+        for following in self.code.following(statement)[:1]:
             self._leading[following] = [*lines, *following.leading_lines]
 
     def text(self) -> str:

@@ -52,7 +52,12 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "cpu-index": (copies.index_once, copies.index_on_gpu),
     "mask": (calls.reduced_with_mask, calls.put_on_gpu),
     "repeat-interleave": (calls.known_size,),
-    "copy-to-gpu": (copies.made_once, copies.pinned, copies.moved_once),
+    "copy-to-gpu": (
+        copies.made_once,
+        copies.pinned,
+        copies.moved_once,
+        calls.put_on_gpu,
+    ),
     "sync": _NUMBER,
 }
 """By the rule of a remedy, what is tried in turn."""
@@ -97,6 +102,7 @@ def _texts(
         clear(Path(place.file).name == file.name, "another file begins it")
         _clear_of_others(source, file)
         code = Code(source)
+        clear(code.module.code == source, "its layout would change")
         statement = code.statement_at(place.line)
         _clear_of_decorators(code, statement)
     except (UnclearError, cst.ParserSyntaxError) as error:

@@ -345,7 +345,125 @@ FIXED: Final = {
 +     torch._assert_async(~loss.isnan())
   print(loss.item())
 """,
+    "a list that numpy takes later": """
+  import numpy as np
+  losses = []
+  for x, y in zip(inputs, labels):
+-     losses.append(train(x, y).item())
++     losses.append(train(x, y).detach().clone())
++ losses = torch.stack(losses).tolist() if losses else []
+  print(np.array(losses).mean(), type(losses[0]))
+""",
+    "a list that two lines fill": """
+  kept = []
+  for step, (x, y) in enumerate(zip(inputs, labels)):
+-     kept.append(train(x, y).item())
++     kept.append(train(x, y).detach().clone())
+      if step % 2:
+-         kept.append(x.sum().item())
++         kept.append(x.sum().detach())
++ kept = torch.stack(kept).tolist() if kept else []
+  print(kept)
+""",
+    "batches of a class": """
+  class Batch:
+      def __init__(self, rows):
+          self.x = torch.stack(rows)
++
++     def pin_memory(self):
++         self.x = self.x.pin_memory()
++         return self
+
+
+  for batch in DataLoader(inputs[0].cpu(), 4, collate_fn=Batch, pin_memory=True):
+-     total = model(batch.x.to(device)).sum()
++     total = model(batch.x.to(device, non_blocking=True)).sum()
+  print(total.item())
+""",
+    "a table of a model": """
+  class Scaled(nn.Module):
+      def __init__(self):
+          super().__init__()
+-         self.scale = torch.arange(4.0)
++         self.register_buffer("scale", torch.arange(4.0), persistent=False)
+
+      def forward(self, x):
+-         return x * self.scale.to(x.device)
++         return x * self.scale
+
+
+  scaled = Scaled().to(device)
+  for x in inputs:
+      total = scaled(x).sum()
+  print(total.item())
+""",
+    "rows that are kept on the CPU": """
+  kept = []
+  for x, y in zip(inputs, labels):
+-     kept.append(model(x).detach().cpu())
++     kept.append(model(x).detach().clone())
+- print(torch.cat(kept).sum())
++ print(torch.cat(kept).cpu().sum())
+""",
+    "sizes that the CPU has": """
+  sizes = torch.tensor([3, 5])
+  counts = sizes.to(device)
+  for x, y in zip(inputs, labels):
+-     first, second = x.split(counts.tolist())
++     first, second = x.split(sizes.tolist())
+      total = first.sum() - second.sum()
+  print(total.item())
+""",
+    "a choice of two formulas": """
+  total = torch.zeros((), device=device)
+  for x, y in zip(inputs, labels):
+-     if x.mean() > 0:
+-         total = total + 1
+-     else:
+-         total = total - 1
++     total = torch.where(x.mean() > 0, total + 1, total - 1)
+  print(total.item())
+""",
+    "checks of all parameters": """
+  for x, y in zip(inputs, labels):
+      loss = train(x, y)
+-     fine = all(torch.isfinite(p).all() for p in model.parameters())
++     fine = bool(torch.stack([torch.isfinite(p).all() for p in model.parameters()]).all())
+  print(fine)
+""",
+    "numbers that are put": """
+  x = inputs[0, 0].clone()
+  for step, (_, y) in enumerate(zip(inputs, labels)):
+-     x[0] = step / 2
++     x[0].fill_(step / 2)
+  print(x.sum().item())
+""",
+    "a print in each step": """
+  for step in range(6):
+      loss = train(inputs[step], labels[step])
+      # progress
+-     print(loss.item())
++     if step % 10 == 0:
++         print(loss.item())
+""",
+    "a distribution": """
+  for x in inputs:
+-     spread = torch.distributions.Normal(x, x.abs() + 1)
++     spread = torch.distributions.Normal(x, x.abs() + 1, validate_args=False)
+      total = spread.log_prob(x).sum()
+  print(total.item())
+""",
 }
+
+FAIL: Final = {
+    "a mask of rows": """
+total = torch.zeros((), device=device)
+for x in inputs:
+    total += x[:4][labels[0][:4] > 0].sum()
+print(total.item())
+""",
+}
+"""Programs of which each edit raises an error, and is not shown."""
 
 NOT_FIXED: Final = {
     "a sum that decides": (
@@ -501,6 +619,79 @@ for step, (x, y) in enumerate(zip(inputs, labels)):
     if step % 2:
         losses.sort()
 print(losses)
+""",
+    ),
+    "a function of two callers": (
+        "each step",
+        """
+def value(x, y):
+    found = train(x, y).item()
+    return found
+
+
+best = min(value(x, y) for x, y in zip(inputs, labels))
+print(best, value(inputs[0], labels[0]))
+""",
+    ),
+    "generated code": (
+        "generated",
+        """
+total = 0.0
+for x, y in zip(inputs, labels):
+    total += train(x, y).item()
+print(total)
+""",
+    ),
+    "a constant that is changed in place": (
+        "in place|changed|no rewrite",
+        """
+for step, (x, y) in enumerate(zip(inputs, labels)):
+    total = torch.tensor([step, 1.0, 2.0, 3.0]).to(device, torch.float32)
+    total += x[0]
+print(total.sum().item())
+""",
+    ),
+    "a clock behind a wait": (
+        "clock",
+        """
+start = time.perf_counter()
+for x, y in zip(inputs, labels):
+    train(x, y)
+    torch.cuda.synchronize()
+print(time.perf_counter() > start)
+""",
+    ),
+    "a loop over places that are counted too": (
+        "more than an index|no rewrite",
+        """
+total = torch.zeros(4)
+rows = inputs[0].cpu()
+for i in labels[0]:
+    total = total + rows[i] * i.cpu()
+print(total)
+""",
+    ),
+    "places that are used": (
+        "no rewrite",
+        """
+for x, y in zip(inputs, labels):
+    places = (x > 0).nonzero()
+print(places.sum().item())
+""",
+    ),
+    "a loader of two": (
+        "",
+        """
+rows = torch.utils.data.TensorDataset(inputs[0].cpu(), labels[0].cpu())
+
+
+def epoch(loader):
+    for x, y in loader:
+        train(x.to(device), y.to(device))
+
+
+epoch(DataLoader(rows, batch_size=2))
+epoch(DataLoader(rows, batch_size=4))
 """,
     ),
 }
