@@ -35,19 +35,22 @@ class Fall(NamedTuple):
 
 
 class _Count(NamedTuple):
-    """A sum over all steps, or a number of each, that may rise by ``floor``."""
+    """A sum over all steps, which may rise by ``slack`` a step, or by that if it is none."""
 
     what: str
     read: Callable[[StepAudit], float]
-    floor: float = 0.0
+    slack: float = 0.0
     is_sum: bool = True
 
 
 COUNTS: Final = (
     _Count("syncs", lambda audit: audit.totals.syncs),
-    _Count("pageable copies", lambda audit: audit.totals.counts[PAGEABLE_COPIES.name]),
+    # A list that is read once, and not number by number, is a copy of few bytes.
+    _Count(
+        "pageable copies", lambda audit: audit.totals.counts[PAGEABLE_COPIES.name], 0.5
+    ),
     _Count("bytes to the GPU", lambda audit: audit.totals.counts[H2D_BYTES.name]),
-    _Count("bytes to the CPU", lambda audit: audit.totals.counts[D2H_BYTES.name]),
+    _Count("bytes to the CPU", lambda audit: audit.totals.counts[D2H_BYTES.name], 16),
     _Count("bytes left", lambda audit: audit.growth.nbytes, FEW_SCALARS, is_sum=False),
     _Count(
         "bytes of garbage",
@@ -55,27 +58,23 @@ COUNTS: Final = (
         FEW_SCALARS,
         is_sum=False,
     ),
-)
-"""What is compared; of what falls the first says most."""
-
-UNCLEAR: Final = (
     _Count("inconclusive syncs", lambda audit: audit.totals.inconclusive),
     _Count(
         "unchecked operations",
         lambda audit: sum(f.per_step for f in (*audit.not_checked, *audit.as_eager)),
     ),
 )
-"""What no edit may make of something that is known."""
+"""What is compared; of what falls the first says most."""
 
 
 def fallen(before: StepAudit, after: StepAudit) -> Iterator[Fall]:
     """Yield what is lower *after*, per step if there is more than one."""
     steps = max(1, before.steps)
     each = " per step" if steps > 1 else ""
-    for what, read, floor, is_sum in COUNTS:
+    for what, read, slack, is_sum in COUNTS:
         old, new = read(before), read(after)
-        if old - new > floor:
-            over = steps if is_sum else 1
+        over = steps if is_sum else 1
+        if old - new > slack * over:
             yield Fall(f"{what}{each}", old / over, new / over)
 
 
@@ -172,9 +171,9 @@ class Counted:
         old, new = self._before, self._after
         if (old.steps, old.mark) != (new.steps, new.mark):
             yield f"the program makes {new.steps} steps, {old.steps} before"
-        for what, read, floor, _ in (*COUNTS, *UNCLEAR):
+        for what, read, slack, is_sum in COUNTS:
             were, are = read(old), read(new)
-            if are - were > floor:
+            if are - were > slack * (old.steps if is_sum else 1):
                 yield f"{what} rise from {were:g} to {are:g}"
         if not any(fallen(old, new)):
             yield "nothing is counted less often"

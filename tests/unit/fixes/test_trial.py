@@ -81,7 +81,7 @@ class Program:
                     inconclusive=total("unsure"),
                     blocking_copies=0,
                     counts={
-                        PAGEABLE_COPIES.name: 0,
+                        PAGEABLE_COPIES.name: total("pageable"),
                         H2D_BYTES.name: total("copy"),
                         D2H_BYTES.name: 0,
                         LAUNCHES.name: 1,
@@ -175,6 +175,7 @@ def test_edits_that_help_are_one_diff_with_a_line_each() -> None:
         ("wait 10", "exit 3", "the program ends with exit status 3, 0 before"),
         ("wait 10", "steps 9", "the program makes 9 steps, 10 before"),
         ("wait 10", "copy 8", "bytes to the GPU rise from 0 to 8"),
+        ("wait 10", "pageable 10", "pageable copies rise from 0 to 10"),
         ("wait 10", "keep 2", "the peak of memory rises by 2 MiB"),
         ("wait 10", "leave 9999", "bytes left rise from 0 to 9999"),
         ("wait 10", "unsure 1", "inconclusive syncs rise from 0 to 1"),
@@ -198,8 +199,8 @@ def test_what_waits_elsewhere_instead_is_no_fix_unless_few_steps_do() -> None:
     assert [each.why for each in found(TEXT, rarely)[0].tried] == [""]
 
 
-def test_a_list_of_losses_may_stay_on_the_gpu() -> None:
-    result, _ = found(TEXT, ("wait 10", "leave 512"))
+def test_a_list_of_losses_may_stay_on_the_gpu_and_be_read_once() -> None:
+    result, _ = found(TEXT, ("wait 10", "leave 512\npageable 1"))
 
     assert len(result.chosen) == 1
 
