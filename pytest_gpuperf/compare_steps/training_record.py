@@ -181,8 +181,11 @@ F = TypeVar("F", bound=Callable[..., Any])
 Unseen = Callable[[], AbstractContextManager[object]]
 """Makes a context in which the simulated GPU counts nothing."""
 
-MOST_LATER_NUMBERS: Final = 2 * 10**7
-"""Numbers of later steps that are sketched one after the other; then those of steps 2, 4, 8..."""
+SIXTEEN: Final = 16
+"""Steps of which each has its values recorded, and then each of so many. All have losses."""
+
+MOST_LATER_NUMBERS: Final = 10**8
+"""Values that are recorded of later steps."""
 
 
 class Recorder:
@@ -258,7 +261,8 @@ class Recorder:
 
         number = self.steps + 1
         values: list[TrainedTensor] = []
-        if self._later_numbers < MOST_LATER_NUMBERS or not number & (number - 1):
+        is_looked_at = number <= SIXTEEN or number % SIXTEEN == 0
+        if is_looked_at and self._later_numbers < MOST_LATER_NUMBERS:
             values = [
                 _left(name, value)
                 for name, value in self._state(optimizer)
