@@ -11,14 +11,13 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from subprocess import DEVNULL
-from tempfile import TemporaryFile
 from typing import Final
 
 from ..baselines.store import replace_file
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import is_installed
 from ..errors import ErrorId, UsageError
+from ..files import scratch_folder
 from ..fixes.counts import Ran, repeats
 from ..fixes.edits import ByHand, Edit
 from ..fixes.shown import diff_lines, fixes_document, proof_lines, relative
@@ -35,7 +34,13 @@ from ..runner.relocation import is_below
 from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .script import Program, notes_of
-from .script_process import Asked, ScriptRequest, run_program, unfinished
+from .script_process import (
+    Asked,
+    RunProgram,
+    ScriptRequest,
+    running_programs,
+    unfinished,
+)
 from .shared_options import announce, print_json
 
 
@@ -53,12 +58,23 @@ def show_fixes(arguments: argparse.Namespace, program: Program, root: Path) -> R
     """
     if find_spec("libcst") is None:
         raise UsageError(NEEDS_LIBCST, ErrorId.GP119)
-    announce(f"runs {program.name} as it is")
-    try:
-        trial = Trial(partial(_ran, program, root))
-    except KeyboardInterrupt:
-        announce("interrupted: no edit was tried")
-        return INTERRUPTED
+    with (
+        scratch_folder() as folder,
+        # Strings of a set come in the same order in all runs.
+        running_programs(env={HASH_SEED: "0", **os.environ}) as run,
+    ):
+        announce(f"runs {program.name} as it is")
+        ran = partial(_ran, run, program, root, Path(folder, "output"))
+        try:
+            return _tried(arguments, program, root, Trial(ran))
+        except KeyboardInterrupt:
+            announce("interrupted: no edit was tried")
+            return INTERRUPTED
+
+
+def _tried(
+    arguments: argparse.Namespace, program: Program, root: Path, trial: Trial
+) -> Ran:
     before = trial.before
     if before.audit is None or before.code:
         announce(f"{unfinished(program, before.code)}: no edit was tried")
@@ -79,25 +95,22 @@ INTERRUPTED: Final = Ran(
 )
 
 
-def _ran(program: Program, root: Path, edited: Mapping[str, str]) -> Ran:
-    """Run *program* with *edited* texts; it is quiet unless it is as the user knows it."""
+def _ran(
+    run: RunProgram,
+    program: Program,
+    root: Path,
+    output: Path,
+    edited: Mapping[str, str],
+) -> Ran:
+    """Run *program* with *edited* texts; raises ``KeyboardInterrupt`` if that ended it."""
     request = ScriptRequest(
         program=program,
         root=str(root),
         asked=Asked.TRIAL,
         edited={os.path.realpath(file): text for file, text in edited.items()},
     )
-    with TemporaryFile() as output:
-        code, found = run_program(
-            request,
-            stdin=DEVNULL,
-            stdout=output,
-            stderr=DEVNULL if edited else None,
-            # Strings of a set come in the same order in all runs.
-            env={HASH_SEED: "0", **os.environ},
-        )
-        output.seek(0)
-        text = output.read().decode(errors="replace")
+    code, found = run(request, output)
+    text = output.read_text(errors="replace") if output.exists() else ""
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return Ran(

@@ -58,19 +58,30 @@ def spawn(
     The function gets the *request* in JSON and a ``Reply``; the answer is ``None`` if it
     left none. *streams* are those of ``Popen``.
     """
+    with spawned(entry, request, **streams) as (process, answer):
+        with meanwhile(process):
+            code = _waited(process)
+        return code, read_json(answer)
+
+
+@contextmanager
+def spawned(
+    entry: str, request: object, **streams: Any
+) -> Iterator[tuple[Popen[bytes], Path]]:
+    """Start the process of ``spawn``: it, and the file of its answer."""
     with scratch_folder() as folder:
         order, answer = Path(folder, "order.json"), Path(folder, "answer.json")
         text = json.dumps({"entry": entry, "request": encode(request)})
         order.write_text(text, encoding="utf-8")
         command = [sys.executable, "-c", _START, str(OWN_PACKAGES), str(order)]
-        with (
-            Popen([*command, str(answer)], **streams) as process,  # noqa: S603, our own
-            meanwhile(process),
-        ):
-            code = _waited(process)
-        # A file, not standard output: that belongs to what runs there.
-        found = answer.read_text(encoding="utf-8") if answer.exists() else "null"
-    return code, json.loads(found)
+        with Popen([*command, str(answer)], **streams) as process:  # noqa: S603, our own
+            yield process, answer
+
+
+def read_json(answer: Path) -> Any:
+    """Return what a process has left in the file *answer*; ``None`` for nothing."""
+    # A file, not standard output: that belongs to what runs there.
+    return json.loads(answer.read_text(encoding="utf-8") if answer.exists() else "null")
 
 
 def _waited(process: Popen[bytes]) -> int:
@@ -126,11 +137,15 @@ EXIT_INTERRUPTED = 130
 
 
 @contextmanager
-def interrupts_left_to_child() -> Iterator[None]:
-    """Outlive Ctrl-C, so that the child, which gets it too, can put things in order."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)
+def interrupts_left_to_child() -> Iterator[list[int]]:
+    """Outlive Ctrl-C, so that the child, which gets it too, can put things in order.
+
+    Yields what is not empty after it.
+    """
+    seen: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
     try:
-        yield
+        yield seen
     finally:
         signal.signal(signal.SIGINT, before)
 
