@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,26 +50,54 @@ def hunks_of(edit: Edit) -> tuple[Hunk, ...]:
     before, after = (
         text.splitlines(keepends=True) for text in (edit.before, edit.after)
     )
-    changes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
-    return tuple(
-        Hunk(start, end, tuple(after[first:last]))
-        for change, start, end, first, last in changes
-        if change != "equal"
-    )
+    return tuple(_hunks(before, after))
 
 
 def combined(before: str, edits: Sequence[Edit]) -> str | None:
-    """Return the text *before* after all *edits*; ``None`` if two change the same lines."""
-    found = sorted({hunk for edit in edits for hunk in hunks_of(edit)})
-    if any(this.end > after.start for this, after in pairwise(found)):
-        return None
-    return "".join(_applied(before.splitlines(keepends=True), found))
+    """Return the text *before* after all *edits*; ``None`` if two change the same words."""
+    lines = before.splitlines(keepends=True)
+    joined = _joined(lines, [h for edit in edits for h in hunks_of(edit)], _by_words)
+    return None if joined is None else "".join(joined)
 
 
-def _applied(lines: Sequence[str], hunks: Iterable[Hunk]) -> Iterable[str]:
+Join = Callable[[Sequence[str], Sequence[Hunk]], list[str] | None]
+
+
+def _joined(
+    parts: Sequence[str], hunks: Iterable[Hunk], join: Join
+) -> list[str] | None:
+    """Return *parts* after all *hunks*; those that overlap are left to *join*."""
+    groups: list[list[Hunk]] = []
+    end = -1
+    for hunk in sorted(set(hunks)):
+        groups += [] if hunk.start < end else [[]]
+        groups[-1].append(hunk)
+        end = max(end, hunk.end)
+    result: list[str] = []
     at = 0
-    for hunk in hunks:
-        yield from lines[at : hunk.start]
-        yield from hunk.lines
-        at = hunk.end
-    yield from lines[at:]
+    for group in groups:
+        new = [*group[0].lines] if len(group) == 1 else join(parts, group)
+        if new is None:
+            return None
+        result += [*parts[at : group[0].start], *new]
+        at = max(hunk.end for hunk in group)
+    return [*result, *parts[at:]]
+
+
+def _by_words(lines: Sequence[str], group: Sequence[Hunk]) -> list[str] | None:
+    """Join changes of the same lines, if they are of other words."""
+    start, end = group[0].start, max(hunk.end for hunk in group)
+    texts = ([*lines[start : h.start], *h.lines, *lines[h.end : end]] for h in group)
+    words = _WORD.findall("".join(lines[start:end]))
+    changes = (h for text in texts for h in _hunks(words, _WORD.findall("".join(text))))
+    return _joined(words, changes, lambda _, __: None)
+
+
+_WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+def _hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Hunk]:
+    changes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
+    for change, start, end, first, last in changes:
+        if change != "equal":
+            yield Hunk(start, end, tuple(after[first:last]))

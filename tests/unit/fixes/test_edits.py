@@ -31,10 +31,19 @@ def test_a_changed_line_is_one_hunk() -> None:
         (["a = 1\nc = 3\n", "a = 1\nx\nb = 2\nc = 3\n"], "a = 1\nx\nc = 3\n"),
     ],
 )  # fmt: skip
-def test_edits_are_joined_unless_they_change_the_same_lines(
+def test_edits_are_joined_unless_they_change_the_same_words(
     afters: list[str], joined: str | None
 ) -> None:
     assert combined(BEFORE, [edit_to(after) for after in afters]) == joined
+
+
+def test_edits_of_one_line_are_joined_word_by_word() -> None:
+    before = "for x in y:\n    print(a, b, f'{c}')\n"
+    afters = [before.replace("(a", "(float(a)"), before.replace("{c", "{c.item()")]
+
+    joined = combined(before, [edit_to(after, before) for after in afters])
+
+    assert joined == "for x in y:\n    print(float(a), b, f'{c.item()}')\n"
 
 
 @pytest.mark.parametrize("text", ["a\r\nb", "a\n\x0cb\n", "\ta\u2028b\r"])
