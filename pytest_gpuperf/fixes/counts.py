@@ -7,7 +7,7 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from ..devices.audit_record import StepAudit
+from ..devices.audit_record import StepAudit, StepMark
 from ..model.ab import TrainingRecord
 from ..model.finding import Finding
 from ..model.metrics import D2H_BYTES, FEW_SCALARS, H2D_BYTES, MIB, PAGEABLE_COPIES
@@ -169,7 +169,10 @@ class Counted:
     def objections(self, lines: Sequence[tuple[str, int]]) -> Iterator[str]:
         """Yield what speaks against the edits for findings in *lines*."""
         old, new = self._before, self._after
-        if (old.steps, old.mark) != (new.steps, new.mark):
+        is_same = (old.steps, old.mark) == (new.steps, new.mark)
+        # The turns of a loop are counted by what they do, of which an edit leaves less.
+        is_loop = old.mark is StepMark.LOOP and new.mark in {StepMark.LOOP, None}
+        if not is_same and not is_loop:
             yield f"the program makes {new.steps} steps, {old.steps} before"
         for what, read, slack, is_sum in COUNTS:
             were, are = read(old), read(new)

@@ -45,7 +45,7 @@ class Program:
     """Runs a text whose lines say what the program does, and counts its runs.
 
     ``wait N``, ``print WORDS``, ``loss N``, ``copy BYTES``, ``keep MIB``, ``leave BYTES``,
-    ``draw N``, ``steps N``, ``exit N``. ``now`` is another number in each run.
+    ``draw N``, ``steps N``, ``loop``, ``exit N``. ``now`` is another number in each run.
     """
 
     def __init__(self, text: str) -> None:
@@ -91,7 +91,7 @@ class Program:
                 not_checked=(),
                 as_eager=(),
                 steps=total("steps") or STEPS,
-                mark=StepMark.OPTIMIZER,
+                mark=StepMark.LOOP if "loop" in done else StepMark.OPTIMIZER,
                 syncs=(sum(each.per_step // STEPS for each in waits),) * STEPS,
                 growth=Garbage(nbytes=total("leave"), held=(), cycle=""),
             ),
@@ -189,6 +189,14 @@ def test_an_edit_without_proof_is_not_shown_and_has_its_reason(
     assert not result.chosen
     assert lines[0] == "gpuperf: no edit was proven"
     assert lines[1].endswith(f"not shown, a-rule: {why}")
+
+
+def test_turns_of_a_loop_are_counted_by_what_an_edit_takes_out() -> None:
+    text = f"{TEXT}loop\n"
+
+    result, _ = found(text, ("wait 10", "steps 4"))
+
+    assert len(result.chosen) == 1
 
 
 def test_what_waits_elsewhere_instead_is_no_fix_unless_few_steps_do() -> None:
