@@ -77,7 +77,10 @@ def _tried(
 ) -> Ran:
     before = trial.before
     if before.audit is None or before.code:
-        announce(f"{unfinished(program, before.code)}: no edit was tried")
+        why = f"the script failed (exit status {before.code})"
+        if not before.code:
+            why = unfinished(program, before.code)
+        announce(f"{why}: no edit was tried")
         return before
     candidates = Candidates(before.audit, root)
     edits = [*candidates.by_finding(unsafe=arguments.unsafe)]

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol
 from ..model.metrics import counted
 from ..report.numbers import rounded
 from ..report.wrapping import wrapped
-from .counts import Fall, Ran, Texts
+from .counts import Fall, Ran, Texts, fallen
 from .edits import ByHand, Edit
 from .trial import Proven, Tried
 
@@ -79,10 +79,8 @@ def _answer(found: Proven, before: Ran) -> str:
     edits = counted(len(found.chosen), "edit")
     if found.interrupted or not (before.audit and found.after.audit):
         return f"{edits} proven"
-    old, new = before.audit, found.after.audit
-    if old.steps > 1 and old.per_step != new.per_step:
-        return f"{old.per_step} -> {new.per_step} syncs per step with {edits}"
-    return f"{old.totals.syncs} -> {new.totals.syncs} syncs with {edits}"
+    fall = next(fallen(before.audit, found.after.audit))
+    return f"{_fall(fall)} with {edits}"
 
 
 def _line(place: Edit | ByHand, text: str, here: Path) -> Iterator[str]:

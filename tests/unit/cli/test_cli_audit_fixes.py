@@ -256,7 +256,8 @@ def test_a_script_that_fails_has_no_edits_and_keeps_its_status(
     code = main(["audit", "--diff", "train.py"])
 
     assert code == 3
-    assert "no edit was tried" in capfd.readouterr().err
+    said = "gpuperf: the script failed (exit status 3): no edit was tried\n"
+    assert capfd.readouterr().err.endswith(said)
 
 
 def test_without_libcst_a_sentence_says_how_it_is_installed(
