@@ -79,7 +79,10 @@ def _answer(found: Proven, before: Ran) -> str:
     edits = counted(len(found.chosen), "edit")
     if found.interrupted or not (before.audit and found.after.audit):
         return f"{edits} proven"
-    fall = next(fallen(before.audit, found.after.audit))
+    old, new = before.audit, found.after.audit
+    fall = next(fallen(old, new))
+    if old.steps > 1 and old.per_step != new.per_step:  # what most steps have
+        fall = fall._replace(before=old.per_step, after=new.per_step)
     return f"{_fall(fall)} with {edits}"
 
 

@@ -259,6 +259,14 @@ def test_what_trains_nothing_is_judged_by_what_it_prints() -> None:
     assert "not compared, because the program trains nothing" in without[1]
 
 
+def test_the_headline_names_what_fell() -> None:
+    text = "pageable 20\nwait 10\nprint done\n"
+
+    _, lines = found(text, ("pageable 20", "pageable 10"))
+
+    assert lines[0] == "gpuperf: 2 -> 1 pageable copies per step with 1 edit"
+
+
 def test_an_edit_that_says_something_is_in_the_diff_only_if_it_is_asked_for() -> None:
     says = ("wait 10", "print more", "prints the loss of step 10")
     safe, _ = found(TEXT, says)
