@@ -7,12 +7,12 @@ import linecache
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import takewhile
 from math import inf
 from pathlib import Path
 from typing import Final
 
-from ..baselines.store import write
 from ..devices.audit_record import StepAudit
 from ..model.metrics import counted
 from ..report.command import audit_command
@@ -35,8 +35,10 @@ from .script_process import (
     unfinished,
 )
 from .shared_options import (
+    PAGES,
     add_json_argument,
     add_page_argument,
+    leave_page,
     number,
     print_json,
     whole,
@@ -134,9 +136,9 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
         print_json(audit_document(audited.audit, audited.notes))
     else:
         sys.stdout.write(printed(terminal(blocks)))
-    if arguments.html:
-        view = AuditView(here=here, line_of=line_of, steps=audited.audit.steps)
-        write(arguments.html, audit_page(program.name, audited.audit, view, blocks))
+    view = AuditView(here=here, line_of=line_of, steps=audited.audit.steps)
+    page = partial(audit_page, program.name, audited.audit, view, blocks)
+    leave_page(PAGES[0], arguments.html, page)
     return _judged(code, audited.audit, audited.unchecked, arguments)
 
 

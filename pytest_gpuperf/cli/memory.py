@@ -12,7 +12,6 @@ from math import inf
 from pathlib import Path
 from typing import Final
 
-from ..baselines.store import write
 from ..errors import ErrorId, UsageError
 from ..judge.budget import fit_of
 from ..model.measurement import Fit, Forecast, Saving
@@ -37,9 +36,11 @@ from .script_process import (
     unfinished,
 )
 from .shared_options import (
+    PAGES,
     add_json_argument,
     add_page_argument,
     count,
+    leave_page,
     number,
     print_json,
 )
@@ -154,9 +155,9 @@ def _print(
         print_json(memory_document(forecast, savings, arguments.gb, fit))
     else:
         sys.stdout.write(printed(terminal(blocks)))
-    if arguments.html:
-        places = AuditView(here=view.here, line_of=view.line_of, steps=0)
-        write(arguments.html, memory_page(forecast, savings, places, blocks))
+    places = AuditView(here=view.here, line_of=view.line_of, steps=0)
+    page = partial(memory_page, forecast, savings, places, blocks)
+    leave_page(PAGES[1], arguments.html, page)
 
 
 def _command(arguments: argparse.Namespace, program: Program, gib: float | None) -> str:

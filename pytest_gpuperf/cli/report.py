@@ -1,4 +1,4 @@
-"""``gpuperf report``: the last run as a page."""
+"""``gpuperf report``: the last run as a page, or what a command found since."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from ..settings import ARTEFACTS
 from ..visible import printed
 from .shared_options import (
     add_baselines_argument,
+    last_page,
     read_document,
     read_results,
     results_file,
@@ -62,7 +63,9 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
     if arguments.out == PAGE:  # a name of our own; another is the user's to choose
         no_link(PAGE.parent)
     with no_garbage_collection():  # looking for some among a million strings
-        write(arguments.out, page_text(_contents(arguments)))
+        is_here = arguments.results == PAGE.parent
+        left = last_page(results_file(PAGE.parent)) if is_here else ""
+        write(arguments.out, left or page_text(_contents(arguments)))
     sys.stdout.write(printed([f"report: {arguments.out}"]))
     return 0
 

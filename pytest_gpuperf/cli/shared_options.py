@@ -10,14 +10,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ..baselines.format import RESTORE_FILE, loads
-from ..errors import BaselineError, ErrorId, UsageError
+from ..baselines.store import make_ignored, write
+from ..errors import BaselineError, ErrorId, GpuperfError, UsageError
 from ..files import read_regular_text
 from ..model.baseline import Baselines
 from ..model.run import RESULTS_NAME, Results
 from ..report import json as results_json
+from ..settings import ARTEFACTS
 
 
 def add_json_argument(parser: argparse._ActionsContainer, other: str = "") -> None:
@@ -33,6 +35,32 @@ def add_page_argument(parser: argparse._ActionsContainer) -> None:
     parser.add_argument(
         "--html", type=Path, metavar="FILE", help="also write what was found as a page"
     )
+
+
+PAGES: Final = tuple(Path(ARTEFACTS) / f"{name}.html" for name in ("audit", "memory"))
+"""What a command leaves for ``gpuperf report``."""
+
+
+def leave_page(default: Path, asked: Path | None, page: Callable[[], str]) -> None:
+    """Write the *page* to the file that was *asked* for, else to *default* if that works."""
+    if asked is not None:
+        write(asked, page())
+        return
+    with suppress(OSError, GpuperfError):  # nobody asked for it
+        make_ignored(default.parent)
+        write(default, page())
+
+
+def last_page(results: Path) -> str:
+    """Return the page of a command that ran after the run that left *results*, or nothing."""
+    left = max(filter(Path.is_file, PAGES), key=_written, default=None)
+    if left is None or (results.exists() and _written(results) > _written(left)):
+        return ""
+    return read_regular_text(left)
+
+
+def _written(file: Path) -> int:
+    return file.stat().st_mtime_ns
 
 
 def print_json(document: Mapping[str, Any]) -> None:

@@ -18,9 +18,12 @@ from typing import Any, Final, Protocol
 
 import pytest
 
+from ..baselines.format import loads
+from ..baselines.refresh import changes
 from ..baselines.store import pending_path, write_ignored
 from ..devices.preflight import own_version
 from ..errors import GpuperfError, UsageError
+from ..model.baseline import BaselineChange
 from ..model.codec import encode_briefly
 from ..model.measurement import Samples
 from ..model.run import (
@@ -170,6 +173,21 @@ class RunPlace:
         is_here = not Path(file).is_absolute() and (self.root / file).is_file()
         return is_here and is_inside
 
+    def merged_changes(self, file: str) -> tuple[BaselineChange, ...]:
+        """Return what the merge that a pull request is tested as changes in a baseline *file*.
+
+        Nothing where git does not have both parents of the merge, or one has no such file.
+        """
+        if self.environ.get("GITHUB_EVENT_NAME") != "pull_request":
+            return ()
+        names = ("HEAD^1", "HEAD^2", "HEAD")
+        with suppress(GpuperfError):
+            found = [run_git(self.root, "show", f"{name}:./{file}") for name in names]
+            if not any(each.returncode for each in found):
+                before, _, now = (loads(each.stdout, file) for each in found)
+                return changes(before, now)
+        return ()
+
     def pending(self, results: Results) -> str:
         """Name what can be accepted, from the rootdir on; nothing if there is none."""
         if results.head.hardware is None:
@@ -208,6 +226,7 @@ def publish(results: Results, place: RunPlace, baseline_file: str) -> Iterator[s
         sources,
         baseline_file=baseline_file,
         pending=pending,
+        changed=place.merged_changes(baseline_file),
     )
     environ = place.environ
     yield from _write(place.artefacts / COMMENT_FILE, markdown(room=MOST_COMMENT_BYTES))

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Final
 
 from ...judge.readings import WOULD_HAVE_FAILED
+from ...model.baseline import BaselineChange
 from ...model.codec import decode
 from ...model.environment import Hardware
 from ...model.metrics import counted
@@ -25,9 +26,11 @@ from ..command import (
     at_root,
 )
 from ..document import markdown_row, terminal
+from ..headline import title as title_of
 from ..screen.counts import COUNTED_WORDS, UNCHECKED_WORDS
 from ..screen.failure import Failure, only_line, screen_room
 from ..screen.findings import SharedCauses
+from ..screen.summary import refresh_cells
 from .worst_findings import MOST_EXAMINED, Remark, Sources, has_cause, place, sentences
 
 
@@ -99,6 +102,7 @@ MOST_DROPPED_NAMED: Final = 5
 
 FAILED_HEADER: Final = ("test", "what", "where")
 OTHERS_HEADER: Final = ("test", "what")
+STORED_HEADER: Final = ("test", "metric", "before", "after", "change")
 RESERVED_CHARS: Final = 300
 """Bytes for the lines that say what is left out."""
 
@@ -129,11 +133,12 @@ def run_markdown(  # noqa: PLR0913  a run, and how its place names things
     baseline_file: str,
     pending: str,
     room: int,
+    changed: Sequence[BaselineChange] = (),
 ) -> str:
     """Say what came of a run in at most *room* bytes: failing tests, the others folded.
 
     *found* are its remarks, *pending* is the file that can be accepted, empty if there
-    is none.
+    is none, and *changed* is what a pull request changes in the baselines.
     """
     failing, others = _parted(found)
     head = [f"### {title(results)}", "", *_unreported(results), *_notes(results)]
@@ -148,8 +153,9 @@ def run_markdown(  # noqa: PLR0913  a run, and how its place names things
     tail = fitting(tail, (room - sum(map(size, head))) // 2)
     left = room - sum(map(size, [*head, *tail])) - RESERVED_CHARS
     table = list(_table(failing, names, sources, left))
-    rest = _folded(others, names, left - sum(map(size, table)))
-    text = "\n".join([*head, *table, *tail, *rest, ""])
+    stored = list(_stored(changed, left - sum(map(size, table))))
+    rest = _folded(others, names, left - sum(map(size, [*table, *stored])))
+    text = "\n".join([*head, *table, *tail, *stored, *rest, ""])
     # In bytes, as the limit of a summary is: beyond it GitHub drops all of the text.
     return text.encode("utf-8", "replace")[: max(room, 0)].decode("utf-8", "ignore")
 
@@ -253,14 +259,37 @@ def _folded(others: ByTest, names: Mapping[str, str], room: int) -> Iterator[str
     if not others:
         return
     counts = _counts(said[0].record for said in others.values())
-    open_, close = f"<details><summary>{counts}</summary>", "</details>"
     rows = (
         [code(names[test], LONGEST_TEST), _what(test, said)]
         for test, said in others.items()
     )
+    yield from _folded_table(counts, OTHERS_HEADER, rows, len(others), room)
+
+
+def _stored(changed: Sequence[BaselineChange], room: int) -> Iterator[str]:
+    """Yield what a pull request changes in the baselines, as its reviewer reads it."""
+    if not changed:
+        return
+    cells = ((row, refresh_cells(row)) for row in changed)
+    rows = (
+        [code(row.test, LONGEST_TEST), escaped(title_of(row.metric)), *texts[:3]]
+        for row, texts in cells
+    )
+    said = f"Baselines: this pull request changes {counted(len(changed), 'number')}"
+    yield from _folded_table(said, STORED_HEADER, rows, len(changed), room)
+
+
+def _folded_table(
+    summary: str,
+    names: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    count: int,
+    room: int,
+) -> Iterator[str]:
+    open_, close = f"<details><summary>{summary}</summary>", "</details>"
     room -= size(open_) + size(close)
     yield from (open_, "")
-    yield from _fitting_table(OTHERS_HEADER, rows, len(others), room)
+    yield from _fitting_table(names, rows, count, room)
     yield close
 
 

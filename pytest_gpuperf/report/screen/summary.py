@@ -298,14 +298,15 @@ def own_part(value: float | None, row: BaselineChange) -> float | None:
 
 def _changed_lines(rows: Sequence[BaselineChange]) -> tuple[Line, ...]:
     """Old and new values; if any drifted from its anchor, a column says how far."""
-    cells = [REFRESH_HEADER, *map(_refresh_cells, rows)]
+    cells = [REFRESH_HEADER, *map(refresh_cells, rows)]
     if not any(row.has_drifted for row in rows):
         cells = [(*row[:3], NO_VALUE, *row[4:]) for row in cells]
     header, *shown = filled(cells, always=3)
     return table(header, shown, map(_refresh_role, rows), len(header) - 2)
 
 
-def _refresh_cells(row: BaselineChange) -> tuple[str, ...]:
+def refresh_cells(row: BaselineChange) -> tuple[str, ...]:
+    """Return what the table of a refresh has of a value, in the order of its header."""
     metric = metric_named(row.metric)
     was, now, anchor = (own_part(v, row) for v in (row.old, row.new, row.anchor))
     if was is None or now is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from pages import BAD, GOOD, HEAD, ITEM, contents, entry
 from pytest_gpuperf.baselines.format import dumps as baselines_text
 from pytest_gpuperf.cli import main
 from pytest_gpuperf.cli.report import source_lines
+from pytest_gpuperf.cli.shared_options import PAGES, leave_page
+from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.run import Head
 from pytest_gpuperf.model.verdict import TestVerdict
@@ -66,6 +69,28 @@ def test_the_last_run_becomes_a_page(capsys: pytest.CaptureFixture[str]) -> None
     assert text.startswith('<!doctype html>\n<html lang="en"><head>')
     assert text.endswith("</body></html>\n")
     assert "gpuperf: 1 of 2 tests failed on NVIDIA H200" in text
+
+
+def test_what_a_command_found_since_the_last_run_is_the_page() -> None:
+    leave(BAD)
+    leave_page(PAGES[0], None, lambda: "an audit")
+    leave_page(PAGES[1], None, lambda: "a forecast")
+    os.utime(PAGES[0], (2e9, 2e9))
+
+    assert page() == "an audit"
+    assert page("--results=.gpuperf/results.json") != "an audit"
+
+    os.utime(".gpuperf/results.json", (3e9, 3e9))
+    assert "gpuperf: 1 of 1 test failed" in page()
+
+
+def test_a_page_that_nobody_asked_for_is_left_out_where_no_file_can_be() -> None:
+    Path(".gpuperf").write_text("a file")
+
+    leave_page(PAGES[0], None, lambda: "an audit")
+
+    with pytest.raises(UsageError):
+        leave_page(PAGES[0], Path(".gpuperf/page.html"), lambda: "an audit")
 
 
 def test_the_page_goes_where_it_is_wanted() -> None:

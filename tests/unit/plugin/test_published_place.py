@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from builders import an_entry, baselines
 
+from pytest_gpuperf.baselines.format import dumps
 from pytest_gpuperf.plugin.outputs import RunPlace
 
 
@@ -52,7 +55,8 @@ def test_only_files_below_the_rootdir_are_the_projects(tmp_path: Path) -> None:
 def merged(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     """A clone with the merge of a pull request checked out, and its commits by name.
 
-    The pull request added ``new.py``; ``train.py`` changed on the other branch.
+    The pull request added ``new.py`` and two syncs to the baseline in ``stored.json``;
+    ``train.py`` changed on the other branch.
     """
     root = tmp_path / "clone"
     root.mkdir()
@@ -71,7 +75,9 @@ def merged(tmp_path: Path) -> tuple[Path, dict[str, str]]:
 
     git("init", "--quiet", "--initial-branch=main")
     commit("train.py", "one\n")
+    commit("stored.json", dumps(baselines(t=an_entry(exact={"syncs": 0}))))
     git("checkout", "--quiet", "-b", "change")
+    commit("stored.json", dumps(baselines(t=an_entry(exact={"syncs": 2}))))
     own = commit("new.py", "two\n")
     git("checkout", "--quiet", "main")
     commit("train.py", "zero\none\n")
@@ -88,6 +94,24 @@ def on_github(root: Path, event: object) -> RunPlace:
         "GITHUB_EVENT_PATH": str(path),
     }
     return RunPlace(root=root, artefacts=root, environ=environ)
+
+
+def test_what_a_pull_request_changes_in_a_baseline_is_known_of_its_merge(
+    merged: tuple[Path, dict[str, str]],
+) -> None:
+    root, commits = merged
+    asked = RunPlace(
+        root=root, artefacts=root, environ={"GITHUB_EVENT_NAME": "pull_request"}
+    )
+
+    (change,) = asked.merged_changes("stored.json")
+
+    assert (change.test, change.metric, change.old, change.new) == ("t", "syncs", 0, 2)
+    assert asked.merged_changes("none.json") == asked.merged_changes("train.py") == ()
+    assert replace(asked, environ={}).merged_changes("stored.json") == ()
+    checkout = ["git", "-C", str(root), "checkout", "--quiet", commits["own"]]
+    subprocess.run(checkout, check=True)
+    assert asked.merged_changes("stored.json") == ()
 
 
 def test_a_line_is_linked_in_the_commit_of_the_author_where_that_has_it(

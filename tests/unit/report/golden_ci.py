@@ -10,6 +10,7 @@ from builders import MIB, SCRIPTED, SIMULATED, a_verdict
 from golden_lines import Cases, listed
 from remarkable_runs import SOURCES, SYNC, SYNCS, record, regressed, results, time
 
+from pytest_gpuperf.model.baseline import BaselineChange
 from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 from pytest_gpuperf.model.run import Ending, Record, Results
@@ -104,6 +105,20 @@ def summary_rows() -> Cases:
         *rows(results(a=failed)),
         *rows(results(a=drifted)),
     ]
+    text = run_markdown(
+        results(t=regressed("t")),
+        [],
+        SOURCES,
+        baseline_file="",
+        pending="",
+        room=64_000,
+        changed=[
+            BaselineChange(test="t.py::a", metric="syncs", old=0, new=2),
+            BaselineChange(test="t.py::a|b", metric="step_ms", old=None, new=12.0),
+            BaselineChange(test="t.py::gone", metric=PEAK, old=9 * MIB, new=None),
+        ],
+    )
+    said["what a pull request changes in the baselines"] = text.splitlines()[2:]
     said["what a budget could not decide is against the budget"] = [
         sentence(remark) for remark in remarks(results(a=record("a", doubted)))
     ]
