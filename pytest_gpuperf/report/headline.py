@@ -117,6 +117,12 @@ PEOPLE: Final = {
 """What people call an outcome; those that fail go by what happened."""
 
 
+def telling(verdict: TestVerdict) -> list[Verdict]:
+    """Return what to look at: all that failed, else the verdicts of the worst outcome."""
+    failing = [v for v in verdict.verdicts if v.outcome.fails or v.unchecked_budget]
+    return failing or [v for v in verdict.verdicts if v.outcome is verdict.outcome]
+
+
 def title(metric: str) -> str:
     """Return what people call the metric of that name."""
     return TITLES.get(metric, metric)

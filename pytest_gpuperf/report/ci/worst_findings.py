@@ -19,6 +19,7 @@ from ..headline import (
     merged_headlines,
     missed_sentences,
     no_baseline_headline,
+    telling as telling_verdicts,
     what_happened,
 )
 from ..remedies import remedy_of
@@ -207,13 +208,12 @@ def sentences(call: Raw) -> Iterator[str]:
 
 
 def _shown(verdict: TestVerdict) -> Sequence[Verdict]:
-    failing = [v for v in verdict.verdicts if v.outcome.fails or v.unchecked_budget]
-    worst = [v for v in verdict.verdicts if v.outcome is verdict.outcome]
+    shown = telling_verdicts(verdict)
     if verdict.outcome in {Outcome.PASS, Outcome.NOT_CHECKED}:
-        worst = worst[:1]
+        return shown[:1]
     if verdict.outcome is Outcome.NO_BASELINE:
-        worst = [v for v in worst if v.metric in ASKED_FIRST] or worst
-    return failing or worst
+        return [v for v in shown if v.metric in ASKED_FIRST] or shown
+    return shown
 
 
 # Where to look, and what to do there.

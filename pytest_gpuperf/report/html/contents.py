@@ -21,7 +21,7 @@ from ...model.finding import Location
 from ...model.metrics import STEP_MS, Direction
 from ...model.run import Ending, Record, Results
 from ...model.verdict import Outcome, TestVerdict, Verdict
-from ..headline import PEOPLE, TITLES
+from ..headline import PEOPLE, TITLES, telling
 from ..json import EXPECTED_RESULTS, refuse, verdict_of
 from ..numbers import metric_named
 
@@ -87,9 +87,7 @@ class Section:
         """
         if self.verdict is None or self.verdict.outcome in PASSING:
             return ()
-        judged = self.verdict.verdicts
-        found = [v for v in judged if v.outcome.fails or v.unchecked_budget]
-        worst = found or [v for v in judged if v.outcome is self.verdict.outcome]
+        worst = telling(self.verdict)
         return sorted(worst, key=lambda v: (_familiarity(v.metric), -_beyond(v)))
 
     @property
@@ -202,10 +200,7 @@ def _excess(section: Section) -> float:
     """Return how far the worst metric is beyond its baseline or limit, as a ratio."""
     if section.verdict is None:
         return 0.0
-    judged = [
-        v for v in section.verdict.verdicts if v.outcome is section.verdict.outcome
-    ]
-    return max(map(_beyond, judged), default=0.0)
+    return max(map(_beyond, telling(section.verdict)), default=0.0)
 
 
 def _beyond(verdict: Verdict) -> float:

@@ -27,6 +27,7 @@ from ..headline import (
     missed_headline,
     missed_sentences,
     no_baseline_headline,
+    telling,
     title,
 )
 from ..numbers import join_fitting, metric_named
@@ -133,7 +134,9 @@ class Failure:
         self._verdict, self._nodeid, self._invocation = verdict, nodeid, invocation
         self._accept_command = accept
         self._strict, self._needed = strict, baseline_needed
-        failing = _failing(verdict)
+        failing = [v for v in telling(verdict) if v.outcome.fails or v.unchecked_budget]
+        by_setting = (v for v in verdict.verdicts if v.outcome in FAILED_BY_SETTING)
+        failing = failing or [*by_setting]
         self._missed = [v for v in failing if v.is_missed]
         self._failing = [v for v in failing if not v.is_missed]
         self._metrics = {v.metric for v in self._failing}
@@ -312,7 +315,7 @@ def only_line(verdict: TestVerdict) -> tuple[str, int] | None:
         (at.file, at.line) if at else None
         for at in (short(finding.location) for finding in failing_findings(verdict))
     }
-    failing = [v for v in verdict.verdicts if v.outcome.fails or v.unchecked_budget]
+    failing = telling(verdict)
     explained_by = {m for f in failing_findings(verdict) for m in f.metrics}
     is_all = all(
         v.outcome is Outcome.REGRESSED
@@ -321,14 +324,6 @@ def only_line(verdict: TestVerdict) -> tuple[str, int] | None:
         for v in failing
     )
     return places.pop() if is_all and len(places) == 1 else None
-
-
-def _failing(verdict: TestVerdict) -> tuple[Verdict, ...]:
-    unchecked = tuple(v for v in verdict.verdicts if v.unchecked_budget)
-    failing = tuple(v for v in verdict.verdicts if v.outcome.fails)
-    return (*failing, *unchecked) or tuple(
-        v for v in verdict.verdicts if v.outcome in FAILED_BY_SETTING
-    )
 
 
 def _certainty(shown: Sequence[Verdict]) -> Iterator[Block]:
