@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Final
 
 from ..model.metrics import (
@@ -121,6 +122,18 @@ def telling(verdict: TestVerdict) -> list[Verdict]:
     """Return what to look at: all that failed, else the verdicts of the worst outcome."""
     failing = [v for v in verdict.verdicts if v.outcome.fails or v.unchecked_budget]
     return failing or [v for v in verdict.verdicts if v.outcome is verdict.outcome]
+
+
+def excess(verdict: Verdict) -> float:
+    """Return how far it is beyond its baseline or limit, as a ratio; above 1 is worse."""
+    reference = verdict.limit if verdict.baseline is None else verdict.baseline
+    if verdict.now is None or reference is None:
+        return 0.0
+    higher_is_better = metric_named(verdict.metric).direction is Direction.HIGHER
+    # Always above 1 if worse, so that metrics of both directions sort together.
+    small, large = sorted((verdict.now, reference))
+    ratio = large / small if small > 0 else inf if large > 0 else 1.0
+    return ratio if (verdict.now > reference) is not higher_is_better else 1 / ratio
 
 
 def title(metric: str) -> str:

@@ -17,7 +17,6 @@ from ..command import DEFAULT_INVOCATION, Invocation
 from ..numbers import join_fitting
 from ..remedies import remedy_of
 from .worst_findings import (
-    MOST_EXAMINED,
     Remark,
     Sources,
     advice,
@@ -47,7 +46,7 @@ def commands(
     *invocation* is how the tests are measured again.
     """
     marked: dict[Hashable, list[Remark]] = {}
-    for remark in islice(filter(_is_marked, found), MOST_EXAMINED):
+    for remark in filter(_is_marked, found):
         marked.setdefault(_mark(remark, sources), []).append(remark)
     return tuple(
         _annotation(alike, sources, invocation)

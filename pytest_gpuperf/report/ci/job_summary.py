@@ -11,11 +11,10 @@ from typing import Final
 
 from ...judge.readings import WOULD_HAVE_FAILED
 from ...model.baseline import BaselineChange
-from ...model.codec import decode
 from ...model.environment import Hardware
 from ...model.metrics import counted
 from ...model.run import Ending, Record, Results
-from ...model.verdict import Outcome, TestVerdict
+from ...model.verdict import Outcome
 from ...visible import visible
 from ..command import (
     ACCEPTABLE,
@@ -31,7 +30,7 @@ from ..screen.counts import COUNTED_WORDS, UNCHECKED_WORDS
 from ..screen.failure import Failure, only_line, screen_room
 from ..screen.findings import SharedCauses
 from ..screen.summary import refresh_cells
-from .worst_findings import MOST_EXAMINED, Remark, Sources, has_cause, place, sentences
+from .worst_findings import Remark, Sources, has_cause, place, sentences
 
 
 # Markdown from untrusted text: names of tests, messages of errors.
@@ -93,6 +92,9 @@ def fitting(lines: Iterable[str], room: int) -> list[str]:
 
 MOST_IN_A_CELL: Final = 5
 """Tests that a row names, if one line fails them alike."""
+
+MOST_EXAMINED: Final = 200
+"""Failures among which those to explain are looked for."""
 
 MOST_DETAILS: Final = 10
 MOST_DETAIL_LINES: Final = 60
@@ -377,7 +379,7 @@ def _shared(failing: Iterable[Remark]) -> SharedCauses:
     shared = SharedCauses()
     for remark in islice(failing, MOST_EXAMINED):
         if remark.call is not None:
-            shared.add(remark.test, decode(TestVerdict, remark.call))
+            shared.add(remark.test, remark.call)
     return shared
 
 
@@ -393,8 +395,7 @@ def _explained(
         if remark.call is None:
             yield test, remark.record.headline or remark.word
             continue
-        verdict = decode(TestVerdict, remark.call)
-        found = Failure(verdict, test, invocation, strict=strict, shared=shared)
+        found = Failure(remark.call, test, invocation, strict=strict, shared=shared)
         if not found.is_shown_elsewhere:
             yield test, "\n".join(terminal(found.blocks(screen_room())))
 
@@ -418,10 +419,9 @@ def _accept(found: Sequence[Remark], pending: str, baseline_file: str) -> Iterat
 
 def _command(worse: Mapping[str, Remark], pending: str, folder: str) -> str:
     """Name the lines that alone made all tests worse, else the tests."""
-    examined = islice(worse.values(), MOST_EXAMINED)
-    calls = [decode(TestVerdict, each.call) for each in examined if each.call]
+    calls = [each.call for each in worse.values() if each.call]
     places = {only_line(call): None for call in calls}
-    is_few = len(places) < len(calls) and len(worse) <= MOST_EXAMINED
+    is_few = len(places) < len(calls)
     if is_few and None not in places and folder in {"", BASELINES}:
         return accept_lines_command([place for place in places if place])
     named = list(worse) if len(worse) <= MOST_DROPPED_NAMED else []

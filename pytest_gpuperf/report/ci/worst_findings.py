@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ...model.baseline import Refresh
 from ...model.codec import decode
 from ...model.finding import Finding
 from ...model.run import Ending, Record, Results
-from ...model.verdict import Outcome, TestVerdict, Verdict, worst_of
+from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..command import Invocation, refresh_command
 from ..headline import (
     ASKED_FIRST,
     PEOPLE,
+    excess,
     merged_headlines,
     missed_sentences,
     no_baseline_headline,
@@ -26,14 +27,7 @@ from ..remedies import remedy_of
 from ..screen.findings import badness, explained, short, telling
 
 
-_OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
 _RANKS: Final = {outcome: rank for rank, outcome in enumerate(Outcome)}
-
-MOST_EXAMINED: Final = 200
-"""Remarks that are looked at: each is decoded."""
-
-Raw = Mapping[str, Any]
-"""Part of a record: a verdict, a call or a finding as JSON."""
 
 
 def no_address(_file: str, _line: int) -> str:
@@ -70,22 +64,20 @@ class Remark(NamedTuple):
     test: str
     node: str
     record: Record
-    call: Raw | None = None
-    verdict: Raw | None = None
+    call: TestVerdict | None = None
+    verdict: Verdict | None = None
 
     @property
     def outcome(self) -> Outcome | None:
         """What was judged; ``None`` if the test ended by itself."""
-        return (
-            _OUTCOMES[self.verdict["outcome"]] if self.verdict else self.record.outcome
-        )
+        return self.verdict.outcome if self.verdict else self.record.outcome
 
     @property
     def word(self) -> str:
         """What happened, in capitals if that is a failure, or how the test ended."""
         outcome = self.outcome if self.is_telling else None
         if outcome and outcome.fails and self.verdict is not None:
-            return what_happened(decode(Verdict, self.verdict))
+            return what_happened(self.verdict)
         ended = self.record.ending.value
         word = PEOPLE.get(outcome, ended) if outcome else ended
         return word.upper() if self.fails else word
@@ -114,31 +106,7 @@ class Remark(NamedTuple):
 
     @property
     def metric(self) -> str:
-        return str(self.verdict["metric"]) if self.verdict else ""
-
-    @property
-    def before(self) -> float | None:
-        """The budget or the baseline that it was compared with."""
-        if self.verdict is None:
-            return None
-        return self.verdict.get("limit" if self.is_budgeted else "baseline")
-
-    @property
-    def is_budgeted(self) -> bool:
-        """Whether it was compared with a budget, as it is without a baseline."""
-        over = self.outcome is Outcome.OVER_BUDGET
-        return over or (self.verdict or {}).get("baseline") is None
-
-    @property
-    def now(self) -> float | None:
-        return self.verdict.get("now") if self.verdict else None
-
-    @property
-    def change(self) -> float:
-        """How much larger it became, as a ratio; 0 if that is not known."""
-        if self.before is None or self.now is None:
-            return 0.0
-        return (self.now - self.before) / max(abs(self.before), 1e-9)
+        return self.verdict.metric if self.verdict else ""
 
 
 def remarks(results: Results) -> list[Remark]:
@@ -152,9 +120,9 @@ def remarks(results: Results) -> list[Remark]:
 def _of(test: str, record: Record) -> Iterator[Remark]:
     if not record.verdicts:
         yield Remark(test, test, record)
-    for call in record.verdicts:
-        name = call["test"]
-        found = [Remark(name, test, record, call, v) for v in call["verdicts"]]
+    for raw in record.verdicts:
+        call = decode(TestVerdict, raw)
+        found = [Remark(call.test, test, record, call, v) for v in call.verdicts]
         worse = {r.metric for r in found if r.outcome is Outcome.REGRESSED}
         failing = [
             r
@@ -164,38 +132,35 @@ def _of(test: str, record: Record) -> Iterator[Remark]:
             or (r.outcome is Outcome.OVER_BUDGET and r.metric not in worse)
         ]
         if failing or not found:
-            yield from failing or [Remark(name, test, record, call)]
+            yield from failing or [Remark(call.test, test, record, call)]
         else:
-            worst = worst_of(r.outcome for r in found if r.outcome)
-            yield next(r for r in found if r.outcome is worst)
+            yield next(r for r in found if r.outcome is call.outcome)
 
 
 def _badness(remark: Remark) -> tuple[bool, bool, int, float, str]:
     """Metrics that failed a test come before tests that failed by themselves."""
     outcome = remark.outcome if remark.is_telling else None
     rank = _RANKS[outcome] if outcome else len(_RANKS)
-    return not remark.fails, remark.is_warned, rank, -remark.change, remark.test
+    beyond = excess(remark.verdict) if remark.verdict else 0.0
+    return not remark.fails, remark.is_warned, rank, -beyond, remark.test
 
 
 def sentence(remark: Remark) -> str:
     """Say it in one line: ``SLOWER: 12.00 ms per step, was 10.00 ms (+20.0 %)``."""
-    if remark.verdict is None or remark.now is None or not remark.is_telling:
+    verdict, call = remark.verdict, remark.call
+    if verdict is None or verdict.now is None or call is None or not remark.is_telling:
         return remark.record.headline or remark.word
-    judged = [decode(Verdict, remark.verdict)]
-    if remark.call is not None:
-        call = decode(TestVerdict, remark.call)
-        if remark.outcome is Outcome.NO_BASELINE:
-            return no_baseline_headline(_shown(call))
-        judged += [v for v in call.verdicts if v.metric == remark.metric]
+    if remark.outcome is Outcome.NO_BASELINE:
+        return no_baseline_headline(_shown(call))
+    judged = [verdict, *(v for v in call.verdicts if v.metric == remark.metric)]
     return next(text for _, text in merged_headlines(judged, is_short=True))
 
 
-def sentences(call: Raw) -> Iterator[str]:
+def sentences(verdict: TestVerdict) -> Iterator[str]:
     """Say in a line of each metric to look at what came of it, as the terminal does.
 
     Those that failed, else those of the worst outcome. Of what passed, one is enough.
     """
-    verdict = decode(TestVerdict, call)
     shown = _shown(verdict)
     if verdict.outcome is Outcome.NO_BASELINE:
         yield no_baseline_headline(shown)
@@ -265,7 +230,7 @@ def _cause(remark: Remark, is_ours: Callable[[str], bool]) -> Finding | None:
         return None
     counting = [
         finding
-        for finding in decode(TestVerdict, remark.call).findings
+        for finding in remark.call.findings
         if remark.metric in finding.metrics and finding.location
     ]
     found = list(telling(counting))

@@ -11,19 +11,18 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from html import escape
 from importlib.resources import files
-from math import inf, isfinite
+from math import isfinite
 from typing import Any, Final
 
 from ...errors import ErrorId, UsageError
 from ...model.baseline import Entry
 from ...model.environment import DeviceKind
 from ...model.finding import Location
-from ...model.metrics import STEP_MS, Direction
+from ...model.metrics import STEP_MS
 from ...model.run import Ending, Record, Results
 from ...model.verdict import Outcome, TestVerdict, Verdict
-from ..headline import PEOPLE, TITLES, telling
+from ..headline import PEOPLE, TITLES, excess, telling
 from ..json import EXPECTED_RESULTS, refuse, verdict_of
-from ..numbers import metric_named
 
 
 SourceLines = Mapping[tuple[str, int], str]
@@ -88,7 +87,7 @@ class Section:
         if self.verdict is None or self.verdict.outcome in PASSING:
             return ()
         worst = telling(self.verdict)
-        return sorted(worst, key=lambda v: (_familiarity(v.metric), -_beyond(v)))
+        return sorted(worst, key=lambda v: (_familiarity(v.metric), -excess(v)))
 
     @property
     def metric(self) -> str:
@@ -200,18 +199,7 @@ def _excess(section: Section) -> float:
     """Return how far the worst metric is beyond its baseline or limit, as a ratio."""
     if section.verdict is None:
         return 0.0
-    return max(map(_beyond, telling(section.verdict)), default=0.0)
-
-
-def _beyond(verdict: Verdict) -> float:
-    reference = verdict.limit if verdict.baseline is None else verdict.baseline
-    if verdict.now is None or reference is None:
-        return 0.0
-    higher_is_better = metric_named(verdict.metric).direction is Direction.HIGHER
-    # Always above 1 if worse, so that metrics of both directions sort together.
-    small, large = sorted((verdict.now, reference))
-    ratio = large / small if small > 0 else inf if large > 0 else 1.0
-    return ratio if (verdict.now > reference) is not higher_is_better else 1 / ratio
+    return max(map(excess, telling(section.verdict)), default=0.0)
 
 
 # Templates that are filled in so that no text can become markup.

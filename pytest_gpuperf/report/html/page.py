@@ -181,24 +181,6 @@ def _details(
         # The table has their numbers: what passed needs no picture of each of them.
         others = []
     entry = contents.stored.get(section.key)
-    answer = [*_answer(section, verdict, contents, shared)]
-    return {
-        "answer": markup_of(answer, contents.line_of),
-        "pictures": (
-            *(step_figure(verdict.findings) if section.failing else ()),
-            *memory_figures(verdict.findings, (entry and entry.step) or UNKNOWN_STEP),
-            *_pictures(leading, verdict, contents),
-        ),
-        "numbers": _all_numbers(
-            verdict, contents, answer, _pictures(others, verdict, contents)
-        ),
-    }
-
-
-def _answer(
-    section: Section, verdict: TestVerdict, contents: Contents, shared: SharedCauses
-) -> Iterator[Block]:
-    """Say why it failed, as the terminal does, or what a test does that is not stored yet."""
     failure = Failure(
         verdict,
         section.test,
@@ -206,8 +188,19 @@ def _answer(
         shared=shared,
         accept=_accept(section, contents),
     )
-    yield from failure.blocks(PAGE_ROOM)
-    yield from found_blocks([verdict])
+    has_step = section.failing and not failure.is_shown_elsewhere
+    answer = [*failure.blocks(PAGE_ROOM), *found_blocks([verdict])]
+    return {
+        "answer": markup_of(answer, contents.line_of),
+        "pictures": (
+            *(step_figure(verdict.findings) if has_step else ()),
+            *memory_figures(verdict.findings, (entry and entry.step) or UNKNOWN_STEP),
+            *_pictures(leading, verdict, contents),
+        ),
+        "numbers": _all_numbers(
+            verdict, contents, answer, _pictures(others, verdict, contents)
+        ),
+    }
 
 
 def _accept(section: Section, contents: Contents) -> str:
