@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...judge.readings import WOULD_HAVE_FAILED
@@ -41,36 +40,6 @@ UNCHECKED_WORDS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutcomeCounts:
-    """Calls by outcome and those only compared, metrics of judged calls by outcome.
-
-    ``endings`` counts how the tests ended that gave nothing to judge, ``not_stored`` the
-    calls by a metric that their baselines lack. Where the run only ``warns``, those that
-    fail would have.
-    """
-
-    calls: Counter[Outcome] = field(default_factory=Counter)
-    compared: int = 0
-    metrics: Counter[Outcome] = field(default_factory=Counter)
-    endings: Counter[str] = field(default_factory=Counter)
-    not_stored: Counter[str] = field(default_factory=Counter)
-    warns: bool = False
-
-    @property
-    def worst(self) -> LineRole:
-        """The role of a line that says all this."""
-        if self.endings["failed"]:
-            return LineRole.BAD
-        if self.warns and any(o.fails for o in self.calls):
-            return LineRole.WARN
-        roles = [
-            ROLES[outcome] for outcome in WORST_FIRST_OUTCOMES if self.calls[outcome]
-        ]
-        roles += [LineRole.PLAIN] * self.compared
-        return roles[0] if roles else LineRole.WARN
-
-
 def counts_line(  # noqa: PLR0913  one line counts all there is to count
     verdicts: Sequence[TestVerdict],
     hardware: Hardware,
@@ -90,18 +59,31 @@ def counts_line(  # noqa: PLR0913  one line counts all there is to count
     The *note* is on the device, and on a run that *warns*. *unmeasured* are those that
     nobody waited for: they are *stopped*, which says why.
     """
-    counts = replace(_counted(verdicts, unchecked), warns=warns)
+    calls = Counter(v.outcome for v in verdicts if v.verdicts or v.sides is None)
     parts = (
-        *count_lines(counts, f"{hardware.in_words}{f' ({note})' if note else ''}"),
+        _outcomes(calls, len(verdicts) - calls.total(), warns=warns)
+        + f" on {hardware.in_words}{f' ({note})' if note else ''}",
+        *_without_verdict(unchecked),
+        *_ungated([v for v in verdicts if v.outcome is not Outcome.NOT_CHECKED]),
         *([f"{refused} NOT REFRESHED"] if refused else []),
         *named(unmeasured, stopped),
         *_hidden(unseen),
     )
-    role = LineRole.BAD if unseen.fails or refused else counts.worst
+    role = _role(calls, len(verdicts), warns=warns)
+    if unseen.fails or refused or "failed" in unchecked:
+        role = LineRole.BAD
     # It fails in CI only, but a green line must not hide it here either.
     if unseen.unmeasured and role in {LineRole.GOOD, LineRole.PLAIN}:
         role = LineRole.WARN
     return Line(text=f"gpuperf: {'; '.join(parts)}", role=role)
+
+
+def _role(calls: Counter[Outcome], verdicts: int, *, warns: bool) -> LineRole:
+    """Return that of the worst outcome; where only steps were compared it is plain."""
+    if warns and any(outcome.fails for outcome in calls):
+        return LineRole.WARN
+    roles = (ROLES[outcome] for outcome in WORST_FIRST_OUTCOMES if calls[outcome])
+    return next(roles, LineRole.PLAIN if verdicts else LineRole.WARN)
 
 
 def nothing_line(unseen: Unseen, why: str) -> Line:
@@ -122,70 +104,48 @@ def _hidden(unseen: Unseen) -> Iterator[str]:
     yield from named(unseen.unmeasured, "STORED AND NOT MEASURED")
 
 
-def _counted(
-    verdicts: Sequence[TestVerdict], unchecked: Sequence[str]
-) -> OutcomeCounts:
-    calls = [v for v in verdicts if v.verdicts or v.sides is None]
-    judged = [v for v in verdicts if v.outcome is not Outcome.NOT_CHECKED]
-    return OutcomeCounts(
-        calls=Counter(v.outcome for v in calls),
-        compared=len(verdicts) - len(calls),
-        metrics=Counter(v.outcome for test in judged for v in test.verdicts),
-        endings=Counter(unchecked),
-        not_stored=Counter(
-            v.metric for test in judged for v in test.verdicts if v.not_stored
-        ),
-    )
-
-
-def count_lines(counts: OutcomeCounts, where: str) -> Iterator[str]:
-    """Yield what there is to say of one hardware, *where* in the first part."""
-    shown = [f"{counts.compared} compared"] if counts.compared else []
-    outcomes = ", ".join([*_outcomes(counts), *shown])
-    yield f"{outcomes or 'no verdict'} on {where}"
-    yield from _without_verdict(counts.endings)
-    yield from _ungated(counts.metrics)
-    if counts.not_stored:
-        names = join_fitting(list(counts.not_stored), MOST_NAMES)
-        yield f"not in a test's baseline: {names}"
-
-
 def named(tests: Sequence[str], what: str) -> Iterator[str]:
     """Count *tests* to which that happened, and name as many as fit."""
     if tests:
         yield f"{len(tests)} {what}: {join_fitting(tests, MOST_NAMES)}"
 
 
-def _outcomes(counts: OutcomeCounts) -> Iterator[str]:
-    calls = counts.calls
-    failed = {o: n for o, n in calls.items() if o.fails and n}
+def _outcomes(calls: Counter[Outcome], compared: int, *, warns: bool) -> str:
+    """Write ``2 failed (1 worse, 1 over limit), 3 passed``."""
+    counts = {
+        o: f"{calls[o]} {COUNTED_WORDS[o]}" for o in WORST_FIRST_OUTCOMES if calls[o]
+    }
+    failed = [outcome for outcome in counts if outcome.fails]
+    shown = [text for outcome, text in counts.items() if not outcome.fails]
     if failed:
-        kinds = ", ".join(
-            f"{failed[o]} {COUNTED_WORDS[o]}"
-            for o in WORST_FIRST_OUTCOMES
-            if o in failed
-        )
-        word = WOULD_HAVE_FAILED if counts.warns else "failed"
-        yield f"{sum(failed.values())} {word} ({kinds})"
-    for outcome in WORST_FIRST_OUTCOMES:
-        if calls.get(outcome) and not outcome.fails:
-            yield f"{calls[outcome]} {COUNTED_WORDS[outcome]}"
+        word = WOULD_HAVE_FAILED if warns else "failed"
+        kinds = ", ".join(counts[outcome] for outcome in failed)
+        shown.insert(0, f"{sum(calls[o] for o in failed)} {word} ({kinds})")
+    shown += [f"{compared} compared"] if compared else []
+    return ", ".join(shown) or "no verdict"
 
 
-def _without_verdict(endings: Mapping[str, int]) -> Iterator[str]:
+def _without_verdict(endings: Sequence[str]) -> Iterator[str]:
+    """Count how the tests ended that gave nothing to judge."""
     if endings:
-        kinds = ", ".join(f"{count} {ending}" for ending, count in endings.items())
+        kinds = ", ".join(f"{n} {ending}" for ending, n in Counter(endings).items())
         yield f"without a verdict: {kinds}"
 
 
-def _ungated(metrics: Mapping[Outcome, int]) -> Iterable[str]:
-    """Count the metrics of judged tests that were not checked themselves."""
+def _ungated(judged: Sequence[TestVerdict]) -> Iterator[str]:
+    """Count the metrics of *judged* tests that were not checked themselves."""
+    found = [v for test in judged for v in test.verdicts]
+    metrics = Counter(v.outcome for v in found)
     counts = [
-        f"{metrics[outcome]} metric{'s' if metrics[outcome] > 1 else ''} {what}"
+        f"{counted(metrics[outcome], 'metric')} {what}"
         for outcome, what in UNCHECKED_WORDS.items()
-        if metrics.get(outcome)
+        if metrics[outcome]
     ]
-    return [", ".join(counts)] if counts else []
+    if counts:
+        yield ", ".join(counts)
+    lacking = list(dict.fromkeys(v.metric for v in found if v.not_stored))
+    if lacking:
+        yield f"not in a test's baseline: {join_fitting(lacking, MOST_NAMES)}"
 
 
 # Lines about the whole run, printed once.
