@@ -142,10 +142,10 @@ def _print(
     savings: Mapping[Saving, Forecast | None],
     fit: Fit | None,
 ) -> None:
+    places = AuditView(here=Path.cwd(), line_of=linecache.getline, steps=0)
     view = MemoryView(
         name=program.name,
-        here=Path.cwd(),
-        line_of=linecache.getline,
+        places=places,
         command=partial(_command, arguments, program),
         verbose=arguments.verbose,
         untried=not (savings or arguments.no_savings or forecast.growth_bytes),
@@ -155,7 +155,6 @@ def _print(
         print_json(memory_document(forecast, savings, arguments.gb, fit))
     else:
         sys.stdout.write(printed(terminal(blocks)))
-    places = AuditView(here=view.here, line_of=view.line_of, steps=0)
     page = partial(memory_page, forecast, savings, places, blocks)
     leave_page(PAGES[1], arguments.html, page)
 

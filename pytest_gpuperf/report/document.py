@@ -88,6 +88,11 @@ def below(text: str) -> Text:
     return Text(text, EMPTY_GUTTER, EMPTY_GUTTER)
 
 
+def typed_next(command: str, does: str) -> Verbatim:
+    """Name the command to type next, and say what it does."""
+    return Verbatim(f"next: {command}\n      {does}")
+
+
 def terminal(blocks: Iterable[Block]) -> tuple[str, ...]:
     """Return *blocks* as lines of a terminal, as wide as that is."""
     return tuple(chain.from_iterable(map(_lines, blocks)))

@@ -14,12 +14,20 @@ from ...devices.audit_record import StepAudit, most_of
 from ...devices.memory_picture import Garbage
 from ...model.finding import Finding, Location, Phase
 from ...model.metrics import D2H_BYTES, GARBAGE, H2D_BYTES, PEAK_ALLOCATED, counted
-from ..document import EMPTY_GUTTER, Block, Field, Heading, Place, Text, below
+from ..document import (
+    EMPTY_GUTTER,
+    Block,
+    Field,
+    Heading,
+    Place,
+    Text,
+    below,
+    typed_next,
+)
 from ..line_syntax import with_context
 from ..numbers import format_value
 from ..remedies import Remedy, garbage_remedy, moves_module, remedy_of
-from .findings import badness, late_in_words, times
-from .memory import grows_by, typed_next
+from .findings import badness, grows_by, late_in_words, times
 
 
 COPYING: Final = frozenset({"aten::_to_copy", "aten::copy_", "aten::to"})

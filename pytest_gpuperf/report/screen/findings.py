@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import PurePath
 from typing import Final
 
 from ...model.finding import (
@@ -333,6 +334,13 @@ def _blocks(
     if remedy is not None and remedy.do not in tried:
         tried.add(remedy.do)
         yield Field("fix", remedy.do)
+
+
+def grows_by(nbytes: int, left: Sequence[Finding]) -> str:
+    """Say by how much a step, and which line keeps most of that, the first of *left*."""
+    place = left[0].location if left else None
+    where = f", from line {place.line} of {PurePath(place.file).name}" if place else ""
+    return f"grows by {format_value(PEAK_ALLOCATED, nbytes, 3)} a step{where}"
 
 
 def place_block(finding: Finding) -> Place:

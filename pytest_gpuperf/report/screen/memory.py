@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Final
 
 from ...judge.budget import CONTEXT_BYTES, fit_of, grown_at
-from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind, Location
+from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind
 from ...model.measurement import Fit, Forecast, Saving
 from ...model.metrics import PEAK_ALLOCATED, counted
-from ..document import Block, Field, Heading, Place, Text, Verbatim
-from ..line_syntax import with_context
+from ..document import Block, Field, Heading, Place, Text, typed_next
 from ..numbers import format_value
 from ..remedies import SAVING_REMEDIES, remedy_of
-from .findings import OUTLIVING, badness, place_of
+from .audit import AuditView
+from .findings import OUTLIVING, badness, grows_by, place_of
 
 
 MEMORY_DIGITS: Final = 3
@@ -42,22 +40,18 @@ FIT_IN_WORDS: Final = {
     Fit.UNKNOWN: "only a GPU can tell if {} GiB is enough",
 }
 
-LineOf = Callable[[str, int], str]
-"""Returns a line of a file, or nothing if there is none."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryView:
-    """How a forecast is shown: of which program, from where, and how much of it.
+    """How a forecast is shown: of which program, its ``places``, and how much of it.
 
-    Paths are relative to ``here``. ``command`` returns what to type to ask about a GPU
+    ``command`` returns what to type to ask about a GPU
     of so many GiB, or with ``None`` to see everything. Savings are ``untried`` if the
     peak is too small to need one.
     """
 
     name: str
-    here: Path
-    line_of: LineOf
+    places: AuditView
     command: Callable[[float | None], str]
     verbose: bool = False
     untried: bool = False
@@ -129,13 +123,6 @@ def _growth(forecast: Forecast, gib: float | None) -> Iterator[Block]:
     yield Text(text)
 
 
-def grows_by(nbytes: int, left: Sequence[Finding]) -> str:
-    """Say by how much a step, and which line keeps most of that, the first of *left*."""
-    place = left[0].location if left else None
-    where = f", from line {place.line} of {Path(place.file).name}" if place else ""
-    return f"grows by {_size(nbytes)} a step{where}"
-
-
 def _uncollected(forecast: Forecast) -> Iterator[Block]:
     if forecast.uncollected_bytes > forecast.allocated_bytes:
         yield Text(
@@ -158,7 +145,7 @@ def _places(forecast: Forecast, view: MemoryView) -> Iterator[Block]:
     """Show the line of the peak, then the lines with memory in use there."""
     merged: dict[object, list[Finding]] = {}
     for finding in sorted(forecast.findings, key=_peak_first):
-        merged.setdefault(_line(finding), []).append(_seen(view, finding))
+        merged.setdefault(_line(finding), []).append(view.places.shown(finding))
     shown = list(merged.values())
     most = len(shown) if view.verbose else MOST_HOLDERS
     for group in shown[:most]:
@@ -178,10 +165,11 @@ def _line(finding: Finding) -> object:
 
 def _place(group: Sequence[Finding], view: MemoryView) -> Iterator[Block]:
     first, text = group[0], "; ".join(_uses(group, view))
-    yield Place(place_of(first), first, text, called(first))
+    where = view.places.where(first.location) if first.location else place_of(first)
+    yield Place(where, first, text, called(first))
     for finding in group:
         if finding.kind in OUTLIVING:
-            remedy = remedy_of(with_context(finding))
+            remedy = remedy_of(finding)
             yield Field("kept", finding.reason)
             yield Field("fix", remedy.do if remedy else "")
 
@@ -276,25 +264,6 @@ def _next(
     elif fit is not Fit.FITS and not view.verbose and forecast.findings:
         listed = "lists each line that takes memory, and what was tried"
         yield typed_next(view.command(None), listed)
-
-
-def typed_next(command: str, does: str) -> Verbatim:
-    """Name the command to type next, and say what it does."""
-    return Verbatim(f"next: {command}\n      {does}")
-
-
-def _seen(view: MemoryView, finding: Finding) -> Finding:
-    """Return *finding* with its line of source, as seen from the folder of the user."""
-    place = finding.location
-    source = view.line_of(place.file, place.line).strip() if place else ""
-    shown = _relative(view.here, place)
-    return replace(finding, location=shown, source=source or finding.source)
-
-
-def _relative(here: Path, location: Location | None) -> Location | None:
-    if location is None or not location.file.startswith(f"{here}{os.sep}"):
-        return location
-    return replace(location, file=os.path.relpath(location.file, here))
 
 
 def _size(nbytes: int) -> str:

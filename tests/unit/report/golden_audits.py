@@ -25,7 +25,7 @@ from pytest_gpuperf.model.measurement import Fit, Forecast, Saving
 from pytest_gpuperf.report.command import audit_command, memory_command
 from pytest_gpuperf.report.document import terminal
 from pytest_gpuperf.report.json import audit_document, memory_document
-from pytest_gpuperf.report.screen.audit import audit_blocks
+from pytest_gpuperf.report.screen.audit import AuditView, audit_blocks
 from pytest_gpuperf.report.screen.memory import MemoryView, memory_blocks
 
 
@@ -304,12 +304,13 @@ def asked(gib: float | None) -> str:
     return memory_command(options, ["-m", "train", "--", "--batch", "8"])
 
 
+PLACES: Final = AuditView(here=HERE, line_of=line_of, steps=0)
 FORECAST_BLOCKS: Final = memory_blocks(
     FORECAST,
     SAVINGS,
     24,
     Fit.FITS,
-    MemoryView(name="train.py", here=HERE, line_of=line_of, command=asked),
+    MemoryView(name="train.py", places=PLACES, command=asked),
 )
 
 
@@ -320,9 +321,7 @@ def predicted(
     fit: Fit | None = None,
     **fields: Any,
 ) -> str:
-    view = MemoryView(
-        name="train.py", here=HERE, line_of=line_of, command=asked, **fields
-    )
+    view = MemoryView(name="train.py", places=PLACES, command=asked, **fields)
     return text_of(terminal(memory_blocks(forecast, savings, gib, fit, view)))
 
 
