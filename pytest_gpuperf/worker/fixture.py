@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
 
 from ..model.ab import AbResult
+from ..report.document import terminal
 from ..report.screen.comparison import (
     both_sides,
-    comparison_lines,
     count_in_words,
+    sides_blocks,
     time_in_words,
     why_unmeasured,
 )
@@ -615,7 +616,7 @@ class Compared:
         return f"<comparison: {time_in_words(self.sides)}>"
 
     def __str__(self) -> str:
-        return "\n".join(comparison_lines(self.sides))
+        return "\n".join(terminal(sides_blocks(self.sides)))
 
 
 def _skip(name: str, reason: str) -> NoReturn:

@@ -19,7 +19,7 @@ from ..command import accept_command, at_root
 from ..document import Block, Field, Place, Table, Text
 from ..headline import PEOPLE, merged_headlines, title, what_happened
 from ..numbers import format_change, metric_named, rates_in_words, texts_apart
-from ..screen.comparison import compared_cells, comparison_texts
+from ..screen.comparison import compared_cells, sides_blocks
 from ..screen.failure import PAGE_ROOM, Failure, changed_in_words, explanation_blocks
 from ..screen.findings import SharedCauses, found_blocks, place_of
 from ..screen.summary import NO_VALUE, summary_cells
@@ -278,8 +278,8 @@ def number_blocks(verdict: TestVerdict, *, explained: bool) -> Iterator[Block]:
         yield Table(NUMBERS_HEADER, rows, frozenset({0}))
     yield from explanation_blocks(verdict)
     yield from map(Text, (rates_in_words(verdict.rates), *verdict.remarks))
-    for label, text in comparison_texts(verdict.sides) if verdict.sides else ():
-        yield Field(label, text)
+    if verdict.sides:
+        yield from sides_blocks(verdict.sides)
     if not explained and any(v.baseline is not None for v in verdict.verdicts):
         yield Field(
             "env", changed_in_words(verdict, PAGE_ROOM) or "as for the baseline"

@@ -16,6 +16,7 @@ from ...model.metrics import (
     Metric,
 )
 from ...model.verdict import TestVerdict
+from ..document import Block, Field
 from ..numbers import format_apart, format_change, format_value
 from ..wrapping import align, wrapped
 from .summary import (
@@ -32,8 +33,6 @@ from .summary import (
 )
 
 
-COMPARISON_INDENT: Final = 9
-
 COUNTED_METRICS: Final = {
     "memory": PEAK_ALLOCATED,
     "syncs": SYNCS,
@@ -43,29 +42,15 @@ COUNTED_METRICS: Final = {
 """Counts of both sides, by what a line calls them."""
 
 
-def comparison_lines(sides: Comparison) -> tuple[str, ...]:
-    """Say how both sides compare, a line a number that both have, in 80 columns."""
-    return tuple(
-        line
-        for label, text in comparison_texts(sides)
-        for line in wrapped(
-            text, first=label.ljust(COMPARISON_INDENT), rest=" " * COMPARISON_INDENT
-        )
-    )
-
-
-def comparison_texts(sides: Comparison) -> Iterator[tuple[str, str]]:
-    """Yield a label and a sentence for each number that both sides have."""
-    yield "time", time_in_words(sides)
-    if step_in_words(sides):
-        yield "step", step_in_words(sides)
+def sides_blocks(sides: Comparison) -> Iterator[Block]:
+    """Say how both sides compare, a line a number that both have."""
+    yield Field("time", time_in_words(sides))
+    yield Field("step", step_in_words(sides))
     for name in COUNTED_METRICS:
         if both_sides(sides, name) is not None:
-            yield name, count_in_words(sides, name)
-    if sides.time is not None:
-        yield "why", sides.time.why
-    if sides.training:
-        yield "training", sides.training.text
+            yield Field(name, count_in_words(sides, name))
+    yield Field("why", sides.time.why if sides.time else "")
+    yield Field("training", sides.training.text if sides.training else "")
 
 
 def time_in_words(sides: Comparison) -> str:

@@ -34,7 +34,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.document import terminal
 from pytest_gpuperf.report.json import ab_document
 from pytest_gpuperf.report.screen.commits import comparison_blocks, markdown_lines
-from pytest_gpuperf.report.screen.comparison import comparison_lines as sides_lines
+from pytest_gpuperf.report.screen.comparison import sides_blocks
 
 
 def typed(*words: str) -> str:
@@ -112,7 +112,8 @@ def two_steps() -> str:
     )
     untold = replace(UNCLEAR, ratio=None, before_ms=None)
     inconclusive = replace(SIDES, time=untold, training=None)
-    shown = map(sides_lines, (SIDES, untimed, inconclusive))
+    both = (SIDES, untimed, inconclusive)
+    shown = (terminal(sides_blocks(sides)) for sides in both)
     return "\n".join(map(text_of, shown))
 
 

@@ -9,7 +9,8 @@ from builders import a_comparison
 from golden_lines import trained
 
 from pytest_gpuperf.model.ab import AbRun, Answer, Comparison, Training, TrainingAnswer
-from pytest_gpuperf.report.screen.comparison import comparison_lines
+from pytest_gpuperf.report.document import terminal
+from pytest_gpuperf.report.screen.comparison import sides_blocks
 from pytest_gpuperf.worker.fixture import Compared
 
 
@@ -42,8 +43,8 @@ UNTIMED = Comparison(
 
 
 def test_a_comparison_is_a_few_lines_of_at_most_80_columns() -> None:
-    assert str(Compared(SIDES)).splitlines() == [*comparison_lines(SIDES)]
-    assert max(map(len, comparison_lines(SIDES))) <= 80
+    assert str(Compared(SIDES)).splitlines() == [*terminal(sides_blocks(SIDES))]
+    assert max(map(len, terminal(sides_blocks(SIDES)))) <= 80
 
 
 def test_numbers_of_a_result() -> None:
