@@ -31,7 +31,7 @@ def test_both(gpuperf):
         lambda x: calls.append(-x), lambda x: calls.append(x), setup=lambda: 3
     )
     assert calls == [-3, 3]
-    assert str(result) == "time     not measured: pytest runs without --gpuperf"
+    assert str(result) == "  time     not measured: pytest runs without --gpuperf"
     assert gpuperf.measurement is None
 def test_time(gpuperf): assert gpuperf.compare(int, float).time.low > 1.2
 def test_memory(gpuperf): assert gpuperf.compare(int, float).memory.difference < 0
