@@ -77,7 +77,7 @@ def test_numbers(gpuperf):
     assert result.time.verdict == "faster"
     assert result.memory.difference == -10 * 2**20
     assert (result.syncs.before, result.syncs.after) == (2, 0)
-    assert str(result).splitlines()[2] == "memory   90.00 MiB -> 80.00 MiB (-11.1 %)"
+    assert str(result).splitlines()[2] == "  memory   90.00 MiB -> 80.00 MiB (-11.1 %)"
 def test_high(gpuperf): assert gpuperf.compare(int, float).time.low > 2
 def test_ops(gpuperf): gpuperf.compare(int, float).ops.before
 
