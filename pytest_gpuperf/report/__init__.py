@@ -2,7 +2,8 @@
 
 Begin with:
 
-- ``screen.failure.failure_text``: why a test failed, and what to type
+- ``document``: the blocks that all reports are made of, and their form on a terminal
+- ``screen.failure.Failure``: why a test failed, and what to type
 - ``screen.summary.summary_lines``: the table of a run
 - ``json.dumps``: ``results.json``
 - ``html.page.page_text``: the page of ``gpuperf report``
