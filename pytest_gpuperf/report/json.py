@@ -377,18 +377,21 @@ def _exact(change: ExactChange) -> dict[str, Any]:
 
 
 def _finding_of_ab(finding: Finding) -> dict[str, Any]:
-    remedy = remedy_of(finding)
     return {
-        "kind": finding.kind.value,
-        "metrics": list(finding.metrics),
-        "op": finding.op,
-        "reason": finding.reason,
-        "location": encode(finding.location),
-        "innermost": encode(finding.innermost),
+        **_fields(finding, "kind", "metrics", "op", "reason", "location", "innermost"),
         "per_step": finding.per_step,
         "before_per_step": finding.stored,
-        "fix": remedy.do if remedy else None,
+        "fix": _fix(finding),
     }
+
+
+def _fields(finding: Finding, *names: str) -> dict[str, Any]:
+    return {name: encode(getattr(finding, name)) for name in names}
+
+
+def _fix(finding: Finding) -> str | None:
+    remedy = remedy_of(finding)
+    return remedy.do if remedy else None
 
 
 def _operations(change: LineChange) -> dict[str, Any]:
@@ -461,31 +464,22 @@ def _garbage(garbage: Garbage | None) -> dict[str, Any] | None:
 
 
 def _finding(finding: Finding, steps: int) -> dict[str, Any]:
-    remedy = remedy_of(replace(with_context(finding), of_steps=steps))
     return {
-        "kind": finding.kind.value,
-        "op": finding.op,
-        "reason": finding.reason,
+        **_fields(finding, "kind", "op", "reason"),
         **_where(finding),
         "torch": _place(finding.torch),
         "count": finding.per_step,
         "in_steps": finding.in_steps,
         # After the last step too; of a single step nobody knows what repeats.
         "once": finding.in_steps == 1 < steps,
-        "waits_after": list(finding.waits_after),
-        "operations": finding.operations,
-        "is_idle": finding.is_idle,
-        "fix": remedy.do if remedy else None,
+        **_fields(finding, "waits_after", "operations", "is_idle"),
+        "fix": _fix(replace(with_context(finding), of_steps=steps)),
     }
 
 
 def _unchecked(unchecked: Finding) -> dict[str, Any]:
-    return {
-        "op": unchecked.op,
-        "reason": unchecked.reason,
-        **_where(unchecked),
-        "count": unchecked.per_step,
-    }
+    said = _fields(unchecked, "op", "reason")
+    return {**said, **_where(unchecked), "count": unchecked.per_step}
 
 
 def _where(finding: Finding) -> dict[str, Any]:
@@ -499,10 +493,5 @@ def _where(finding: Finding) -> dict[str, Any]:
 
 
 def _place(location: Location | None) -> dict[str, Any] | None:
-    if location is None:
-        return None
-    return {
-        "file": location.file,
-        "line": location.line,
-        "function": location.function,
-    }
+    names = ("file", "line", "function")
+    return {name: getattr(location, name) for name in names} if location else None
