@@ -221,6 +221,7 @@ BYTES: dict[str, tuple[int, int]] = {
 """Bytes to the device, and to the host."""
 
 
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")  # once in a process
 @pytest.mark.parametrize("snippet", BYTES)
 def test_bytes_are_those_that_cross_the_bus(gpu: SimulatedGpu, snippet: str) -> None:
     names: dict[str, Any] = {}
