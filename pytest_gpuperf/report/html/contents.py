@@ -31,9 +31,6 @@ SourceLines = Mapping[tuple[str, int], str]
 COMMIT_CHARS: Final = 10
 """Characters that name a commit."""
 
-MOST_IN_FULL: Final = 300
-"""Tests of which all are shown with every picture."""
-
 PASSING: Final = frozenset({Outcome.IMPROVED, Outcome.PASS, Outcome.NOT_CHECKED})
 
 
@@ -124,11 +121,6 @@ class Contents:
     def line_of(self, file: str, line: int) -> str:
         """Return the text of a line as it is now; nothing if that is not known."""
         return self.lines.get((file, line), "")
-
-    @property
-    def is_large(self) -> bool:
-        """Whether there are so many tests that those that passed are shown in brief."""
-        return len(self.sections) > MOST_IN_FULL
 
 
 def sections_of(results: Results, source: str) -> list[Section]:

@@ -176,10 +176,6 @@ def _details(
     section: Section, verdict: TestVerdict, contents: Contents, shared: SharedCauses
 ) -> dict[str, object]:
     """Return the answer, the pictures that belong to it, and all numbers."""
-    leading, others = _parted(section, verdict)
-    if contents.is_large and not section.failing:
-        # The table has their numbers: what passed needs no picture of each of them.
-        others = []
     entry = contents.stored.get(section.key)
     failure = Failure(
         verdict,
@@ -195,11 +191,9 @@ def _details(
         "pictures": (
             *(step_figure(verdict.findings) if has_step else ()),
             *memory_figures(verdict.findings, (entry and entry.step) or UNKNOWN_STEP),
-            *_pictures(leading, verdict, contents),
+            *_runs_figures(section, verdict, contents),
         ),
-        "numbers": _all_numbers(
-            verdict, contents, answer, _pictures(others, verdict, contents)
-        ),
+        "numbers": _all_numbers(verdict, contents, answer),
     }
 
 
@@ -212,45 +206,24 @@ def _accept(section: Section, contents: Contents) -> str:
     return accept_command(file, contents.baselines_folder, [section.key])
 
 
-def _parted(section: Section, verdict: TestVerdict) -> tuple[list[str], list[str]]:
-    """Divide the metrics with numbers into those it is about, and the others."""
-    names = list(_by_metric(verdict.verdicts))
-    about = {v.metric for v in section.failing} or {section.metric}
-    leading = [name for name in names if name in about]
-    leading.sort(key=lambda name: name != section.metric)
-    return leading, [name for name in names if name not in about]
-
-
 def _all_numbers(
-    verdict: TestVerdict,
-    contents: Contents,
-    answer: Sequence[Block],
-    pictures: Iterator[Markup],
+    verdict: TestVerdict, contents: Contents, answer: Sequence[Block]
 ) -> Markup:
     shown = [block.name for block in answer if isinstance(block, Place)]
-    blocks = number_blocks(verdict, explained=bool(answer))
-    causes = cause_blocks(verdict.findings, shown)
-    said, found = (markup_of(part, contents.line_of) for part in (blocks, causes))
-    return Markup("".join((said, *pictures, found)))
+    numbers = number_blocks(verdict, explained=bool(answer))
+    blocks = [*numbers, *cause_blocks(verdict.findings, shown)]
+    return markup_of(blocks, contents.line_of)
 
 
-def _pictures(
-    names: Sequence[str],
-    verdict: TestVerdict,
-    contents: Contents,
+def _runs_figures(
+    section: Section, verdict: TestVerdict, contents: Contents
 ) -> Iterator[Markup]:
-    by_metric = _by_metric(verdict.verdicts)
-    for name in names:
-        yield samples_figure(_runs(name, by_metric[name], contents, verdict.test))
-
-
-def _by_metric(verdicts: Sequence[Verdict]) -> dict[str, list[Verdict]]:
-    """Return what was judged with a number, by metric."""
-    found: dict[str, list[Verdict]] = {}
-    for verdict in verdicts:
-        if verdict.now is not None:
-            found.setdefault(verdict.metric, []).append(verdict)
-    return found
+    """Draw the runs of the metrics that it is about, the worst first."""
+    about = dict.fromkeys((section.metric, *(v.metric for v in section.failing)))
+    for name in about:
+        judged = [v for v in verdict.verdicts if v.metric == name and v.now is not None]
+        if judged:
+            yield samples_figure(_runs(name, judged, contents, verdict.test))
 
 
 def _runs(name: str, judged: Sequence[Verdict], contents: Contents, key: str) -> Runs:
