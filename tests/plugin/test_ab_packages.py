@@ -95,7 +95,7 @@ def test_a_wait_that_a_release_adds_is_named_with_its_line_in_the_package(
         "before this folder, after this folder with fastops 1.0 -> 2"
     )
     assert "worse    syncs        0      1      +1  test_it.py::" in shown.out
-    assert "inside fastops.py:1 in norm" in shown.out
+    assert "inside   fastops.py:1 in norm" in shown.out
 
 
 def test_a_release_that_changes_nothing_is_the_same_and_leaves_nothing(
@@ -263,7 +263,7 @@ def test_a_script_is_run_on_both_sides(
     )
     assert "worse    syncs        2      5      +3  train.py" in out
     assert "--> train.py:5 in <module>" in out
-    assert "inside fastops.py:1 in norm" in out
+    assert "inside   fastops.py:1 in norm" in out
 
 
 @pytest.mark.parametrize(
