@@ -46,8 +46,19 @@ def _is_added(code: Code, node: cst.CSTNode, _: Mapping[str, Any]) -> bool:
 
 def _is_read(code: Code, part: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
     """Whether what an index chooses goes into a formula, and nobody keeps it."""
-    above, is_name = code.parent(part), isinstance(parts.get("i"), cst.Name)
-    return is_name and isinstance(above, cst.BinaryOperation | cst.Comparison)
+    above, index = code.parent(part), parts["i"]
+    return isinstance(index, cst.Name) and isinstance(above, _FORMULA)
+
+
+_FORMULA: Final = cst.BinaryOperation | cst.Comparison
+_PLACES: Final = frozenset({"argmax", "argmin", "multinomial"})
+
+
+def _is_place(code: Code, part: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
+    """Whether it is read as that, and its index is not negative."""
+    values = code.defined(code.text(parts["i"]))
+    found = {called(value) for value in values}
+    return _is_read(code, part, parts) and bool(found) and found <= _PLACES
 
 
 _FITS: Final[Mapping[str, Fits]] = {
@@ -55,7 +66,7 @@ _FITS: Final[Mapping[str, Fits]] = {
     "plain": _is_plain,
     "number": _is_of_number,
     "added": _is_added,
-    "read": _is_read,
+    "place": _is_place,
 }
 
 _SWAPS: Final = """
@@ -63,7 +74,7 @@ unique | plain | torch.bincount({x}, minlength={n}) | torch.zeros({n}, dtype=tor
 positions | added | {x}.nonzero().size(0) | {x}.count_nonzero()
 positions | added | {x}.nonzero().shape[0] | {x}.count_nonzero()
 positions | added | len({x}.nonzero()) | {x}.count_nonzero()
-index | read | {x}[{i}] | {x}.index_select(0, {i}[None])[0]
+index | place | {x}[{i}] | {x}.index_select(0, {i}[None])[0]
 python-max | number | max({a}, {n}) | {a}.clamp(min={n})
 python-max | number | min({a}, {n}) | {a}.clamp(max={n})
 python-max | any | max({a}, {b}) | torch.maximum({a}, {b})
@@ -91,7 +102,7 @@ def swapped(code: Code, statement: Any, rule: str) -> Iterator[Changes]:
                 yield Changes(code, says).swap(node, template, **parts)
 
 
-_CLOCKS: Final = re.compile(r"\b(?:time|perf_counter|monotonic|elapsed_time|timeit)\b")
+_CLOCKS: Final = re.compile(r"\btime\(|_counter\b|\bmonotonic|elapsed_time|timeit")
 _ASYNC: Final = re.compile(r"non_blocking|cuda\.(?:stream|Stream|graph)\b|async_op")
 LATE: Final = "the run ends some operations later, with an error of the GPU"
 
@@ -103,8 +114,7 @@ def without_call(code: Code, statement: Any) -> Iterator[Changes]:
     if not is_call or not isinstance(block, cst.Module | cst.IndentedBlock):
         return
     if code.calls(statement, "synchronize"):
-        nearby = code.text(code.scope(statement))
-        clear(not _CLOCKS.search(nearby), "a clock of the function may need the wait")
+        clear(not _CLOCKS.search(code.module.code), "a clock may need the wait")
         clear(not _ASYNC.search(code.module.code), "copies or streams may need it")
     following = code.following(statement)
     also = [s for s in following[:1] if code.calls(s, "collect")]
@@ -118,10 +128,9 @@ def without_call(code: Code, statement: Any) -> Iterator[Changes]:
 def waits_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     """``stream.synchronize()``: let the GPU wait, and not the CPU."""
     for call in code.calls(statement, "synchronize"):
-        kinds = {called(v) for v in code.assigned(code.text(owner(call)), code.module)}
+        kinds = {called(v) for v in code.defined(code.text(owner(call)))}
         clear(kinds in ({"Stream"}, {"Event"}), "it is not clear what is waited for")
-        nearby = code.text(code.scope(statement))
-        unsafe = _CLOCKS.search(nearby) or "non_blocking" in code.module.code
+        unsafe = _CLOCKS.search(code.module.code) or "non_blocking" in code.module.code
         clear(not unsafe, "a clock or a copy may need the wait")
         template = f"torch.cuda.current_stream().wait_{kinds.pop().lower()}({{it}})"
         yield Changes(code).swap(call, template, it=owner(call))
@@ -188,7 +197,7 @@ def printed_sometimes(code: Code, statement: Any) -> Iterator[Changes]:
         return
     first = m.Tuple([m.Element(m.Name()), m.AtLeastN(n=1)])
     numbers = m.Call(m.Name("range"), [m.Arg()])
-    taken = code.assigned(code.text(loop.iter), code.module) or [loop.iter]
+    taken = code.defined(code.text(loop.iter)) or [loop.iter]
     ranged = m.matches(loop.target, m.Name()) and all(
         m.matches(t, numbers) for t in taken
     )
@@ -227,12 +236,12 @@ def unchecked_distribution(code: Code, statement: Any) -> Iterator[Changes]:
 
 def on_cpu(code: Code, tensor: Any) -> Any:
     """Return the tensor of the CPU that a name is the copy of."""
-    values = code.assigned(code.text(tensor), code.module)
+    values = code.defined(code.text(tensor))
     moved = m.Call(m.Attribute(m.Name(), m.Name("to") | m.Name("cuda")))
     is_moved = len(values) == 1 and m.matches(values[0], moved)
     clear(is_moved, "it is not clear what its values are on the CPU")
     twin = owner(values[0])
-    is_one = len(code.assigned(twin.value, code.module)) == 1
+    is_one = len(code.defined(twin.value)) == 1
     changed = any(written(n.value, code.module) for n in (tensor, twin))
     clear(is_one and not changed, f"{twin.value} has other values")
     return twin
@@ -264,7 +273,7 @@ def reduced_with_mask(code: Code, statement: Any) -> Iterator[Changes]:
         if found is None or call.args:
             continue
         mask, x = found["mask"], found["x"]
-        values = code.assigned(code.text(mask), code.module) or [mask]
+        values = code.defined(code.text(mask)) or [mask]
         number = m.ComparisonTarget(comparator=m.Integer() | m.Float())
         compared = m.Comparison(comparisons=[number])
         of_x = [m.matches(v, compared) and v.left.deep_equals(x) for v in values]

@@ -156,6 +156,12 @@ class Code:
         """Return where *inside* uses a variable called *name*."""
         return [node for node in self.variables(inside) if node.value == name]
 
+    def defined(self, name: str) -> list[Any]:
+        """Return the values of *name*, if plain assignments alone set it in the file."""
+        values = self.assigned(name, self.module)
+        stored = [n for n in self.names(name, self.module) if self.is_stored(n)]
+        return values if len(values) == len(stored) else []
+
     def looked_at(self, name: str, node: cst.CSTNode) -> list[cst.CSTNode]:
         """Return what the function of *node* does with *name* where it does not set it."""
         uses = self.names(name, self.scope(node))

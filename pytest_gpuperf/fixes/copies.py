@@ -39,7 +39,8 @@ def moves(code: Code, statement: Any) -> Iterator[tuple[cst.Call, Any]]:
             yield call, cst.SimpleString('"cuda"')
         elif called(call) == "to" and len(others) == 1:
             is_device = others[0].keyword is None or keyword(call, "device")
-            yield from [(call, others[0].value)] if is_device else []
+            is_gpu = "cpu" not in code.text(others[0].value)
+            yield from [(call, others[0].value)] if is_device and is_gpu else []
 
 
 Made = tuple[cst.Call, cst.Call, Any]
@@ -167,8 +168,11 @@ def both_ends(code: Code, statement: Any) -> Iterator[Changes]:
             batch = {n.value for n in code.variables(loop.target)}
             lines = code.all(loop.body, cst.SimpleStatementLine)
             all_moves = [move for line in lines for move, _ in moves(code, line)]
-            names = [{n.value for n in code.variables(owner(c))} for c in all_moves]
-            copies = [c for c, own in zip(all_moves, names, strict=True) if own & batch]
+            # What a call returns may go elsewhere: nobody may read a copy too early.
+            own = [c for c in all_moves if not [*code.all(owner(c), cst.Call)]]
+            copies = [
+                c for c in own if {n.value for n in code.variables(owner(c))} & batch
+            ]
             clear(copies, "it is not the batch of a loop that is copied")
             yield _unblocked(code, code.made_by("DataLoader", loop.iter), copies)
 

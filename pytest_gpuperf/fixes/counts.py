@@ -121,8 +121,8 @@ def _unchanged(before: str, after: str) -> Iterator[tuple[int, int]]:
 class Waits:
     """What repeats of a run's syncs, by place."""
 
-    def __init__(self, audit: StepAudit, place_of: WhereOf) -> None:
-        self._steps = audit.steps
+    def __init__(self, audit: StepAudit, place_of: WhereOf, steps: int) -> None:
+        self._steps = steps
         self._by_place: dict[Where, list[Finding]] = {}
         for found in audit.findings:
             if found.is_certain and found.location and repeats(found, self._steps):
@@ -153,8 +153,9 @@ class Counted:
     def __init__(self, before: StepAudit, after: StepAudit, texts: Texts) -> None:
         self._before, self._after = before, after
         self._place, place_after = places(texts)
-        self._were = Waits(before, self._place)
-        self._are = Waits(after, place_after)
+        self._were = Waits(before, self._place, before.steps)
+        # Without a step that is known it still has those from before.
+        self._are = Waits(after, place_after, after.steps or before.steps)
 
     def fall(self, file: str, line: int) -> Fall:
         """Return what the edit for a finding in *line* lowers: its syncs, or a sum."""

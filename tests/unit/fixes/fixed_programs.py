@@ -397,6 +397,17 @@ FIXED: Final = {
       total = scaled(x).sum()
   print(total.item())
 """,
+    "batches that return to the CPU": """
+  cpu = torch.device("cpu")
+  rows = torch.utils.data.TensorDataset(inputs[0].cpu(), labels[0].cpu())
+- for x, y in DataLoader(rows, batch_size=2):
++ for x, y in DataLoader(rows, batch_size=2, pin_memory=True):
+-     loss = train(x.to(device), y.to(device=device))
++     loss = train(x.to(device, non_blocking=True), y.to(device=device, non_blocking=True))
+      back = model(x.to(device, non_blocking=False)).to(cpu)
+      x = x.to("cpu")
+  print(back.sum().item())
+""",
     "rows that are kept on the CPU": """
   kept = []
   for x, y in zip(inputs, labels):
@@ -692,6 +703,53 @@ def epoch(loader):
 
 epoch(DataLoader(rows, batch_size=2))
 epoch(DataLoader(rows, batch_size=4))
+""",
+    ),
+    "a counter of another function": (
+        "on the CPU|no rewrite",
+        """
+sizes = torch.tensor([3, 5])
+counts = sizes.to(device)
+
+
+def halves(x, counts):
+    return x.split(counts.tolist())
+
+
+print(sum(halves(x, counts)[0].sum() for x in inputs).item())
+""",
+    ),
+    "a clock in another function": (
+        "clock",
+        """
+def synced():
+    torch.cuda.synchronize()
+    return True
+
+
+start = time.time()
+for x, y in zip(inputs, labels):
+    synced()
+print(time.time() >= start)
+""",
+    ),
+    "a copy to the CPU that is waited for": (
+        "copies or streams",
+        """
+for x, y in zip(inputs, labels):
+    kept = x.to("cpu", non_blocking=True)
+    torch.cuda.synchronize()
+print(kept.sum())
+""",
+    ),
+    "an index that may be negative": (
+        "no rewrite",
+        """
+total = torch.zeros(4, device=device)
+for x, y in zip(inputs, labels):
+    last = y[0] - 4
+    total = total + x[last]
+print(total.device)
 """,
     ),
 }
