@@ -17,15 +17,15 @@ from ..baselines.store import replace_file
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import is_installed
 from ..errors import ErrorId, UsageError
-from ..files import scratch_folder
+from ..files import read_regular, scratch_folder
 from ..fixes.counts import Ran, repeats
 from ..fixes.edits import ByHand, Edit
 from ..fixes.shown import diff_lines, fixes_document, proof_lines, relative
 from ..fixes.sources import encoded, text_of
-from ..fixes.trial import Proven, Trial, proven
+from ..fixes.trial import STANDARD_OUTPUT, Proven, Trial, proven
 from ..model.ab import TrainingRecord
 from ..model.finding import Finding, file_of
-from ..model.metrics import PAGEABLE_COPIES
+from ..model.metrics import MIB, PAGEABLE_COPIES
 from ..report.json import audit_document
 from ..report.screen.audit import AuditView
 from ..runner.fork_server import HASH_SEED
@@ -35,6 +35,7 @@ from ..sharing.processes import EXIT_INTERRUPTED
 from ..visible import printed
 from .script import Program, notes_of
 from .script_process import (
+    OF_ERRORS,
     Asked,
     RunProgram,
     ScriptRequest,
@@ -61,7 +62,7 @@ def show_fixes(arguments: argparse.Namespace, program: Program, root: Path) -> R
     with (
         scratch_folder() as folder,
         # Strings of a set come in the same order in all runs.
-        running_programs(env={HASH_SEED: "0", **os.environ}) as run,
+        running_programs(env={HASH_SEED: "0", **os.environ, **QUIET}) as run,
     ):
         announce(f"runs {program.name} as it is")
         ran = partial(_ran, run, program, root, Path(folder, "output"))
@@ -93,8 +94,11 @@ def _tried(
     return INTERRUPTED if found.interrupted else found.after
 
 
+QUIET: Final = {"PYTHONWARNINGS": "ignore"}
+"""Warnings name a line, which an edit moves."""
+
 INTERRUPTED: Final = Ran(
-    code=EXIT_INTERRUPTED, printed="", audit=None, training=TrainingRecord()
+    code=EXIT_INTERRUPTED, outputs={}, audit=None, training=TrainingRecord()
 )
 
 
@@ -113,12 +117,20 @@ def _ran(
         edited={os.path.realpath(file): text for file, text in edited.items()},
     )
     code, found = run(request, output)
-    text = output.read_text(errors="replace") if output.exists() else ""
+    errors = _text(Path(f"{output}{OF_ERRORS}"))
+    if code and not edited:
+        sys.stderr.write(errors)
+    here = str(Path.cwd())
+    files = [file for file in found.written if is_below(file, here)]
     if code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
     return Ran(
         code=code,
-        printed=text,
+        outputs={
+            STANDARD_OUTPUT: _text(output),
+            "standard error": errors,
+            **{os.path.relpath(file): _text(Path(file)) for file in files},
+        },
         audit=found.audit,
         training=found.training or TrainingRecord(missing="the program left no record"),
         peak_bytes=found.peak_bytes,
@@ -126,6 +138,16 @@ def _ran(
         notes=(*found.notes, *notes_of(program)),
         unchecked=found.unchecked,
     )
+
+
+def _text(file: Path) -> str:
+    """Return the beginning of what it has; a file that is gone was of no use."""
+    with suppress(OSError):
+        return read_regular(file, MOST_BYTES).decode(errors="replace")
+    return ""
+
+
+MOST_BYTES: Final = 10 * MIB
 
 
 class Candidates:

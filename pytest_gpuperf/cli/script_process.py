@@ -222,6 +222,7 @@ class ScriptAnswer:
     training: TrainingRecord | None = None
     peak_bytes: int = 0
     gpu_draws: int = 0
+    written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
     refusal: str | None = None
@@ -322,13 +323,15 @@ def be_programs(_: object, reply: Reply) -> None:
 
 
 def _enter_fork(order: Mapping[str, Any]) -> None:
-    """Read nothing and write to a file; errors of an edited program are nobody's."""
+    """Read nothing, and write to files."""
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115, to the end
     os.dup2(sys.stdin.fileno(), 0)
-    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    os.dup2(output, 1)
-    if order["request"].get("edited"):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+    for stream, path in ((1, order["output"]), (2, f"{order['output']}{OF_ERRORS}")):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
+
+
+OF_ERRORS: Final = ".errors"
+"""Added to the name of the file that has what a program prints, for its errors."""
 
 
 def unfinished(program: Program, code: int) -> str:
@@ -468,13 +471,27 @@ def _tried(
     record = undo.enter_context(recording_program(unrecorded))
     audited = _audited(request, gpu, undo, reply)
     drawn = gpu.recorder.count_draws()
+    written: dict[str, None] = {}
+
+    def note(event: str, arguments: tuple[Any, ...]) -> None:
+        writes = event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        # A descriptor is of a file that was opened before.
+        if writes and not isinstance(arguments[0], int):
+            written[str(Path(os.fsdecode(arguments[0])).absolute())] = None
+
+    sys.addaudithook(note)
 
     def found() -> ScriptAnswer:
         answer = audited()
         training = replace(
             record(), unseeded=draws.are_drawn(), missing=BACKING.switched or ""
         )
-        return replace(answer, training=training, gpu_draws=drawn.total())
+        return replace(
+            answer,
+            training=training,
+            gpu_draws=drawn.total(),
+            written=tuple(written),
+        )
 
     return found
 

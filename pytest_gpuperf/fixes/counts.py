@@ -14,10 +14,10 @@ from ..model.metrics import D2H_BYTES, FEW_SCALARS, H2D_BYTES, MIB, PAGEABLE_COP
 
 
 class Ran(NamedTuple):
-    """What came of one run of the program, from beginning to end."""
+    """What came of one run of the program: ``outputs`` are streams and files, by name."""
 
     code: int
-    printed: str
+    outputs: Mapping[str, str]
     audit: StepAudit | None
     training: TrainingRecord
     peak_bytes: int = 0

@@ -108,8 +108,9 @@ class Trial:
         same = None if why else self._trains(after)
         if same is None:
             why = why or OTHER_TRAINING
-        elif not any(edit.says for edit in edits) and not self._prints_the_same(after):
-            why = "the program prints something else"
+        elif not any(edit.says for edit in edits):
+            other = self._other_output(after)
+            why = f"{other} differs" if other else ""
         if why or not (self.before.audit and after.audit):
             return tuple(Tried(edit=edit, why=why) for edit in edits)
         counted = Counted(self.before.audit, after.audit, texts)
@@ -150,19 +151,45 @@ class Trial:
             return Same(f"not compared, because {judged.text}", is_compared=False)
         if judged.answer is TrainingAnswer.DIFFERS:
             return None
-        prints = bool(self.before.printed)
+        prints = any(self.before.outputs.values())
         return Same(TRAINS_NOTHING[prints], is_compared=prints)
 
-    def _prints_the_same(self, after: Ran) -> bool:
-        """Whether *after* prints what the program always prints: not so the time of day."""
-        if after.printed == self.before.printed:
-            return True
-        one, two = (ran.printed.splitlines() for ran in self._twice())
-        lines = after.printed.splitlines()
-        return len(one) == len(two) == len(lines) and all(
-            new in {first, second} or first != second
-            for first, second, new in zip(one, two, lines, strict=True)
-        )
+    def _other_output(self, after: Ran) -> str:
+        """Name an output of *after* that is another one, but for what no two runs share."""
+        for name, now in after.outputs.items():
+            if now == self.before.outputs.get(name, now):
+                continue
+            one, two = (ran.outputs.get(name, "") for ran in self._twice())
+            if not _agrees(one, two, now, strictly=name == STANDARD_OUTPUT):
+                return name
+        return ""
+
+
+STANDARD_OUTPUT: Final = "standard output"
+
+
+def _agrees(one: str, two: str, now: str, *, strictly: bool) -> bool:
+    """Whether *now* has all that *one* and *two* have in common, word by word.
+
+    A text of which no two runs have as many lines is what it is, unless it is judged
+    *strictly*.
+    """
+    lines = [text.splitlines() for text in (one, two, now)]
+    if len(lines[0]) != len(lines[1]):
+        return not strictly
+    return len(lines[0]) == len(lines[2]) and all(
+        _has_common_words(*(line.split() for line in each))
+        for each in zip(*lines, strict=True)
+    )
+
+
+def _has_common_words(one: list[str], two: list[str], now: list[str]) -> bool:
+    if len(one) != len(two):
+        return True
+    return len(now) == len(one) and all(
+        new in {first, second} or first != second
+        for first, second, new in zip(one, two, now, strict=True)
+    )
 
 
 def _alike(one: Ran, two: Ran) -> bool:

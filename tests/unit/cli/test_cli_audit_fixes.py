@@ -115,7 +115,7 @@ def test_an_edit_that_was_proven_is_printed_and_nothing_is_written(
         "gpuperf: 1 -> 0 syncs per step with 1 edit",
         "  train.py:13: 1 -> 0 syncs per step; same training: in every digit",
         "  train.py:13: not shown, a-rule: nothing is counted less often",
-        "  train.py:13: not shown, a-rule: the program prints something else",
+        "  train.py:13: not shown, a-rule: standard output differs",
         "  train.py:13: by hand, a-rule: nobody knows",
     ]
     assert errors == (
@@ -209,6 +209,25 @@ def test_a_program_without_a_seed_is_said_to_be_not_compared(
         "same training: not compared, because it uses random numbers without a seed"
         in output
     )
+
+
+@pytest.mark.parametrize(
+    ("says", "name"),
+    [
+        ('logging.warning(type(total))', "standard error"),
+        ('open("loss.txt", "w").write(str(type(total)))', "loss.txt"),
+    ],
+    ids=["a log", "a file"],
+)
+def test_what_is_logged_or_written_to_a_file_is_compared(
+    says: str, name: str, replaces: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    commit("train.py", f"{program('import logging')}{says}\n")
+    replaces(*HELPS)
+
+    main(["audit", "--diff", "-v", "train.py"])
+
+    assert f"not shown, a-rule: {name} differs" in capfd.readouterr().out
 
 
 def test_json_has_the_edits_and_what_is_left(

@@ -41,6 +41,10 @@ def finding(line: int, words: list[str]) -> Finding:
     )
 
 
+def written(done: Mapping[str, list[tuple[int, list[str]]]], word: str) -> str:
+    return "".join(f"{' '.join(words)}\n" for _, words in done.get(word, ()))
+
+
 class Program:
     """Runs a text whose lines say what the program does, and counts its runs.
 
@@ -72,7 +76,11 @@ class Program:
         )
         return Ran(
             code=total("exit"),
-            printed="".join(f"{' '.join(w)}\n" for _, w in done.get("print", ())),
+            outputs={
+                "standard output": written(done, "print"),
+                "standard error": written(done, "warn"),
+                "loss.csv": written(done, "write"),
+            },
             audit=StepAudit(
                 findings=waits,
                 copies=(),
@@ -171,7 +179,9 @@ def test_edits_that_help_are_one_diff_with_a_line_each() -> None:
         ("wait 20", "wait 10", "train.py:3 still waits"),
         ("wait 10", "loss 4", "the program trains otherwise"),
         ("done", "over", "nothing is counted less often"),
-        ("wait 10", "print more", "the program prints something else"),
+        ("wait 10", "print more", "standard output differs"),
+        ("wait 10", "warn loss", "standard error differs"),
+        ("wait 10", "write loss", "loss.csv differs"),
         ("wait 10", "exit 3", "the program ends with exit status 3, 0 before"),
         ("wait 10", "steps 9", "the program makes 9 steps, 10 before"),
         ("wait 10", "copy 8", "bytes to the GPU rise from 0 to 8"),
@@ -241,6 +251,17 @@ def test_what_a_program_prints_otherwise_each_time_is_left_out_of_account() -> N
 
     assert len(one.chosen) == 1
     assert not other.chosen
+
+
+LOGGED = "wait 10\nwarn at now loss 3\nprint done\n"
+
+
+def test_of_a_line_with_the_time_of_day_all_other_words_are_compared() -> None:
+    one, _ = found(LOGGED, ("wait 10", "pass"))
+    other, _ = found(LOGGED, ("wait 10\nwarn at now loss 3", "warn at now loss [3]"))
+
+    assert len(one.chosen) == 1
+    assert [each.why for each in other.tried] == ["standard error differs"]
 
 
 def test_a_draw_that_moves_to_the_gpu_is_not_compared() -> None:
