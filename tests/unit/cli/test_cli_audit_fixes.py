@@ -214,7 +214,7 @@ def test_a_program_without_a_seed_is_said_to_be_not_compared(
 @pytest.mark.parametrize(
     ("says", "name"),
     [
-        ('logging.warning(type(total))', "standard error"),
+        ("logging.warning(type(total))", "standard error"),
         ('open("loss.txt", "w").write(str(type(total)))', "loss.txt"),
     ],
     ids=["a log", "a file"],
