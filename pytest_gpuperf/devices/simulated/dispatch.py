@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from ...errors import ErrorId, StepError
+from ...model.finding import FindingKind
 from ...model.metrics import FLOPS
 from ..audit_record import CopyDirection
 from ..memory_owners import current_node, has_node
@@ -36,12 +38,14 @@ from .sync_rules import INDEXING
 from .tensor import (
     ELEMENT_READ,
     KNOWN,
+    SELECT,
     SHOWN,
     is_gpu_tensor,
     is_unusual,
     leave_unknown_layouts,
     refresh,
     wrap,
+    wrap_view,
 )
 from .tensor_values import BACKING
 from .transfers import H2D, MOVED, PINNED_MEMORY, is_dense, record_copy
@@ -50,6 +54,9 @@ from .transfers import H2D, MOVED, PINNED_MEMORY, is_dense, record_copy
 # Looks at an operation about to run and records what a GPU would make of it.
 
 _backward = BackwardWatch()
+
+SELECT_OP: Final = "aten::select"
+_select = kernel_of(SELECT)
 
 
 def observe(
@@ -337,6 +344,20 @@ def execute(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         return _performed(plan, func, outer, inside, to_host=to_host)
 
 
+def select(args: Sequence[Any]) -> Any:
+    """Do as ``execute`` with ``SELECT``, in less time: a test may read all elements."""
+    __tracebackhide__ = True
+    live = SIMULATED_MEMORY.live
+    is_plain = BACKING.has_values and not SHOWN.any and current_node() is None
+    if live is None or not is_plain or WATCH.locates_work:
+        return execute(SELECT, args, {})
+    # A view takes no memory, runs nothing and waits for nothing, but may be kept.
+    live.begin(SELECT_OP, multiplies=False)
+    inner = _select(args[0].inside, *args[1:])
+    live.locate(inner)
+    return wrap_view(inner)
+
+
 def read_element(tensor: Any) -> Any:
     """Do as ``execute`` with ``ELEMENT_READ``, in less time: a test may read all elements."""
     __tracebackhide__ = True
@@ -346,7 +367,8 @@ def read_element(tensor: Any) -> Any:
     if WATCH.recorders and (SHOWN.any or current_node() is not None):
         observe(plan, ELEMENT_READ, (tensor,), {})
     else:
-        WATCH.sync(plan.op, plan.rules[0].reason)
+        caller = sys._getframe(2)  # noqa: SLF001, of torch or of ``GpuTensor.item``
+        WATCH.synced(FindingKind.SYNC, plan.op, plan.rules[0].reason, 1, caller)
     if (live := SIMULATED_MEMORY.live) is not None:
         live.begin(plan.op, multiplies=False)
     result = tensor.inside.item()

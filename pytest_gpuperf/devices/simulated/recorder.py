@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import FrameType
 from typing import Any, Final
 
 import torch
@@ -107,14 +108,21 @@ class AuditRecorder:
         self.part += 1
         self._begun[self.part] = self.counts[LAUNCHES.name]
 
-    def synced(self, kind: FindingKind, op: str, reason: str, count: int) -> None:
-        """Record *count* syncs of the code that runs now."""
+    def synced(
+        self,
+        kind: FindingKind,
+        op: str,
+        reason: str,
+        count: int,
+        caller: FrameType | None = None,
+    ) -> None:
+        """Record *count* syncs of the code that runs now, below *caller* if that is known."""
         self._heard(op, waits=True)
         # Tests name no line of torch: what they store would change with its version.
         is_copy = self.of_suite and op != "aten::_local_scalar_dense"
         is_located = self.starts is not None or is_copy
         inside = line_of_torch() if is_located else None
-        sync = (kind, op, reason, self._site(), inside)
+        sync = (kind, op, reason, self._site(caller), inside)
         self._add(self._syncs[sync], self.part, count)
         self._waited(sync)
 
@@ -226,10 +234,10 @@ class AuditRecorder:
         with self._lock:
             counter[key] += count
 
-    def _site(self) -> Site:
+    def _site(self, caller: FrameType | None = None) -> Site:
         node = current_node()
         if node is None:
-            return site_of_caller(self.root, phase=self.phase)
+            return site_of_caller(self.root, phase=self.phase, caller=caller)
         # A write to a view has a node around that of the write, numbered next.
         number = number_of(node) - (node.name() == WRITES_TO_VIEW)
         _, forward = self._forward.get(number, (None, None))
@@ -304,10 +312,17 @@ class ActiveRecorders:
         self.recorders: list[AuditRecorder] = []
         self.unchecked_listeners: list[Callable[[str, str], object]] = []
 
-    def synced(self, kind: FindingKind, op: str, reason: str, count: int = 1) -> None:
+    def synced(
+        self,
+        kind: FindingKind,
+        op: str,
+        reason: str,
+        count: int = 1,
+        caller: FrameType | None = None,
+    ) -> None:
         """Pass a sync on to every recorder."""
         for recorder in self.recorders:
-            recorder.synced(kind, op, reason, count)
+            recorder.synced(kind, op, reason, count, caller)
 
     def sync(self, op: str, reason: str, count: int = 1) -> None:
         """Pass a certain sync on to every recorder."""
@@ -324,6 +339,11 @@ class ActiveRecorders:
         for recorder in self.recorders:
             if recorder.locates_work:
                 recorder.log.saw(op, result, computes=computes)
+
+    @property
+    def locates_work(self) -> bool:
+        """Whether a recorder wants to know what ran where."""
+        return any(recorder.locates_work for recorder in self.recorders)
 
     copy = _by_all("copy")
     launch = _by_all("launch")

@@ -114,6 +114,7 @@ _host_number = torch.scalar_tensor
 _modes = torch._C._len_torch_dispatch_stack  # noqa: SLF001
 _function_modes = torch._C._len_torch_function_stack  # noqa: SLF001
 
+SELECT: Final = torch.ops.aten.select.int
 ELEMENT_READ: Final = torch.ops.aten._local_scalar_dense.default  # noqa: SLF001
 """What reads one element."""
 
@@ -131,6 +132,11 @@ def wrap(inner: Any) -> GpuTensor:
     if SIMULATED_MEMORY.live is not None:
         SIMULATED_MEMORY.live.see(inner)
         SIMULATED_MEMORY.live.locate(inner)
+    return wrap_view(inner)
+
+
+def wrap_view(inner: Any) -> GpuTensor:
+    """GpuTensor around *inner*, a tensor whose memory is known."""
     is_inference = inner.is_inference()
     if is_inference is not torch.is_inference_mode_enabled():
         # A view of a tensor from outside of the mode is none of the mode's, and torch
@@ -303,8 +309,7 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         """Read the one element, or guess it."""
         __tracebackhide__ = True
         if BACKING.has_values:
-            if self.inside.numel() == 1 and not _modes() and not _function_modes():
-                # What torch would call: by its dispatcher it takes half as long again.
+            if _is_read_at_once(self):
                 return execution.read_element(self)
             return torch.Tensor.item(self)
         with guesses.followed():
@@ -312,6 +317,14 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
             # replaced.
             torch.Tensor.item(self)
         return guesses.item(self)
+
+    def __float__(self) -> float:
+        """Read the one element as a number."""
+        __tracebackhide__ = True
+        is_plain = BACKING.has_values and self.inside.is_floating_point()
+        if is_plain and _is_read_at_once(self):
+            return float(execution.read_element(self))
+        return float(torch.Tensor.__float__(self))
 
     def tolist(self) -> Any:
         """Copy to the host and list."""
@@ -445,6 +458,11 @@ def dispatch_patches() -> Iterator[Patch]:
     yield Patch(GenericTorchDispatchRuleHolder, "find", _rule_of_gpu_tensors)
 
 
+def _is_read_at_once(tensor: GpuTensor) -> bool:
+    """Whether what torch would call can be: by its dispatcher it takes half as long again."""
+    return tensor.inside.numel() == 1 and not _modes() and not _function_modes()
+
+
 def _rule_of_gpu_tensors(holder: Any, kind: type) -> Any:
     # For a tensor without a rule torch first asks if it is a DTensor, and to know what
     # one is it imports torch.distributed.tensor and sympy: 0.7 s.
@@ -474,6 +492,8 @@ def _dispatch_gpu_tensor(
         return NotImplemented
     if func is ELEMENT_READ:
         return execution.read_element(args[0])
+    if func is SELECT and len(types) == 1 and type(args[0]) is GpuTensor:
+        return execution.select(args)
     others = [k for k in types if k is not GpuTensor and not _is_own(k)]
     for kind in others:
         result = kind.__torch_dispatch__(func, types, args, kwargs or {})  # type: ignore[attr-defined]
