@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..devices.audit_record import StepAudit
 from ..devices.base import EmulatingDevice, Step
-from ..devices.memory_picture import graphs_left, least_rise
+from ..devices.memory_picture import graphs_left, least_rise, remark_on_graphs
 from ..devices.own_code import is_own
 from ..devices.simulated import settings_against_allocated, settings_against_reserved
 from ..model.finding import CALLED, Finding, FindingKind, Location
@@ -127,7 +127,8 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
     while len(memory.graphs) < MOST_MEMORY_STEPS and any(
         _numbers(memory, for_peak)[name] for name in LEAKS
     ):
-        memory.step(run())
+        memory.located_step(run(), root)
+    graphs_from = memory.graphs_from  # before a step of which no line is kept
     missing = [f"{op}: {reason}" for op, reason in memory.live.unchecked]
     if missing:
         reason = f"only a GPU can judge {'; '.join(missing)}"
@@ -155,14 +156,19 @@ def predict_memory(memory: MemoryAudit, subject: Subject, root: str) -> Found:
         exact=exact,
         unmeasured=unmeasured,
         findings=tuple(found),
-        remarks=tuple(_remarks(memory, exact)),
+        remarks=tuple(_remarks(memory, exact, graphs_from)),
     )
     return of_compiled(predicted) if memory.live.is_compiled else predicted
 
 
-def _remarks(memory: MemoryAudit, exact: Mapping[str, int]) -> Iterator[str]:
+def _remarks(
+    memory: MemoryAudit, exact: Mapping[str, int], graphs_from: str
+) -> Iterator[str]:
     if any(step.retries for step in memory.memories()[1:]):
         yield RETRIED
+    # What grows has its lines among the findings.
+    if (kept := exact.get(RETAINED_GRAPHS.name)) and not exact.get(GROWTH.name):
+        yield remark_on_graphs(kept, graphs_from)
     garbage, peak = (exact.get(m.name, 0) for m in (GARBAGE, PEAK_ALLOCATED))
     if memory.collector.is_off:
         yield COLLECTOR_OFF.format(PREDICTED_STEPS + 1)

@@ -181,9 +181,29 @@ class MemoryAudit:
         )
         return held_by_events(taken, FindingKind.LEFT)
 
+    @property
+    def graphs_from(self) -> str:
+        """Which line made what the graph of earlier steps hangs on, if any does."""
+        is_kept = graphs_left(self.graphs[1:])
+        return line_of_graphs(self.live, self._steps) if is_kept else ""
+
     def memories(self) -> tuple[StepMemory, ...]:
         """What each step needs, by the simulated allocator."""
         return step_memories(self.live.events, self._steps)
+
+
+def line_of_graphs(live: LiveMemory, steps: Sequence[tuple[int, int]]) -> str:
+    """Say which line made what earlier *steps* keep a graph by, or else the longest one."""
+    before = last_numbers(live.events, steps)[-2]
+
+    def is_old(tensor: Any) -> bool:
+        number = live.number_of(tensor.inside) if is_gpu_tensor(tensor) else 0
+        return 0 < (number or 0) <= before
+
+    tensor = longest_graph(is_old)
+    site = live.made_at.get(tensor.inside) if is_gpu_tensor(tensor) else None
+    place = site.location if site else None
+    return f", from line {place.line} of {Path(place.file).name}" if place else ""
 
 
 def held_by_events(
@@ -329,25 +349,12 @@ class WatchedProgram:
         self._ranges.append((first, len(self.live.events)))
         self.graphs.append(graphs_alive())
         if graphs_left(self.graphs[1:]) and not self._graphs_from:
-            self._graphs_from = self._line_of_graphs()
+            self._graphs_from = line_of_graphs(self.live, self._ranges)
 
     def graph_notes(self) -> Iterator[str]:
         """Say what every step keeps of autograd, and which line made it."""
         if kept := graphs_left(self.graphs[1:]):
             yield remark_on_graphs(kept, self._graphs_from)
-
-    def _line_of_graphs(self) -> str:
-        """Say which line made what earlier steps keep a graph by, or else the longest one."""
-        before = last_numbers(self.live.events, self._ranges)[-2]
-
-        def is_old(tensor: Any) -> bool:
-            number = self.live.number_of(tensor.inside) if is_gpu_tensor(tensor) else 0
-            return 0 < (number or 0) <= before
-
-        tensor = longest_graph(is_old)
-        site = self.live.made_at.get(tensor.inside) if is_gpu_tensor(tensor) else None
-        place = site.location if site else None
-        return f", from line {place.line} of {Path(place.file).name}" if place else ""
 
     def _collected_after(self) -> tuple[bool, int]:
         """Collect as Python would at some time, unless that is switched off.

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -356,3 +357,33 @@ def test_predictions_are_the_same_in_three_processes() -> None:
 
     assert len(told) == 1
     assert "peak_reserved_bytes" in told.pop()
+
+
+def summed(keep: Callable[[Any], Any]) -> Callable[[], object]:
+    """A step that adds its loss to a total, as *keep* has it."""
+    model, log = (
+        nn.Linear(64, 64, device="cuda"),
+        {"total": torch.zeros((), device="cuda")},
+    )
+
+    def step() -> None:
+        loss = model(torch.ones(8, 64, device="cuda")).square().mean()
+        loss.backward()
+        log["total"] = log["total"] + keep(loss)
+        model.zero_grad()
+
+    return step
+
+
+def test_a_total_that_keeps_every_graph_has_its_line(device: SimulatedDevice) -> None:
+    kept = measured(device, summed(lambda loss: loss))
+    detached = measured(device, summed(lambda loss: loss.detach()))
+
+    (said,) = (s for s in kept.remarks if "keeps a graph" in s)
+    line = 1 + HERE.read_text().split('log["total"] + keep')[0].count("\n")
+    assert said == (
+        "every step keeps a graph of autograd alive, from line "
+        f"{line} of test_memory_picture.py: detach() what is kept"
+    )
+    assert (kept.exact["retained_graphs"], kept.exact["growth_bytes"]) == (1, 0)
+    assert not any("keeps a graph" in s for s in detached.remarks)
