@@ -419,11 +419,11 @@ MOST_CODE: Final = {
     "compare_steps": 955,  # records of what steps train, for another process; all steps of a program
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 8318,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
+    "devices.simulated": 8365,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
     "distributed": 1016,  # ranks are ended by their own time
     "fixes": 1448,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3493,  # same training of two steps as well: compare_steps pays for it
-    "measure": 3193,  # what a step keeps has its line; which step raised; where in a step a line waits
+    "measure": 3198,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2272,  # no server without measured tests; what a pull request changes in a baseline
     "report": 2027,  # where in a step a line waits; the document of blocks, from report.screen and report.html
