@@ -236,7 +236,7 @@ def test_files_say_warned(
     assert f'name="gpuperf.warned" value="{WOULD}: OVER LIMIT syncs' in junit
     comment = (folder / "comment.md").read_text("utf-8")
     assert comment.startswith("### gpuperf: 1 test warned (scripted)\n")
-    assert f"{WOULD}: syncs 1 per step (limit 0)" in comment
+    assert f"{WOULD}: OVER LIMIT syncs: 1 per step, limit 0" in comment
     result.stdout.fnmatch_lines([f"::warning *title=gpuperf%3A {WOULD}%3A OVER LIMIT*"])
     monkeypatch.chdir(project.path)
     assert main(["report", "--out=page.html"]) == 0
