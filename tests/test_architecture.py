@@ -431,7 +431,7 @@ MOST_CODE: Final = {
     "report.html": 985,  # the step as a picture; pages of audit, memory and ab; bars of what changed
     "report.screen": 2221,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2445,  # ends by own time; what a server needs to import; one that dies is started anew
-    "sharing": 283,  # how every process is started, and signals; where a program is
+    "sharing": 283,  # how every process is started, and signals; where a program is; one process for several programs
     "trainers": 473,
     "worker": 1153,  # trackers that name a run; what a step reads of a clock, and not what its file names
 }
