@@ -204,11 +204,7 @@ def _repairable(audit: StepAudit) -> Iterator[Finding]:
         for copy in audit.copies
         if PAGEABLE_COPIES.name in copy.metrics and copy.per_step >= audit.steps
     )
-    waits = [
-        found
-        for found in audit.findings
-        if found.is_certain and repeats(found, audit.steps)
-    ]
+    waits = [found for found in audit.findings if repeats(found, audit.steps)]
     waiting = {found.location for found in waits}
     left = (*audit.growth.held, *(audit.garbage.held if audit.garbage else ()))
     for found in (*waits, *(c for c in copies if c.location not in waiting), *left):

@@ -132,7 +132,8 @@ _FUNCTION: Final = m.Call(
 def _reads(code: Code, above: Any) -> bool:
     """Whether a formula or torch takes a tensor there: nobody keeps or changes it."""
     if isinstance(above, cst.Arg):
-        return above.keyword is None and m.matches(code.parent(above), _FUNCTION)
+        is_out = above.keyword is not None and above.keyword.value == "out"
+        return not is_out and m.matches(code.parent(above), _FUNCTION)
     return isinstance(above, cst.BinaryOperation | cst.Comparison | cst.Index)
 
 

@@ -246,3 +246,25 @@ def copied_at_end(code: Code, statement: Any) -> Iterator[Changes]:
                     changes.swap(call, "{joined}.cpu()", joined=call)
             kept = "" if is_fresh(code, owner(copied)) else ".clone()"
             yield changes.swap(copied, f"{{x}}{kept}", x=owner(copied))
+
+
+_KEEPS: Final = ("{kept}.append({x})", "{kept}.appendleft({x})")
+_SLICES: Final = ("{x}[{i}]", "{x}[{a}:{b}]", "{x}[::{n}]", "{x}[:{b}]", "{x}[{a}:]")
+
+
+def kept_less(code: Code, statement: Any) -> Iterator[Changes]:
+    """``log.append(loss)``, ``log.append(x[::8])``: keep no graph, and no more than that."""
+    made = {t.value for t, _ in code.bound_by(statement) if isinstance(t, cst.Name)}
+    for call in code.all(code.scope(statement), cst.Call):
+        found = next((f for p in _KEEPS if (f := found_by(p, call))), None)
+        names = {n.value for n in code.variables(found["x"])} if found else set()
+        if found and (names & made or code.statement(call) is statement):
+            uses = map(code.statement, code.looked_at(code.text(found["kept"]), call))
+            trains = any(code.calls(use, "backward|grad") for use in uses)
+            clear(not trains, "what is kept is trained later")
+            bare = owner(found["x"]) if called(found["x"]) == "detach" else found["x"]
+            is_slice = any(found_by(p, bare) for p in _SLICES)
+            text = ".clone()" if is_slice else ".detach()"
+            has_graph = is_slice and "detach" not in code.text(found["x"])
+            detached = ".detach()" if has_graph else ""
+            yield Changes(code).swap(found["x"], f"{{x}}{detached}{text}", x=found["x"])

@@ -12,7 +12,7 @@ from typing import Final
 
 import libcst as cst
 
-from ..model.finding import Finding
+from ..model.finding import Finding, FindingKind
 from ..report.line_syntax import with_context
 from ..report.remedies import remedy_of
 from . import calls, copies, reads
@@ -23,6 +23,8 @@ from .edits import ByHand, Edit
 Rule = Callable[[Code, cst.CSTNode], Iterator[Changes]]
 
 _NUMBER: Final[tuple[Rule, ...]] = (reads.number_in_loop, reads.list_in_loop)
+
+_LEFT: Final[tuple[Rule, ...]] = (reads.kept_less,)
 
 REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "synchronize": (calls.without_call,),
@@ -76,7 +78,7 @@ def edits_of(
     """
     line = finding.location.line if finding.location else 0
     remedy = remedy_of(_shown(finding, source, line))
-    rule = remedy.rule if remedy else ""
+    rule = (remedy.rule if remedy else "") or finding.kind.value
     reasons: list[str] = []
     count = 0
     edit = Edit(rule=rule, file=file, line=line, before=source, after=source)
@@ -109,7 +111,8 @@ def _texts(
         reasons.append(str(error))
         return
     by_table: Rule = partial(calls.swapped, rule=rule)
-    rewrites: tuple[Rule, ...] = (*REWRITES.get(rule, ()), by_table)
+    by_kind: tuple[Rule, ...] = _LEFT if finding.kind is FindingKind.LEFT else ()
+    rewrites: tuple[Rule, ...] = (*by_kind, *REWRITES.get(rule, ()), by_table)
     for rewrite in rewrites:
         try:
             yield from ((c.text(), c.says) for c in rewrite(code, statement))

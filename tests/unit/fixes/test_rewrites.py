@@ -20,6 +20,7 @@ from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.fixes.edits import ByHand, Edit
 from pytest_gpuperf.fixes.rewrites import edits_of
+from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -152,3 +153,29 @@ def test_a_file_of_a_library_stays_as_it_is() -> None:
     )
 
     assert {type(edit) for edit in edits(audit, START + before, file)} == {ByHand}
+
+
+@pytest.mark.parametrize(
+    ("kept", "after"),
+    [
+        ("log.append(loss)", "log.append(loss.detach())"),
+        ("log.append(out[::8])", "log.append(out[::8].detach().clone())"),
+        ("log.append(out.detach()[2:])", "log.append(out.detach()[2:].clone())"),
+        ("log.append(other)", None),
+        ("log.append(loss)\n    torch.stack(log).sum().backward()", None),
+    ],
+)
+def test_what_is_kept_is_detached_and_a_slice_cloned(
+    kept: str, after: str | None
+) -> None:
+    text = f"log = []\nfor x in y:\n    loss, out = f(x), g(x)\n    {kept}\n"
+    place = Location(file=str(FILE), line=3, function="<module>")
+    left = Finding(kind=FindingKind.LEFT, op="aten::mean", location=place)
+
+    (found,) = edits_of(left, text, FILE)
+
+    if after is None:
+        assert isinstance(found, ByHand)
+    else:
+        assert isinstance(found, Edit)
+        assert found.after == text.replace(kept, after)
