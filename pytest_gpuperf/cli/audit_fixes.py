@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import json
 import linecache
 import os
+import signal
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from subprocess import PIPE
+from threading import Event
+from typing import IO, Any, Final, cast
 
 from ..baselines.store import replace_file
 from ..devices.audit_record import StepAudit
@@ -24,6 +29,7 @@ from ..fixes.shown import diff_lines, fixes_document, proof_lines, relative
 from ..fixes.sources import encoded, text_of
 from ..fixes.trial import STANDARD_OUTPUT, Proven, Trial, proven
 from ..model.ab import TrainingRecord
+from ..model.codec import decode, encode
 from ..model.finding import Finding, file_of
 from ..model.metrics import MIB, PAGEABLE_COPIES
 from ..report.json import audit_document
@@ -31,15 +37,24 @@ from ..report.screen.audit import AuditView
 from ..runner.fork_server import HASH_SEED
 from ..runner.git import run_git
 from ..runner.relocation import is_below
-from ..sharing.processes import EXIT_INTERRUPTED
+from ..sharing.processes import (
+    EXIT_INTERRUPTED,
+    PASSIVE,
+    Reply,
+    interrupts_left_to_child,
+    read_json,
+    shell_code,
+    spawned,
+)
 from ..visible import printed
 from .script import Program, notes_of
 from .script_process import (
-    OF_ERRORS,
     Asked,
-    RunProgram,
+    ScriptAnswer,
     ScriptRequest,
-    running_programs,
+    be_program,
+    elapsed_shown,
+    standard_error,
     unfinished,
 )
 from .shared_options import announce, print_json
@@ -210,6 +225,74 @@ def _repairable(audit: StepAudit) -> Iterator[Finding]:
     for found in (*waits, *(c for c in copies if c.location not in waiting), *left):
         if found.location and found.location.exact:
             yield found
+
+
+# Programs, one after the other.
+
+
+RunProgram = Callable[[ScriptRequest, Path], tuple[int, ScriptAnswer]]
+"""Runs a program whose output goes to a file: its exit code and what was found."""
+
+
+@contextmanager
+def running_programs(**streams: Any) -> Iterator[RunProgram]:
+    """Yield what runs one program after the other, in forks of a process that has torch.
+
+    To import it takes as long as many a program. *streams* are those of ``Popen``.
+    """
+    pipes = {"stdin": PIPE, "stdout": PIPE}
+    variables = {**PASSIVE, **(streams.pop("env", None) or os.environ)}
+    entry = "pytest_gpuperf.cli.audit_fixes:be_programs"
+    with spawned(entry, None, env=variables, **pipes, **streams) as (process, answer):
+        orders, codes = cast("IO[bytes]", process.stdin), process.stdout or ()
+
+        def run(request: ScriptRequest, output: Path) -> tuple[int, ScriptAnswer]:
+            answer.unlink(missing_ok=True)
+            request = replace(request, whereabouts=str(answer.with_name("whereabouts")))
+            Path(request.whereabouts).unlink(missing_ok=True)
+            numbers = request.shared_whereabouts()
+            line = standard_error(lambda: request.doing(*numbers[:2]))
+            order = json.dumps({"request": encode(request), "output": str(output)})
+            with interrupts_left_to_child() as seen, elapsed_shown(line, Event()):
+                orders.write(f"{order}\n".encode())
+                orders.flush()
+                code = int(next(iter(codes), EXIT_INTERRUPTED))
+            # It may have come before the program could be ended by it.
+            code = EXIT_INTERRUPTED if seen else code
+            return code, decode(ScriptAnswer, read_json(answer) or {})
+
+        yield run
+
+
+def be_programs(_: object, reply: Reply) -> None:
+    """Run the programs that standard input names, each in a fork of this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    from ..compare_steps import training_record  # noqa: F401, what all of them need
+    from ..devices.simulated import ProgramAudit  # noqa: F401, as above
+
+    for line in sys.stdin:
+        order = json.loads(line)
+        pid = os.fork()
+        if not pid:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            _enter_fork(order)
+            be_program(order["request"], reply)
+            return  # and end as any program does
+        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        sys.stdout.write(f"{shell_code(status)}\n")
+        sys.stdout.flush()
+
+
+def _enter_fork(order: Mapping[str, Any]) -> None:
+    """Read nothing, and write to files."""
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115, to the end
+    os.dup2(sys.stdin.fileno(), 0)
+    for stream, path in ((1, order["output"]), (2, f"{order['output']}{OF_ERRORS}")):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
+
+
+OF_ERRORS: Final = ".errors"
+"""Added to the name of the file that has what a program prints, for its errors."""
 
 
 # The files of the project.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import atexit
 import gc
-import json
 import os
 import re
 import signal
@@ -26,10 +25,10 @@ from itertools import repeat
 from multiprocessing.process import BaseProcess, active_children
 from pathlib import Path
 from signal import SIGKILL, SIGTERM
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import DEVNULL, Popen
 from threading import Event
 from types import FrameType
-from typing import IO, TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from ..devices.audit_record import StepAudit
 from ..devices.own_code import checkout_of
@@ -49,11 +48,9 @@ from ..sharing.processes import (
     PASSIVE,
     Reply,
     interrupts_left_to_child,
-    read_json,
     shared_numbers,
     shell_code,
     spawn,
-    spawned,
     terminations_passed_on,
 )
 from ..worker import draws
@@ -267,71 +264,6 @@ def run_program(request: ScriptRequest, **streams: Any) -> tuple[int, ScriptAnsw
     if found.refusal is not None:
         raise UsageError(found.refusal, ErrorId.GP110)
     return shell_code(code), found
-
-
-RunProgram = Callable[[ScriptRequest, Path], tuple[int, ScriptAnswer]]
-"""Runs a program whose output goes to a file: its exit code and what was found."""
-
-
-@contextmanager
-def running_programs(**streams: Any) -> Iterator[RunProgram]:
-    """Yield what runs one program after the other, in forks of a process that has torch.
-
-    To import it takes as long as many a program. *streams* are those of ``Popen``.
-    """
-    pipes = {"stdin": PIPE, "stdout": PIPE}
-    variables = {**PASSIVE, **(streams.pop("env", None) or os.environ)}
-    entry = "pytest_gpuperf.cli.script_process:be_programs"
-    with spawned(entry, None, env=variables, **pipes, **streams) as (process, answer):
-        orders, codes = cast("IO[bytes]", process.stdin), process.stdout or ()
-
-        def run(request: ScriptRequest, output: Path) -> tuple[int, ScriptAnswer]:
-            answer.unlink(missing_ok=True)
-            request = replace(request, whereabouts=str(answer.with_name("whereabouts")))
-            Path(request.whereabouts).unlink(missing_ok=True)
-            numbers = request.shared_whereabouts()
-            line = standard_error(lambda: request.doing(*numbers[:2]))
-            order = json.dumps({"request": encode(request), "output": str(output)})
-            with interrupts_left_to_child() as seen, elapsed_shown(line, Event()):
-                orders.write(f"{order}\n".encode())
-                orders.flush()
-                code = int(next(iter(codes), EXIT_INTERRUPTED))
-            # It may have come before the program could be ended by it.
-            code = EXIT_INTERRUPTED if seen else code
-            return code, decode(ScriptAnswer, read_json(answer) or {})
-
-        yield run
-
-
-def be_programs(_: object, reply: Reply) -> None:
-    """Run the programs that standard input names, each in a fork of this process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from ..compare_steps import training_record  # noqa: F401, what all of them need
-    from ..devices.simulated import ProgramAudit  # noqa: F401, as above
-
-    for line in sys.stdin:
-        order = json.loads(line)
-        pid = os.fork()
-        if not pid:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            _enter_fork(order)
-            be_program(order["request"], reply)
-            return  # and end as any program does
-        status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        sys.stdout.write(f"{shell_code(status)}\n")
-        sys.stdout.flush()
-
-
-def _enter_fork(order: Mapping[str, Any]) -> None:
-    """Read nothing, and write to files."""
-    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115, to the end
-    os.dup2(sys.stdin.fileno(), 0)
-    for stream, path in ((1, order["output"]), (2, f"{order['output']}{OF_ERRORS}")):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), stream)
-
-
-OF_ERRORS: Final = ".errors"
-"""Added to the name of the file that has what a program prints, for its errors."""
 
 
 def unfinished(program: Program, code: int) -> str:
