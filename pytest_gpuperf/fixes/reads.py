@@ -59,8 +59,9 @@ def reads(code: Code, value: cst.CSTNode) -> list[tuple[cst.CSTNode, Any]]:
     return []
 
 
-def is_fresh(code: Code, tensor: cst.BaseExpression) -> bool:
+def is_fresh(code: Code, tensor: Any) -> bool:
     """Whether nothing writes into *tensor* later, as far as its function shows it."""
+    tensor = owner(tensor) if called(tensor) == "detach" else tensor
     if not isinstance(tensor, cst.Name):
         return isinstance(tensor, cst.BinaryOperation) or called(tensor) in _REDUCING
     values = code.assigned(tensor.value, code.scope(tensor))
