@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -389,17 +389,19 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
 
 
 def _explained(test: TestVerdict) -> Iterator[Block]:
-    yield from explanation_blocks(test)
-    yield from (*peak_blocks(test.findings), *gap_blocks(test.findings))
-    for text in blame_texts(test.operations):
-        yield _indented(f"operations: {text}")
+    places = (*peak_blocks(test.findings), *gap_blocks(test.findings))
+    blamed = (_indented(f"operations: {t}") for t in blame_texts(test.operations))
+    yield from explanation_blocks(test, (*places, *blamed))
 
 
-def explanation_blocks(test: TestVerdict) -> Iterator[Block]:
-    """Say what decided each metric of *test*, and which have no baseline."""
+def explanation_blocks(
+    test: TestVerdict, causes: Iterable[Block] = ()
+) -> Iterator[Block]:
+    """Say what decided each metric of *test*, the *causes*, and what has no baseline."""
     for verdict in test.verdicts:
         if verdict.outcome is not Outcome.NO_BASELINE:
             yield _indented(_sentence(verdict))
+    yield from causes
     if test.sides is not None and test.sides.time is not None:
         # Which rule ended a comparison, with its numbers.
         yield _indented(f"compared: {test.sides.time.why}")
