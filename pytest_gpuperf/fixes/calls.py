@@ -176,7 +176,8 @@ def asserted_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
 
 def chosen_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     """``if x > 0: y = a``, ``else: y = b``: choose with ``torch.where``."""
-    line = m.SimpleStatementLine([m.Assign(value=m.BinaryOperation())])
+    name = [m.AssignTarget(m.Name())]
+    line = m.SimpleStatementLine([m.Assign(name, m.BinaryOperation())])
     one = m.IndentedBlock([line])
     if m.matches(statement, m.If(m.Comparison(), one, m.Else(one))):
         parts = (statement.body, statement.orelse.body)
@@ -286,7 +287,8 @@ def reduced_with_mask(code: Code, statement: Any) -> Iterator[Changes]:
 
 def put_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     """``x[0] = 5.0``, ``x[mask] = y[mask]``: let the GPU write the numbers."""
-    for target, value in code.bound_by(statement):
+    bound = [*code.bound_by(statement)]
+    for target, value in bound if len(bound) == 1 else ():
         put, taken = found_by("{x}[{i}]", target), found_by("{y}[{i}]", value)
         if put and taken and put["i"].deep_equals(taken["i"]):
             parts = {**put, **taken}

@@ -218,17 +218,14 @@ class Code:
         )
 
 
-def _pairs(assign: cst.Assign) -> Iterator[tuple[cst.CSTNode, cst.BaseExpression]]:
-    """Yield the targets and their values: several of ``a, b = 0, 1``."""
-    target, value = assign.targets[0].target, assign.value
-    if len(assign.targets) > 1:
-        return
-    yield target, value
-    if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
-        yield from (
-            (t.value, v.value)
-            for t, v in zip(target.elements, value.elements, strict=False)
-        )
+def _pairs(assign: cst.Assign) -> Iterator[tuple[cst.CSTNode, Any]]:
+    """Yield the targets and their values: several of ``a, b = 0, 1`` and ``a = b = 0``."""
+    value = assign.value
+    for target in (each.target for each in assign.targets):
+        yield target, value
+        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+            pairs = zip(target.elements, value.elements, strict=False)
+            yield from ((t.value, v.value) for t, v in pairs)
 
 
 def called(node: cst.CSTNode) -> str:

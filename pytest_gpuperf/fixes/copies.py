@@ -94,7 +94,8 @@ def made_once(code: Code, statement: Any) -> Iterator[Changes]:
         calls = (code.text(call.func) for call in code.all(value, cst.Call))
         clear(all(map(_PURE.match, calls)), "its values may differ")
         loop = _loop_without(code, whole, value)
-        target = next((t for t, v in code.bound_by(statement) if v is whole), None)
+        targets = [t for t, v in code.bound_by(statement) if v is whole]
+        target = targets[0] if len(targets) == 1 else None
         if isinstance(target, cst.Name):
             uses = code.looked_at(target.value, statement)
             is_read = uses and all(_reads(code, use) for use in uses)
@@ -215,9 +216,10 @@ def buffer(code: Code, statement: Any) -> Iterator[Changes]:
             model = next(n for n in code.around(move) if isinstance(n, cst.ClassDef))
             same = attribute.deep_equals
             assigns = code.all(model, cst.Assign)
-            made = [a for a in assigns if same(a.targets[0].target)]
+            made = [a for a in assigns if any(same(t.target) for t in a.targets)]
             uses = [a for a in code.all(model, cst.Attribute) if same(a)]
-            clear([len(made), len(uses)] == [1, 2], "other lines use the attribute")
+            counts = (len(made), len(uses), *(len(a.targets) for a in made))
+            clear(counts == (1, 2, 1), "other lines use the attribute")
             name, changes = attribute.attr.value, Changes(code)
             text = f'self.register_buffer("{name}", {{value}}, persistent=False)'
             changes.put(made[0], cst.Expr(filled(text, value=made[0].value)))

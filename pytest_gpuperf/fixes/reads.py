@@ -14,7 +14,7 @@ from .code import Changes, Code, Loop, called, clear, found_by, owner
 _STRIPPED: Final = frozenset({"cpu", "detach", "item", "clone"})
 _COUNTING: Final = frozenset("argmax count_nonzero eq ne gt lt ge le int long".split())
 _FLOATING: Final = frozenset({"float", "mean", "double"})
-_REDUCING: Final = frozenset("sum mean norm prod std var amax amin".split())
+_REDUCING: Final = frozenset("sum mean norm prod std var max min amax amin".split())
 _ARITHMETIC: Final = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 _NUMBER: Final = m.OneOf(
     m.Integer(),

@@ -47,7 +47,7 @@ FIXED: Final = {
 """,
     "a sum of losses by the size of the batch": """
   def epoch():
-      seen, total = 0, 0.0
+      seen = total = 0.0
       for x, y in zip(inputs, labels):
           loss = train(x, y)
           seen += len(x)
@@ -750,6 +750,15 @@ for x, y in zip(inputs, labels):
     last = y[0] - 4
     total = total + x[last]
 print(total.device)
+""",
+    ),
+    "a number that is put in two": (
+        "no rewrite",
+        """
+x, other = inputs[0, 0].clone(), inputs[0, 1].clone()
+for step in range(4):
+    x[0] = other[0] = step / 2
+print(x.sum().device)
 """,
     ),
 }
