@@ -191,7 +191,8 @@ PARAMETER: Final = torch.nn.Parameter
 def is_gpu_tensor(value: Any) -> bool:
     """Whether *value* is a tensor on the simulated GPU; its parameters have torch's class."""
     kind = type(value)
-    return kind is GpuTensor or (kind is PARAMETER and "inside" in value.__dict__)
+    is_parameter = kind is PARAMETER and "inside" in value.__dict__
+    return kind is GpuTensor or is_parameter or kind in OF_SUBCLASSES
 
 
 def refresh(gpu_tensor: GpuTensor) -> GpuTensor:
@@ -395,13 +396,18 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
         return torch.Tensor.new(self, *args, **options)
 
     def as_subclass(self, cls: Any) -> GpuTensor:
-        """Return the GPU tensor itself: a GPU tensor cannot get the class of a subclass."""
-        if not issubclass(GpuTensor, cls):
+        """Return another GPU tensor of the same values, of the user's class *cls*."""
+        made = class_on_gpu(cls)
+        if made is None:
             name = f"{cls.__module__}.{cls.__qualname__}"
-            WATCH.leave_unchecked(
-                name, "a tensor of this class is taken for a plain one"
-            )
-        return self
+            said = "a tensor of this class is taken for a plain one"
+            WATCH.leave_unchecked(name, said)
+        if made is None or made is type(self):
+            return self
+        with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, as torch's own
+            found: GpuTensor = torch.ops.aten.alias(self)
+        found.__class__ = made
+        return found
 
     def record_stream(self, stream: object) -> None:  # noqa: ARG002, torch's
         """Note that the block may be given back only once *stream* is done with it."""
@@ -466,13 +472,14 @@ def _is_read_at_once(tensor: GpuTensor) -> bool:
 def _rule_of_gpu_tensors(holder: Any, kind: type) -> Any:
     # For a tensor without a rule torch first asks if it is a DTensor, and to know what
     # one is it imports torch.distributed.tensor and sympy: 0.7 s.
-    if kind is GpuTensor or kind is PARAMETER:
+    if kind is GpuTensor or kind is PARAMETER or kind in OF_SUBCLASSES:
         return _dispatch_gpu_tensor
     return _rule_of(holder, kind)
 
 
 def _is_own(kind: type) -> bool:
-    return kind is PARAMETER or issubclass(GpuTensor, kind)
+    is_known = kind is PARAMETER or kind in OF_SUBCLASSES
+    return is_known or issubclass(GpuTensor, kind)
 
 
 def _dispatch_gpu_tensor(
@@ -500,6 +507,54 @@ def _dispatch_gpu_tensor(
         if result is not NotImplemented:
             return result
     return NotImplemented if others else execution.execute(func, args, kwargs or {})
+
+
+# Tensors of a user's class that changes no operation, such as the edges of torch-geometric.
+
+OF_SUBCLASSES: Final[set[type]] = set()
+"""Classes of GPU tensors that inherit from a user's class as well."""
+
+_on_gpu: Final[dict[type, type]] = {}
+
+
+def class_on_gpu(cls: type) -> type | None:
+    """Return the class of GPU tensors that are of *cls*; ``None`` if it dispatches itself."""
+    if issubclass(GpuTensor, cls):
+        return GpuTensor
+    if cls in OF_SUBCLASSES:
+        return cls
+    if cls.__torch_dispatch__ is not _NO_DISPATCH:  # type: ignore[attr-defined]
+        return None
+    if cls not in _on_gpu:
+        _on_gpu[cls] = _subclass_of(cls)
+        OF_SUBCLASSES.add(_on_gpu[cls])
+    return _on_gpu[cls]
+
+
+_NO_DISPATCH: Final = torch._C._disabled_torch_dispatch_impl  # noqa: SLF001, torch names it nowhere else
+
+
+def _subclass_of(cls: Any) -> type:
+    """Make the class of GPU tensors that are of *cls*: with what both have of their own."""
+    known = cls.__mro__[: cls.__mro__.index(torch.Tensor)]
+    users = {name for kind in known for name in vars(kind)}
+    own = {n: v for n, v in vars(GpuTensor).items() if n not in users | OF_PLAIN}
+    made: type = type(cls)(cls.__name__, (cls,), {**own, "__module__": cls.__module__})
+    users_own = cls.__torch_function__
+
+    def function(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        __tracebackhide__ = True
+        plain = tuple(cls if kind is made else kind for kind in types)
+        return users_own(func, plain, args, kwargs)
+
+    # Torch takes it away from a class that dispatches. It gets the user's class: a
+    # result on the host is of that.
+    type.__setattr__(made, "__torch_function__", staticmethod(function))
+    return made
+
+
+OF_PLAIN: Final = frozenset({"__annotations__", "__dict__", "__doc__", "__weakref__"})
+"""What a class of GPU tensors has of its own and others do not get."""
 
 
 # Parameters, whose class is torch's own: ``type(net.weight) is nn.Parameter``.

@@ -101,6 +101,8 @@ def method_patches() -> Iterator[Patch]:
     make = tensor._make_wrapper_subclass  # noqa: SLF001
     yield Patch(tensor, "_make_wrapper_subclass", staticmethod(_in_core(make)))
     yield Patch(tensor, "__new__", _of_subclass(tensor.__new__))
+    made = _made_subclass(tensor._make_subclass)  # noqa: SLF001
+    yield Patch(tensor, "_make_subclass", staticmethod(made))
     yield from parameter_patches()
     yield Patch(torch.nn.Module, "to", _to_named_gpu(torch.nn.Module.to))
     yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
@@ -116,6 +118,17 @@ def _of_subclass(new: Callable[..., Any]) -> Callable[..., Any]:
         if len(args) == 1 and isinstance(args[0], torch.Tensor) and not options:
             return args[0].detach().as_subclass(cls)
         return new(cls, *args, **options)
+
+    return made
+
+
+def _made_subclass(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``Tensor._make_subclass``, which torch's core refuses of a tensor in Python."""
+
+    def made(cls: Any, data: Any, require_grad: bool = False, **options: Any) -> Any:  # noqa: FBT001, FBT002, torch's
+        if is_gpu_tensor(data):
+            return data.detach().as_subclass(cls).requires_grad_(require_grad)
+        return make(cls, data, require_grad, **options)
 
     return made
 

@@ -371,17 +371,36 @@ class Tagged(torch.Tensor):  # type: ignore[misc]
     """A tensor of a class of the user's."""
 
 
-def test_tensors_of_the_users_classes_are_taken_for_plain_ones(
-    gpu: SimulatedGpu,
-) -> None:
+def test_tensors_of_the_users_classes_are_checked_as_any(gpu: SimulatedGpu) -> None:
     tagged = torch.ones(3).as_subclass(Tagged)
     sums = []
 
     audit = audited(gpu, lambda: sums.append((tagged.to("cuda") * 2).sum().item()))
 
     assert sums == [6.0]
+    assert not audit.not_checked
+
+
+class Dispatching(torch.Tensor):  # type: ignore[misc]
+    """One that dispatches by itself, and is no wrapper."""
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_tensors_of_classes_that_dispatch_are_taken_for_plain_ones(
+    gpu: SimulatedGpu,
+) -> None:
+    audit = audited(gpu, lambda: torch.ones(3, device="cuda").as_subclass(Dispatching))
+
     assert {(u.op, u.reason) for u in audit.not_checked} == {
-        (f"{__name__}.Tagged", "a tensor of this class is taken for a plain one")
+        (
+            f"{__name__}.Dispatching",
+            "a tensor of this class is taken for a plain one",
+        )
     }
 
 

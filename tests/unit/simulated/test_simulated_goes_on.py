@@ -7,7 +7,7 @@ import gc
 import io
 import pickle
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -374,9 +374,62 @@ class Edge(torch.Tensor):
         return super().__new__(cls, data)
 
 
+class Counted(torch.Tensor):
+    """One that hears of each call."""
+
+    calls: ClassVar[list[str]] = []
+
+    @staticmethod
+    def __new__(cls: Any, data: Any) -> Any:
+        return torch.Tensor._make_subclass(cls, data, data.is_floating_point())
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        cls.calls.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
 def test_a_subclass_is_made_of_a_tensor() -> None:
+    edges = Edge(on_gpu(4))
+
     assert type(Edge(torch.arange(4))) is Edge
-    assert Edge(on_gpu(4)).as_subclass(torch.Tensor).is_cuda
+    assert isinstance(edges, Edge)
+    assert edges.is_cuda
+    assert edges.device.type == "cuda"
+    assert not isinstance(edges.as_subclass(torch.Tensor), Edge)
+    assert edges.as_subclass(torch.Tensor).is_cuda
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda e: e + 1,
+        lambda e: e[0],
+        lambda e: e.clone(),
+        lambda e: torch.stack([e, e]),
+        lambda e: e.cpu(),
+        lambda e: e.cpu().to("cuda"),
+    ],
+)
+def test_results_of_a_subclass_are_of_it(run: Callable[[Any], Any]) -> None:
+    found = run(Edge(on_gpu(4)))
+
+    assert isinstance(found, Edge)
+    assert type(found.cpu()) is Edge
+
+
+def test_a_subclass_that_hears_of_calls_is_trained() -> None:
+    weights = Counted(on_gpu(4))
+
+    doubled = weights * 2
+    doubled.sum().backward()
+
+    assert isinstance(doubled, Counted)
+    assert "mul" in Counted.calls
+    assert weights.is_leaf
+    assert weights.grad.tolist() == [2.0] * 4
 
 
 def test_a_tensor_of_numbers_is_made_as_ever() -> None:
