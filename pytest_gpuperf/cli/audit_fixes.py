@@ -197,14 +197,9 @@ class Candidates:
         from ..fixes.rewrites import edits_of
 
         file = Path(file_of(found))
-        others = [
-            each
-            for each in self._found
-            if each is not found and file_of(each) == str(file)
-        ]
         # A file that cannot be read, such as that of generated code, has no edits.
         with suppress(OSError, SyntaxError, UnicodeDecodeError):
-            return [*edits_of(found, text_of(file), file, also=others)]
+            return [*edits_of(found, text_of(file), file)]
         return ()
 
     def _may_edit(self, file: Path) -> bool:

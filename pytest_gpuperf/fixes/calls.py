@@ -14,7 +14,6 @@ from .code import (
     Code,
     called,
     clear,
-    filled,
     found_by,
     is_number,
     keyword,
@@ -24,52 +23,65 @@ from .code import (
 from .reads import written
 
 
-Fits = Callable[[Code, cst.CSTNode, Mapping[str, Any]], bool]
+Fits = Callable[[Code, Any, Mapping[str, Any]], bool]
+"""Whether a pattern fits *code* at a node whose parts it names."""
 
 
-def _is_any(_code: Code, _node: cst.CSTNode, _parts: Mapping[str, Any]) -> bool:
-    return True
-
-
-def _is_plain(code: Code, _: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
+def _is_plain(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
     """Whether no part does more if it is computed twice."""
     return not any(code.calls(part, "(?!abs|mean|exp).*") for part in parts.values())
 
 
-def _is_of_number(_: Code, __: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
-    return is_number(parts["n"])
-
-
-def _is_added(code: Code, node: cst.CSTNode, _: Mapping[str, Any]) -> bool:
-    return m.matches(code.parent(node), m.AugAssign(operator=m.AddAssign()))
-
-
 def _is_read(code: Code, part: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
     """Whether what an index chooses goes into a formula, and nobody keeps it."""
-    above, index = code.parent(part), parts["i"]
-    return isinstance(index, cst.Name) and isinstance(above, _FORMULA)
-
-
-_FORMULA: Final = cst.BinaryOperation | cst.Comparison
-_PLACES: Final = frozenset({"argmax", "argmin", "multinomial"})
+    above = code.parent(part)
+    is_formula = isinstance(above, cst.BinaryOperation | cst.Comparison)
+    return is_formula and isinstance(parts["i"], cst.Name)
 
 
 def _is_place(code: Code, part: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
     """Whether it is read as that, and its index is not negative."""
-    values = code.defined(code.text(parts["i"]))
-    found = {called(value) for value in values}
-    return _is_read(code, part, parts) and bool(found) and found <= _PLACES
+    found = {called(value) for value in code.defined(code.text(parts["i"]))}
+    is_known = found and found <= {"argmax", "argmin", "multinomial"}
+    return bool(is_known) and _is_read(code, part, parts)
 
+
+def _is_choice(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
+    """Whether two branches compute one name, by formulas without a call."""
+    compared = m.matches(parts["test"], m.Comparison())
+    formulas = all(m.matches(parts[n], m.BinaryOperation()) for n in "ab")
+    calls = [c for n in "ab" for c in code.all(parts[n], cst.Call)]
+    return compared and formulas and not calls and isinstance(parts["y"], cst.Name)
+
+
+def _is_of_same(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
+    """Whether a mask compares the tensor of which it chooses with a number."""
+    values = code.defined(code.text(parts["mask"])) or [parts["mask"]]
+    number = m.ComparisonTarget(comparator=m.Integer() | m.Float())
+    compares = m.Comparison(comparisons=[number])
+    return all(
+        m.matches(v, compares) and v.left.deep_equals(parts["x"]) for v in values
+    )
+
+
+def _is_number_at(_: Code, __: Any, parts: Mapping[str, Any]) -> bool:
+    return is_number(parts["n"]) and isinstance(parts["i"], cst.Integer)
+
+
+_ADDED: Final = m.AugAssign(operator=m.AddAssign())
 
 _FITS: Final[Mapping[str, Fits]] = {
-    "any": _is_any,
+    "any": lambda *_: True,
     "plain": _is_plain,
-    "number": _is_of_number,
-    "added": _is_added,
+    "number": lambda _, __, parts: is_number(parts["n"]),
+    "number-at": _is_number_at,
+    "added": lambda code, node, _: m.matches(code.parent(node), _ADDED),
     "place": _is_place,
+    "choice": _is_choice,
+    "of-same": _is_of_same,
 }
 
-_SWAPS: Final = """
+_SWAPS: Final = r"""
 unique | plain | torch.bincount({x}, minlength={n}) | torch.zeros({n}, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))
 positions | added | {x}.nonzero().size(0) | {x}.count_nonzero()
 positions | added | {x}.nonzero().shape[0] | {x}.count_nonzero()
@@ -84,19 +96,32 @@ linalg-check | any | torch.linalg.inv({x}) | torch.linalg.inv_ex({x})[0] | a mat
 linalg-check | any | torch.linalg.cholesky({x}) | torch.linalg.cholesky_ex({x})[0] | a matrix that is not positive raises no error
 made-on-cpu | any | {x}.copy_(torch.zeros({s})) | {x}.zero_()
 made-on-cpu | any | {x}.copy_(torch.ones({s})) | {x}.fill_(1)
+condition | choice | if {test}:\n    {y} = {a}\nelse:\n    {y} = {b} | {y} = torch.where({test}, {a}, {b})
+checks-of-each | any | all({c} for {p} in {all}) | bool(torch.stack([{c} for {p} in {all}]).all())
+checks-of-each | any | any({c} for {p} in {all}) | bool(torch.stack([{c} for {p} in {all}]).any())
+mask | of-same | {x}[{mask}].sum() | torch.where({mask}, {x}, 0).sum()
+mask | any | {x}[{mask}].sum() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum()
+mask | of-same | {x}[{mask}].mean() | torch.where({mask}, {x}, 0).sum() / {mask}.sum()
+mask | any | {x}[{mask}].mean() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum() / {mask}.sum()
+mask | any | {x}.masked_select({mask}).sum() | torch.where({mask}, {x}, 0).sum()
+mask | any | {x}.masked_select({mask}).mean() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum() / {mask}.sum()
 mask | plain | {x}.masked_fill({k}, {v}) | torch.where({k}, {v}, {x})
+mask|put-number|copy-to-gpu | any | {x}[{i}] = {y}[{i}] | {x}.copy_(torch.where({i}.reshape({x}.shape), {y}, {x}))
+mask|put-number|copy-to-gpu | number-at | {x}[{i}] = {n} | {x}[{i}].fill_({n})
+mask|put-number|copy-to-gpu | number | {x}[{i}] = {n} | {x}[{i}] = {x}.new_full((), {n})
 tensor-of-tensors | any | torch.tensor({l}, device={d}) | torch.stack({l}).detach()
 constant | number | {x}.new_tensor({n}) | {x}.new_full((), {n})
 """
-"""By remedy: where, which expression, what takes its place, and what a reader sees of it."""
+"""By remedy: where, which code, what takes its place, and what a reader sees of it."""
 
 
 def swapped(code: Code, statement: Any, rule: str) -> Iterator[Changes]:
-    """Put one expression for another, of the table."""
+    """Put one expression or statement for another, of the table."""
     for row in _SWAPS.strip().split("\n"):
-        name, fits, pattern, template, says = [*row.split(" | "), ""][:5]
-        for node in code.nodes(statement) if name == rule else ():
-            parts = found_by(pattern, node)
+        line = row.replace(r"\n", "\n")
+        rules, fits, pattern, template, says = [*line.split(" | "), ""][:5]
+        for node in code.nodes(statement) if re.fullmatch(rules, rule) else ():
+            parts = found_by(node, pattern)
             is_here = parts is not None and code.statement(node) is statement
             if parts is not None and is_here and _FITS[fits](code, node, parts):
                 yield Changes(code, says).swap(node, template, **parts)
@@ -120,9 +145,7 @@ def without_call(code: Code, statement: Any) -> Iterator[Changes]:
     also = [s for s in following[:1] if code.calls(s, "collect")]
     for removed in ([statement, *also], [statement])[not also :]:
         changes = Changes(code)
-        for each in removed:
-            changes.remove(each)
-        yield changes
+        yield [changes.remove(each) for each in removed][-1]
 
 
 def waits_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
@@ -142,7 +165,7 @@ def fused_optimizer(code: Code, statement: Any) -> Iterator[Changes]:
     kinds = ("fused", "foreach", "capturable", "differentiable")
     is_chosen = any(keyword(made, kind) for kind in kinds)
     clear(not is_chosen, "the optimizer has its kind")
-    yield Changes(code).add(made, fused="True")
+    yield Changes(code).add(made, "fused", "True")
 
 
 def checked_norm(code: Code, statement: Any) -> Iterator[Changes]:
@@ -152,11 +175,9 @@ def checked_norm(code: Code, statement: Any) -> Iterator[Changes]:
         is_named = m.matches(target, m.Assign([m.AssignTarget(m.Name())]))
         clear(is_named or isinstance(target, cst.Expr), "its norm goes elsewhere")
         norm = target.targets[0].target.value if is_named else code.unused("norm")
-        changes, bare = Changes(code, LATE), without(call, "error_if_nonfinite")
-        named = cst.Assign([cst.AssignTarget(cst.Name(norm))], bare)
-        changes.put(call if is_named else target, bare if is_named else named)
-        changes.after(statement, f"torch._assert_async({norm}.isfinite())")
-        yield changes
+        bare = without(call, "error_if_nonfinite")
+        changes = Changes(code, LATE).swap(statement, f"{norm} = {{bare}}", bare=bare)
+        yield changes.after(statement, f"torch._assert_async({norm}.isfinite())")
 
 
 def asserted_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
@@ -171,23 +192,7 @@ def asserted_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     asked = owner(asked) if called(asked) == "item" else asked
     checks = {"all", "any", "isfinite", "isnan", "isinf"}
     clear(called(asked) in checks, "it is not clear that one tensor is asked")
-    yield Changes(code, LATE).line(statement, cst.Expr(filled(template, test=asked)))
-
-
-def chosen_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
-    """``if x > 0: y = a``, ``else: y = b``: choose with ``torch.where``."""
-    name = [m.AssignTarget(m.Name())]
-    line = m.SimpleStatementLine([m.Assign(name, m.BinaryOperation())])
-    one = m.IndentedBlock([line])
-    if m.matches(statement, m.If(m.Comparison(), one, m.Else(one))):
-        parts = (statement.body, statement.orelse.body)
-        (yes, a), (no, b) = (next(code.bound_by(part)) for part in parts)
-        calls = [c for part in parts for c in code.all(part, cst.Call)]
-        is_one = isinstance(yes, cst.Name) and yes.deep_equals(no)
-        clear(is_one and not calls, "the branches do other things")
-        choice = filled("torch.where({test}, {a}, {b})", test=statement.test, a=a, b=b)
-        assign = cst.Assign(statement.body.body[0].body[0].targets, choice)
-        yield Changes(code).line(statement, assign)
+    yield Changes(code, LATE).swap(statement, template, test=asked)
 
 
 def printed_sometimes(code: Code, statement: Any) -> Iterator[Changes]:
@@ -208,20 +213,8 @@ def printed_sometimes(code: Code, statement: Any) -> Iterator[Changes]:
     guard: Any = cst.parse_statement(f"if {step} % 10 == 0:\n    pass")
     body = cst.IndentedBlock([statement.with_changes(leading_lines=())])
     lines = statement.leading_lines
-    changes = Changes(code, "prints every 10th step, not each")
-    changes.put(statement, guard.with_changes(body=body, leading_lines=lines))
-    yield changes
-
-
-def stacked_checks(code: Code, statement: Any) -> Iterator[Changes]:
-    """``all(f(p) for p in xs)``: join what is checked on the GPU, and read once."""
-    for call in code.calls(statement, "all|any"):
-        found = found_by(f"{called(call)}({{each}})", call)
-        each = found["each"] if found else None
-        if isinstance(each, cst.GeneratorExp):
-            template = f"bool(torch.stack({{checks}}).{called(call)}())"
-            checks = cst.ListComp(each.elt, each.for_in)
-            yield Changes(code).swap(call, template, checks=checks)
+    guarded = guard.with_changes(body=body, leading_lines=lines)
+    yield Changes(code, "prints every 10th step, not each").put(statement, guarded)
 
 
 def unchecked_distribution(code: Code, statement: Any) -> Iterator[Changes]:
@@ -232,7 +225,7 @@ def unchecked_distribution(code: Code, statement: Any) -> Iterator[Changes]:
             is_made = m.matches(made, m.Call(kind | m.Attribute(attr=kind)))
             if is_made and not keyword(made, "validate_args"):
                 says = "a distribution of invalid values raises no error"
-                yield Changes(code, says).add(made, validate_args="False")
+                yield Changes(code, says).add(made, "validate_args", "False")
 
 
 def on_cpu(code: Code, tensor: Any) -> Any:
@@ -254,7 +247,7 @@ def known_size(code: Code, statement: Any) -> Iterator[Changes]:
         at = 1 if m.matches(call.func, m.Attribute(m.Name("torch"))) else 0
         repeats = keyword(call, "repeats") or call.args[at]
         twin = on_cpu(code, repeats.value)
-        yield Changes(code).add(call, output_size=f"int({twin.value}.sum())")
+        yield Changes(code).add(call, "output_size", f"int({twin.value}.sum())")
 
 
 def read_from_cpu(code: Code, statement: Any) -> Iterator[Changes]:
@@ -263,42 +256,6 @@ def read_from_cpu(code: Code, statement: Any) -> Iterator[Changes]:
         if isinstance(owner(call), cst.Name):
             twin = on_cpu(code, owner(call))
             yield Changes(code).swap(owner(call), "{twin}", twin=twin)
-
-
-def reduced_with_mask(code: Code, statement: Any) -> Iterator[Changes]:
-    """``x[mask].sum()``: choose by the mask, and keep the shape."""
-    for call in code.calls(statement, "sum|mean"):
-        chosen = owner(call) or call
-        found = found_by("{x}[{mask}]", chosen)
-        found = found or found_by("{x}.masked_select({mask})", chosen)
-        if found is None or call.args:
-            continue
-        mask, x = found["mask"], found["x"]
-        values = code.defined(code.text(mask)) or [mask]
-        number = m.ComparisonTarget(comparator=m.Integer() | m.Float())
-        compared = m.Comparison(comparisons=[number])
-        of_x = [m.matches(v, compared) and v.left.deep_equals(x) for v in values]
-        # What has another shape raises there, and is not broadcast.
-        given = "{mask}" if all(of_x) else "{mask}.reshape({x}.shape)"
-        mean = " / {mask}.sum()" if called(call) == "mean" else ""
-        template = f"torch.where({given}, {{x}}, 0).sum(){mean}"
-        yield Changes(code).swap(call, template, **found)
-
-
-def put_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
-    """``x[0] = 5.0``, ``x[mask] = y[mask]``: let the GPU write the numbers."""
-    bound = [*code.bound_by(statement)]
-    for target, value in bound if len(bound) == 1 else ():
-        put, taken = found_by("{x}[{i}]", target), found_by("{y}[{i}]", value)
-        if put and taken and put["i"].deep_equals(taken["i"]):
-            parts = {**put, **taken}
-            text = "{x}.copy_(torch.where({i}.reshape({x}.shape), {y}, {x}))"
-            yield Changes(code).line(statement, cst.Expr(filled(text, **parts)))
-        elif put and is_number(value) and isinstance(put["i"], cst.Integer):
-            text = "{x}[{i}].fill_({n})"
-            yield Changes(code).line(statement, cst.Expr(filled(text, n=value, **put)))
-        elif put and is_number(value):
-            yield Changes(code).swap(value, "{x}.new_full((), {n})", n=value, **put)
 
 
 def numbers_of_loop(code: Code, statement: Any) -> Iterator[Changes]:

@@ -3,31 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeVar
+from functools import cache
+from itertools import count, repeat, takewhile
+from typing import Any, TypeVar
 
 import libcst as cst
 from libcst import matchers as m
-from libcst.helpers import parse_template_expression as filled_in
+from libcst.helpers import parse_template_statement
 from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 
 
-Known = TypeVar("Known")
 Node = TypeVar("Node", bound=cst.CSTNode)
 Scope = cst.Module | cst.FunctionDef | cst.ClassDef | cst.Lambda
 Loop = cst.For | cst.While
+Statement = cst.SimpleStatementLine | cst.BaseCompoundStatement
 
-_SCOPES: Final = (cst.Module, cst.FunctionDef, cst.ClassDef, cst.Lambda)
-_STATEMENTS: Final = (cst.SimpleStatementLine, cst.BaseCompoundStatement)
-_LOOPS: Final = (cst.For, cst.While)
-
-_SETS: Final = (
-    cst.AssignTarget,
-    cst.AsName,
-    cst.Del,
-    cst.NameItem,
-    cst.Param,
-    cst.ImportAlias,
+_Sets = (
+    cst.AssignTarget | cst.AsName | cst.Del | cst.NameItem | cst.Param | cst.ImportAlias
 )
 
 
@@ -39,13 +33,6 @@ def clear(is_so: object, why: str) -> None:
     """Raise that a rule changes nothing, unless what it needs *is_so*."""
     if not is_so:
         raise UnclearError(why)
-
-
-def known(value: Known | None, why: str) -> Known:
-    """Return *value*; raise that a rule changes nothing if there is none."""
-    if value is None:
-        raise UnclearError(why)
-    return value
 
 
 class Code:
@@ -65,7 +52,7 @@ class Code:
         """Return the source of *node*."""
         return self.module.code_for_node(node)
 
-    def parent(self, node: cst.CSTNode) -> cst.CSTNode:
+    def parent(self, node: cst.CSTNode) -> Any:
         """Return the node that *node* is a part of."""
         return self._parents[node]
 
@@ -77,17 +64,12 @@ class Code:
 
     def scope(self, node: cst.CSTNode) -> Scope:
         """Return the function, class or module whose names *node* uses."""
-        return next(n for n in self.around(node) if isinstance(n, _SCOPES))
+        return next(n for n in self.around(node) if isinstance(n, Scope))
 
     def loops(self, node: cst.CSTNode) -> list[Loop]:
         """Return the loops around *node* in its function, the innermost first."""
-        found: list[Loop] = []
-        for each in self.around(node):
-            if isinstance(each, _SCOPES):
-                break
-            if isinstance(each, _LOOPS):
-                found.append(each)
-        return found
+        own = takewhile(lambda n: not isinstance(n, Scope), self.around(node))
+        return [each for each in own if isinstance(each, Loop)]
 
     def is_in(self, node: cst.CSTNode, block: cst.CSTNode) -> bool:
         """Whether *node* is a part of *block*."""
@@ -100,17 +82,14 @@ class Code:
 
     def statement(self, node: cst.CSTNode) -> cst.CSTNode:
         """Return the statement that *node* is in."""
-        return next(n for n in (node, *self.around(node)) if isinstance(n, _STATEMENTS))
+        return next(n for n in (node, *self.around(node)) if isinstance(n, Statement))
 
     def statement_at(self, line: int) -> cst.CSTNode:
         """Return the innermost statement of *line*, of which it must be the only one."""
-        places = ((node, self._places[node]) for node in self.nodes(self.module))
-        around = [
-            node
-            for node, place in places
-            if isinstance(node, _STATEMENTS)
-            and place.start.line <= line <= place.end.line
-        ]
+        every = [n for n in self.nodes(self.module) if isinstance(n, Statement)]
+        places = [self._places[each] for each in every]
+        lines = [range(at.start.line, at.end.line + 1) for at in places]
+        around = [n for n, own in zip(every, lines, strict=True) if line in own]
         clear(around, "no statement is at the line")
         found = around[-1]
         is_one = not isinstance(found, cst.SimpleStatementLine) or len(found.body) == 1
@@ -125,7 +104,7 @@ class Code:
 
     def following(self, statement: cst.CSTNode) -> list[Any]:
         """Return the statements after one in its block."""
-        block: Any = self.parent(statement)
+        block = self.parent(statement)
         at = next(i for i, each in enumerate(block.body) if each is statement)
         return [*block.body[at + 1 :]]
 
@@ -170,9 +149,8 @@ class Code:
     def unused(self, name: str) -> str:
         """Return *name*, with a number if the file has it already."""
         taken = {node.value for node in self.all(self.module, cst.Name)}
-        return next(
-            n for n in (name, *(f"{name}_{i}" for i in range(2, 99))) if n not in taken
-        )
+        others = (f"{name}_{i}" for i in count(2))
+        return next(n for n in others if n not in taken) if name in taken else name
 
     def calls(self, statement: cst.CSTNode, names: str) -> list[cst.Call]:
         """Return the calls of a statement whose last names match, but for those in its block."""
@@ -189,9 +167,14 @@ class Code:
                 yield target, value
 
     def bound_by(self, inside: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, Any]]:
-        """Yield the targets and values of plain assignments in *inside*."""
+        """Yield targets and values of plain assignments: several of ``a, b = 0, 1``."""
         for assign in self.all(inside, cst.Assign):
-            yield from _pairs(assign)
+            for target in (each.target for each in assign.targets):
+                value: Any = assign.value
+                yield target, value
+                if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
+                    pairs = zip(target.elements, value.elements, strict=False)
+                    yield from ((t.value, v.value) for t, v in pairs)
 
     def assigned(self, name: str, inside: cst.CSTNode) -> list[Any]:
         """Return the values that plain assignments in *inside* give to *name*."""
@@ -201,31 +184,12 @@ class Code:
         """Whether a name is set, deleted or declared there, and not only looked at."""
         inner: cst.CSTNode = use
         for above in self.around(use):
-            if getattr(above, "target", None) is inner or isinstance(above, _SETS):
+            if getattr(above, "target", None) is inner or isinstance(above, _Sets):
                 return True
-            if isinstance(above, _STATEMENTS):
+            if isinstance(above, Statement):
                 return False
             inner = above
         return False
-
-    def imports(self, name: str) -> bool:
-        """Whether the file itself imports the module *name*, by that name."""
-        wanted = m.ImportAlias(name=m.Name(name), asname=None)
-        return bool(
-            m.findall(
-                self.module, m.Import(names=[m.ZeroOrMore(), wanted, m.ZeroOrMore()])
-            )
-        )
-
-
-def _pairs(assign: cst.Assign) -> Iterator[tuple[cst.CSTNode, Any]]:
-    """Yield the targets and their values: several of ``a, b = 0, 1`` and ``a = b = 0``."""
-    value = assign.value
-    for target in (each.target for each in assign.targets):
-        yield target, value
-        if isinstance(target, cst.Tuple) and isinstance(value, cst.Tuple):
-            pairs = zip(target.elements, value.elements, strict=False)
-            yield from ((t.value, v.value) for t, v in pairs)
 
 
 def called(node: cst.CSTNode) -> str:
@@ -266,54 +230,60 @@ def without(call: cst.Call, name: str) -> cst.Call:
     return call.with_changes(args=args)
 
 
-_ATOMS: Final = (cst.Name, cst.Attribute, cst.Call, cst.Subscript)
+_Atom = cst.Name | cst.Attribute | cst.Call | cst.Subscript
 
 
-def filled(template: str, **parts: Any) -> cst.BaseExpression:
-    """Return the expression *template* with *parts* for its names in braces."""
-    bare: dict[str, Any] = {
-        name: part.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-        if f"{{{name}}}." in template and not isinstance(part, _ATOMS) and not part.lpar
-        else part
-        for name, part in parts.items()
-        if f"{{{name}}}" in template
-    }
-    return filled_in(template, **bare)
+def filled(template: str, **parts: Any) -> Any:
+    """Return the small statement *template* with *parts* for its names in braces."""
+    used = {n: part for n, part in parts.items() if f"{{{n}}}" in template}
+    for name, part in used.items():
+        is_bare = not isinstance(part, _Atom) and not part.lpar
+        if f"{{{name}}}." in template and is_bare:
+            around = {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]}
+            used[name] = part.with_changes(**around)
+    line: Any = parse_template_statement(template, **used)
+    return line.body[0]
 
 
 def with_argument(call: cst.Call, name: str, value: str) -> cst.Call:
     """Return *call* with the argument *name*, in the style of its others."""
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
-    new = cst.Arg(cst.parse_expression(value), keyword=cst.Name(name), equal=equal)
+    new = cst.Arg(cst.parse_expression(value), cst.Name(name), equal)
     if not call.args:
         return call.with_changes(args=[new])
     *others, last = call.args
-    comma: cst.Comma | cst.MaybeSentinel = cst.Comma(
-        whitespace_after=cst.SimpleWhitespace(" ")
-    )
-    if isinstance(call.whitespace_before_args, cst.ParenthesizedWhitespace):
-        comma = cst.Comma(whitespace_after=call.whitespace_before_args)
-    if others:
-        comma = others[-1].comma
-    new = new.with_changes(
-        comma=last.comma, whitespace_after_arg=last.whitespace_after_arg
-    )
+    first = call.whitespace_before_args
+    space = cst.SimpleWhitespace(" ") if first.empty else first
+    comma = others[-1].comma if others else cst.Comma(whitespace_after=space)
+    after = last.whitespace_after_arg
+    new = new.with_changes(comma=last.comma, whitespace_after_arg=after)
     last = last.with_changes(comma=comma, whitespace_after_arg=cst.SimpleWhitespace(""))
     return call.with_changes(args=[*others, last, new])
 
 
-def found_by(pattern: str, node: cst.CSTNode) -> dict[str, Any] | None:
-    """Return the parts of *node* that are in braces in an expression *pattern*."""
-    parts: dict[str, Any] = {}
-    wanted = cst.parse_expression(pattern.replace("{", "_part_").replace("}", ""))
-    return parts if _fits(wanted, node, parts) else None
+def found_by(node: cst.CSTNode, *patterns: str) -> dict[str, Any] | None:
+    """Return the parts of *node* in braces in the first of *patterns* that fits."""
+    for pattern in patterns:
+        parts: dict[str, Any] = {}
+        if _fits(_tree(pattern), node, parts):
+            return parts
+    return None
 
 
-_LAYOUT: Final = (
-    cst.BaseParenthesizableWhitespace,
-    cst.Comma,
-    cst.AssignEqual,
-    cst.Dot,
+@cache
+def _tree(pattern: str) -> Any:
+    tree: Any = cst.parse_statement(pattern.replace("{", "_part_").replace("}", ""))
+    is_expression = m.matches(tree, m.SimpleStatementLine([m.Expr()]))
+    return tree.body[0].value if is_expression else tree
+
+
+_Layout = (
+    cst.BaseParenthesizableWhitespace
+    | cst.Comma
+    | cst.AssignEqual
+    | cst.Dot
+    | cst.EmptyLine
+    | cst.TrailingWhitespace
 )
 
 
@@ -321,16 +291,14 @@ def _fits(wanted: cst.CSTNode, node: cst.CSTNode, parts: dict[str, Any]) -> bool
     if isinstance(wanted, cst.Name) and wanted.value.startswith("_part_"):
         part = parts.setdefault(wanted.value.removeprefix("_part_"), node)
         return node.deep_equals(part)
-    if type(wanted) is not type(node) or (
-        getattr(wanted, "value", "") != getattr(node, "value", "")
-        and isinstance(wanted, cst.Name | cst.Integer)
-    ):
+    if type(wanted) is not type(node):
         return False
-    pairs = [
-        [c for c in n.children if not isinstance(c, _LAYOUT)] for n in (wanted, node)
-    ]
-    same = len(pairs[0]) == len(pairs[1])
-    return same and all(_fits(w, n, parts) for w, n in zip(*pairs, strict=True))
+    if isinstance(wanted, cst.Name | cst.Integer):
+        return wanted.deep_equals(node)
+    ours, its = (
+        [c for c in n.children if not isinstance(c, _Layout)] for n in (wanted, node)
+    )
+    return len(ours) == len(its) and all(map(_fits, ours, its, repeat(parts)))
 
 
 class Changes(cst.CSTTransformer):
@@ -339,61 +307,56 @@ class Changes(cst.CSTTransformer):
     def __init__(self, code: Code, says: str = "") -> None:
         super().__init__()
         self.code, self.says = code, says
-        self._new: dict[cst.CSTNode, cst.CSTNode] = {}
-        self._before: dict[cst.CSTNode, list[cst.CSTNode]] = {}
-        self._after: dict[cst.CSTNode, list[cst.CSTNode]] = {}
+        self._new: dict[cst.CSTNode, Any] = {}
+        self._before: dict[cst.CSTNode, list[cst.CSTNode]] = defaultdict(list)
+        self._after: dict[cst.CSTNode, list[cst.CSTNode]] = defaultdict(list)
         self._leading: dict[cst.CSTNode, Sequence[cst.EmptyLine]] = {}
 
-    def put(self, old: cst.CSTNode, new: cst.CSTNode) -> None:
+    def put(self, old: cst.CSTNode, new: cst.CSTNode) -> Changes:
         """Put *new* in the place of *old*."""
         self._new[old] = new
+        return self
 
-    def before(self, statement: Any, text: str) -> None:
+    def before(self, statement: Any, text: str) -> Changes:
         """Insert a statement before another, behind the blank lines there."""
         lines = statement.leading_lines
         blank = next((i for i, line in enumerate(lines) if line.comment), len(lines))
         new = self._parsed(text).with_changes(leading_lines=lines[:blank])
-        self._before.setdefault(statement, []).append(new)
+        self._before[statement].append(new)
         self._leading[statement] = lines[blank:]
+        return self
 
-    def after(self, statement: cst.CSTNode, text: str, *, blank: int = 0) -> None:
-        """Insert a statement after another, and *blank* lines between them."""
-        new = self._parsed(text).with_changes(
-            leading_lines=[cst.EmptyLine(indent=False)] * blank
+    def after(self, statement: cst.CSTNode, text: str) -> Changes:
+        """Insert a statement after another, behind a blank line if *text* has one."""
+        blank = [cst.EmptyLine(indent=False)] * text.startswith("\n")
+        self._after[statement].append(
+            self._parsed(text).with_changes(leading_lines=blank)
         )
-        self._after.setdefault(statement, []).append(new)
-
-    def swap(self, old: cst.CSTNode, template: str, **parts: Any) -> Changes:
-        """Put an expression in the place of *old*."""
-        self.put(old, filled(template, **parts))
         return self
 
-    def line(self, statement: Any, text: cst.BaseSmallStatement) -> Changes:
-        """Put one small statement in the place of another, or of a block."""
-        lines = statement.leading_lines
-        new = cst.SimpleStatementLine([text], leading_lines=lines)
-        kept = isinstance(statement, cst.SimpleStatementLine)
-        self.put(statement, statement.with_changes(body=[text]) if kept else new)
-        return self
+    def swap(self, old: Any, template: str, **parts: Any) -> Changes:
+        """Put an expression in the place of *old*, or one line in that of a statement."""
+        new = filled(template, **parts)
+        if isinstance(old, cst.SimpleStatementLine):
+            return self.put(old, old.with_changes(body=[new]))
+        if isinstance(old, Statement):
+            lines = old.leading_lines
+            return self.put(old, cst.SimpleStatementLine([new], leading_lines=lines))
+        return self.put(old, new.value if isinstance(new, cst.Expr) else new)
 
-    def add(self, call: cst.Call, **arguments: str) -> Changes:
-        """Give *call* more arguments."""
-        new = call
-        for name, value in arguments.items():
-            new = with_argument(new, name, value)
-        self.put(call, new)
-        return self
+    def add(self, call: cst.Call, name: str, value: str) -> Changes:
+        """Give *call* one more argument."""
+        return self.put(call, with_argument(call, name, value))
 
-    def remove(self, statement: Any) -> None:
+    def remove(self, statement: Any) -> Changes:
         """Remove a statement; the comments before it stay."""
-        block: Any = self.code.parent(statement)
-        if len(block.body) == 1:
-            self._new[statement] = statement.with_changes(body=[cst.Pass()])
-            return
-        self._new[statement] = cst.RemoveFromParent()  # type: ignore[assignment]
+        if len(self.code.parent(statement).body) == 1:
+            return self.put(statement, statement.with_changes(body=[cst.Pass()]))
         lines = self._leading.pop(statement, statement.leading_lines)
         for following in self.code.following(statement)[:1]:
             self._leading[following] = [*lines, *following.leading_lines]
+        self._new[statement] = cst.RemoveFromParent()
+        return self
 
     def text(self) -> str:
         """Return the file as it is after the changes."""

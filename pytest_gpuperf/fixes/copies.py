@@ -62,9 +62,8 @@ def made(code: Code, statement: Any, names: str) -> Iterator[Made]:
 def made_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     """``torch.zeros(8).to(device)``: ``torch.zeros(8, device=device)``."""
     for whole, maker, device in made(code, statement, _SAME):
-        changes = Changes(code)
-        changes.put(whole, with_argument(maker, "device", code.text(device)))
-        yield changes
+        on_gpu = with_argument(maker, "device", code.text(device))
+        yield Changes(code).put(whole, on_gpu)
 
 
 def pinned(code: Code, statement: Any) -> Iterator[Changes]:
@@ -101,9 +100,8 @@ def made_once(code: Code, statement: Any) -> Iterator[Changes]:
             is_read = uses and all(_reads(code, use) for use in uses)
             is_one = len(code.assigned(target.value, code.scope(whole))) == 1
             clear(is_read and is_one, f"{target.value} may be changed")
-            changes.before(loop, code.text(statement).strip())
-            changes.remove(statement)
-            yield changes
+            text = code.text(statement).strip()
+            yield changes.before(loop, text).remove(statement)
         else:
             yield _once(changes, whole, loop, "constant")
 
@@ -121,8 +119,7 @@ def _once(changes: Changes, whole: Any, loop: Loop, name: str) -> Changes:
     clear(_reads(code, code.parent(whole)), "it may be changed")
     name = code.unused(name)
     changes.before(loop, f"{name} = {code.text(whole)}")
-    changes.put(whole, cst.Name(name))
-    return changes
+    return changes.put(whole, cst.Name(name))
 
 
 _FUNCTION: Final = m.Call(
@@ -183,9 +180,9 @@ def _unblocked(code: Code, loader: cst.Call, copies: list[cst.Call]) -> Changes:
     changes = Changes(code)
     for copy in copies:
         if not keyword(copy, "non_blocking"):
-            changes.add(copy, non_blocking="True")
+            changes.add(copy, "non_blocking", "True")
     if not keyword(loader, "pin_memory"):
-        changes.add(loader, pin_memory="True")
+        changes.add(loader, "pin_memory", "True")
     return changes
 
 
@@ -202,10 +199,8 @@ def pinned_class(code: Code, statement: Any) -> Iterator[Changes]:
         is_new = is_part and classes and "pin_memory" not in code.text(classes[0])
         clear(is_new, "it is not clear which class the batch is of")
         x = f"self.{owner(move).attr.value}"
-        method = f"def pin_memory(self):\n    {x} = {x}.pin_memory()\n    return self"
-        changes = _unblocked(code, loader, [move])
-        changes.after(classes[0].body.body[-1], method, blank=1)
-        yield changes
+        text = f"\ndef pin_memory(self):\n    {x} = {x}.pin_memory()\n    return self"
+        yield _unblocked(code, loader, [move]).after(classes[0].body.body[-1], text)
 
 
 def buffer(code: Code, statement: Any) -> Iterator[Changes]:
@@ -220,11 +215,10 @@ def buffer(code: Code, statement: Any) -> Iterator[Changes]:
             uses = [a for a in code.all(model, cst.Attribute) if same(a)]
             counts = (len(made), len(uses), *(len(a.targets) for a in made))
             clear(counts == (1, 2, 1), "other lines use the attribute")
-            name, changes = attribute.attr.value, Changes(code)
-            text = f'self.register_buffer("{name}", {{value}}, persistent=False)'
-            changes.put(made[0], cst.Expr(filled(text, value=made[0].value)))
-            changes.put(move, attribute)
-            yield changes
+            name = f'"{attribute.attr.value}"'
+            text = f"self.register_buffer({name}, {{value}}, persistent=False)"
+            changes = Changes(code).put(move, attribute)
+            yield changes.put(made[0], filled(text, value=made[0].value))
 
 
 def _indices(code: Code, statement: Any) -> Iterator[tuple[cst.Subscript, Any]]:
@@ -242,14 +236,11 @@ def index_once(code: Code, statement: Any) -> Iterator[Changes]:
         if isinstance(index, cst.List):
             new, loop = code.unused("index"), _loop_without(code, part, None)
             line = f"{new} = torch.tensor({code.text(index)}, device={device})"
-            changes.before(loop, line)
-            changes.put(index, cst.Name(new))
-            yield changes
+            yield changes.before(loop, line).put(index, cst.Name(new))
         elif isinstance(index, cst.Name):
             _clear_of_more(code, index.value, statement)
             line = f"{index.value} = {index.value}.to({device})"
-            changes.before(_loop_without(code, part, None), line)
-            yield changes
+            yield changes.before(_loop_without(code, part, None), line)
 
 
 def index_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
@@ -259,7 +250,7 @@ def index_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
             is_same = is_torch(maker) and re.fullmatch(_SAME, called(maker))
             clear(is_same and not keyword(maker, "device"), "torch does not make it")
             _clear_of_more(code, index.value, statement)
-            yield Changes(code).add(maker, device=f"{code.text(part.value)}.device")
+            yield Changes(code).add(maker, "device", f"{code.text(part.value)}.device")
 
 
 def _clear_of_more(code: Code, name: str, statement: Any) -> None:

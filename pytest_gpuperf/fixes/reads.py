@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise, takewhile
 from typing import Any, Final
 
 import libcst as cst
@@ -34,14 +35,11 @@ _TERM: Final = m.OneOf(
 
 def read_from(node: cst.CSTNode) -> Any:
     """Return the tensor of which *node* reads a number: ``x`` of ``x.item()``."""
-    found = next(filter(None, (found_by(p, node) for p in _READS)), None)
+    found = found_by(node, "{x}.item()", "float({x})", "int({x})")
     inner = found["x"] if found else None
     while inner and called(inner) in _STRIPPED and owner(inner) and not inner.args:
         inner = owner(inner)
     return None if inner and m.matches(inner, _NUMBER | m.SimpleString()) else inner
-
-
-_READS: Final = ("{x}.item()", "float({x})", "int({x})")
 
 
 def reads(code: Code, value: cst.CSTNode) -> list[tuple[cst.CSTNode, Any]]:
@@ -53,9 +51,8 @@ def reads(code: Code, value: cst.CSTNode) -> list[tuple[cst.CSTNode, Any]]:
         fits = isinstance(value.operator, _ARITHMETIC)
         clear(fits, f"{code.text(value)} is another formula on the GPU")
         return [*reads(code, value.left), *reads(code, value.right)]
-    clear(
-        m.matches(value, _TERM), f"it is not clear that {code.text(value)} is a number"
-    )
+    is_number = m.matches(value, _TERM)
+    clear(is_number, f"it is not clear that {code.text(value)} is a number")
     return []
 
 
@@ -107,34 +104,24 @@ def counts(code: Code, value: cst.CSTNode) -> bool:
 
 def number_in_loop(code: Code, statement: Any) -> Iterator[Changes]:
     """``total += loss.item()``: add it up on the GPU, and read it after the loop."""
-    name, value, adds = _target(code, statement)
-    if not name:
+    found = found_by(statement, "{to} += {value}", "{to} -= {value}", "{to} = {value}")
+    if found is None or not isinstance(found["to"], cst.Name):
         return
+    name, value = found["to"].value, found["value"]
+    adds = bool(code.names(name, value)) or not m.matches(statement.body[0], m.Assign())
     clear(reads(code, value), "the line reads nothing by .item() or float()")
     scope = code.scope(statement)
     clear(not isinstance(scope, cst.ClassDef), f"{name} is an attribute of a class")
     starts = [v for v in code.assigned(name, scope) if m.matches(v, _NUMBER)]
     clear(starts or not adds, f"it is not clear what {name} is before the loop")
     is_whole = adds and all(isinstance(start, cst.Integer) for start in starts)
-    both = [False, True] if is_whole else [False]
-    for ints in [True] if counts(code, value) else both:
+    counted = counts(code, value)
+    for ints in [False, True][counted : 1 + (counted or is_whole)]:
         changes = Changes(code)
         keep(changes, value, adds=adds, ints=ints)
         number = f"{'int' if ints else 'float'}({name})"
         _read_later(changes, statement, name, number if starts else f"{name}.item()")
         yield changes
-
-
-def _target(code: Code, statement: Any) -> tuple[str, Any, bool]:
-    """Return the name that a statement sets, to what, and whether it had a part in that."""
-    body = statement.body if isinstance(statement, cst.SimpleStatementLine) else ()
-    match [*body]:
-        case [cst.AugAssign(target=cst.Name(value=name), value=value, operator=by)]:
-            is_sum = isinstance(by, cst.AddAssign | cst.SubtractAssign)
-            return name if is_sum else "", value, True
-        case [cst.Assign(targets=[cst.AssignTarget(cst.Name(name))], value=value)]:
-            return name, value, bool(code.names(name, value))
-    return "", None, False
 
 
 def _read_later(changes: Changes, statement: Any, name: str, number: str) -> None:
@@ -169,14 +156,9 @@ def _clear_of_others(code: Code, use: cst.Name, block: cst.CSTNode) -> None:
 
 def _clear_of_each_turn(code: Code, use: cst.Name, block: cst.CSTNode) -> None:
     """Be sure that only some turns of the loop come to *use*."""
-    inner: cst.CSTNode = use
-    for above in code.around(use):
-        if above is block:
-            break
-        if isinstance(above, cst.If) and inner is above.body:
-            return
-        inner = above
-    clear(None, f"line {code.line(use)} uses {use.value} in each step")
+    inside = [use, *takewhile(lambda each: each is not block, code.around(use))]
+    branches = [isinstance(o, cst.If) and i is o.body for i, o in pairwise(inside)]
+    clear(any(branches), f"line {code.line(use)} uses {use.value} in each step")
 
 
 _APPEND: Final = "{kept}.append({value})"
@@ -185,16 +167,15 @@ _APPEND: Final = "{kept}.append({value})"
 def list_in_loop(code: Code, statement: Any) -> Iterator[Changes]:
     """``kept.append(loss.item())``: keep the tensors, and read them all after the loop."""
     call = next(iter(code.calls(statement, "append")), statement)
-    found = found_by(_APPEND, call)
+    found = found_by(call, _APPEND)
     if found is None or not isinstance(found["kept"], cst.Name):
         return
     name = found["kept"].value
     region = _loop_of_list(code, statement, name)
-    clear(code.imports("torch"), "the file does not import torch")
+    imported = m.findall(code.module, m.ImportAlias(m.Name("torch"), asname=None))
+    clear(imported, "the file does not import torch")
     for flat in ("", ".flatten()"):
-        changes = Changes(code)
-        _read_list(changes, region, name, f"torch.stack({name}){flat}.tolist()")
-        yield changes
+        yield _read_list(code, region, name, f"torch.stack({name}){flat}.tolist()")
 
 
 def _loop_of_list(code: Code, statement: Any, name: str) -> Loop:
@@ -207,12 +188,11 @@ def _loop_of_list(code: Code, statement: Any, name: str) -> Loop:
     return loops[-1]
 
 
-def _read_list(changes: Changes, region: Loop, name: str, read: str) -> None:
-    code = changes.code
-    scope = code.scope(region)
+def _read_list(code: Code, region: Loop, name: str, read: str) -> Changes:
+    changes, scope = Changes(code), code.scope(region)
     for use in code.names(name, scope):
         above, at = code.parent(use), f"line {code.line(use)}"
-        appended = found_by(_APPEND, code.parent(above))
+        appended = found_by(code.parent(above), _APPEND)
         is_counted = m.matches(code.parent(above), m.Call(m.Name("len")))
         if code.is_after(region, use):
             clear(code.is_stored(use), f"{at} fills {name} before the loop")
@@ -228,14 +208,14 @@ def _read_list(changes: Changes, region: Loop, name: str, read: str) -> None:
                 clear(not is_changed, f"{at} does something else with {name}")
                 _clear_of_each_turn(code, use, region)
                 changes.put(use, cst.parse_expression(read))
-    changes.after(region, f"{name} = {read} if {name} else []")
+    return changes.after(region, f"{name} = {read} if {name} else []")
 
 
 def copied_at_end(code: Code, statement: Any) -> Iterator[Changes]:
     """``kept.append(x.cpu())``: copy all of them at once, where they are joined."""
     joins = m.Call(m.Attribute(m.Name("torch"), m.Name("cat") | m.Name("stack")))
     for copied in code.calls(statement, "cpu"):
-        found = found_by(_APPEND, code.parent(code.parent(copied)))
+        found = found_by(code.parent(code.parent(copied)), _APPEND)
         if found and isinstance(found["kept"], cst.Name):
             name, changes = found["kept"].value, Changes(code)
             region = _loop_of_list(code, statement, name)
@@ -257,15 +237,14 @@ def kept_less(code: Code, statement: Any) -> Iterator[Changes]:
     """``log.append(loss)``, ``log.append(x[::8])``: keep no graph, and no more than that."""
     made = {t.value for t, _ in code.bound_by(statement) if isinstance(t, cst.Name)}
     for call in code.all(code.scope(statement), cst.Call):
-        found = next((f for p in _KEEPS if (f := found_by(p, call))), None)
+        found = found_by(call, *_KEEPS)
         names = {n.value for n in code.variables(found["x"])} if found else set()
         if found and (names & made or code.statement(call) is statement):
             uses = map(code.statement, code.looked_at(code.text(found["kept"]), call))
             trains = any(code.calls(use, "backward|grad") for use in uses)
             clear(not trains, "what is kept is trained later")
-            bare = owner(found["x"]) if called(found["x"]) == "detach" else found["x"]
-            is_slice = any(found_by(p, bare) for p in _SLICES)
-            text = ".clone()" if is_slice else ".detach()"
-            has_graph = is_slice and "detach" not in code.text(found["x"])
-            detached = ".detach()" if has_graph else ""
-            yield Changes(code).swap(found["x"], f"{{x}}{detached}{text}", x=found["x"])
+            x = found["x"]
+            is_slice = found_by(owner(x) if called(x) == "detach" else x, *_SLICES)
+            has_graph = not is_slice or "detach" not in code.text(x)
+            less = ".detach()" * has_graph + ".clone()" * bool(is_slice)
+            yield Changes(code).swap(x, f"{{x}}{less}", x=x)

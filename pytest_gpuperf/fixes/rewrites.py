@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import libcst as cst
 
@@ -16,7 +16,7 @@ from ..model.finding import Finding, FindingKind
 from ..report.line_syntax import with_context
 from ..report.remedies import remedy_of
 from . import calls, copies, reads
-from .code import Changes, Code, UnclearError, clear, known
+from .code import Changes, Code, UnclearError, clear
 from .edits import ByHand, Edit
 
 
@@ -24,7 +24,7 @@ Rule = Callable[[Code, cst.CSTNode], Iterator[Changes]]
 
 _NUMBER: Final[tuple[Rule, ...]] = (reads.number_in_loop, reads.list_in_loop)
 
-_LEFT: Final[tuple[Rule, ...]] = (reads.kept_less,)
+_ONCE: Final[tuple[Rule, ...]] = (copies.made_once, copies.pinned)
 
 REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "synchronize": (calls.without_call,),
@@ -32,8 +32,7 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "empty-cache": (calls.without_call,),
     "printed-tensor": (*_NUMBER, calls.printed_sometimes),
     "size": (calls.read_from_cpu,),
-    "checks-of-each": (calls.stacked_checks,),
-    "condition": (*_NUMBER, calls.asserted_on_gpu, calls.chosen_on_gpu),
+    "condition": (*_NUMBER, calls.asserted_on_gpu),
     "number-in-formula": _NUMBER,
     "grad-scaler": (calls.fused_optimizer,),
     "distribution-check": (calls.unchecked_distribution,),
@@ -43,35 +42,22 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "read-number": _NUMBER,
     "copy-to-cpu": (reads.copied_at_end,),
     "made-on-cpu": (copies.made_on_gpu, copies.pinned),
-    "constant": (copies.made_once, copies.pinned),
-    "tensor-from-cpu": (copies.made_once, copies.pinned),
-    "put-number": (calls.put_on_gpu,),
+    "constant": _ONCE,
+    "tensor-from-cpu": _ONCE,
     "pinned-batch": (copies.both_ends,),
     "attribute": (copies.buffer,),
     "custom-batch": (copies.pinned_class,),
     "unpinned-batch": (copies.pinned_class, copies.both_ends),
     "pageable-batch": (copies.both_ends, copies.moved_once),
     "cpu-index": (copies.index_once, copies.index_on_gpu),
-    "mask": (calls.reduced_with_mask, calls.put_on_gpu),
     "repeat-interleave": (calls.known_size,),
-    "copy-to-gpu": (
-        copies.made_once,
-        copies.pinned,
-        copies.moved_once,
-        calls.put_on_gpu,
-    ),
+    "copy-to-gpu": (*_ONCE, copies.moved_once),
     "sync": _NUMBER,
 }
 """By the rule of a remedy, what is tried in turn."""
 
 
-def edits_of(
-    finding: Finding,
-    source: str,
-    file: Path,
-    *,
-    also: Sequence[Finding] = (),  # noqa: ARG001, for rules of two ends
-) -> Iterator[Edit | ByHand]:
+def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHand]:
     """Yield the edits of the text *source* of a *file* that may end *finding*, the best first.
 
     Without one, yield why: what is not understood is left to its author.
@@ -79,14 +65,14 @@ def edits_of(
     line = finding.location.line if finding.location else 0
     remedy = remedy_of(_shown(finding, source, line))
     rule = (remedy.rule if remedy else "") or finding.kind.value
-    reasons: list[str] = []
-    count = 0
     edit = Edit(rule=rule, file=file, line=line, before=source, after=source)
-    for after, says in _texts(finding, source, file, rule, reasons):
-        count += after != source
-        yield from [replace(edit, after=after, says=says)] if after != source else []
-    if not count:
-        why = reasons[0] if reasons else "no rewrite fits what becomes of the value"
+    reasons: list[str] = []
+    changes = _changes(finding, edit, reasons)
+    edits = [replace(edit, after=each.text(), says=each.says) for each in changes]
+    edits = [each for each in edits if each.after != source]
+    yield from edits
+    if not edits:
+        why = [*reasons, "no rewrite fits what becomes of the value"][0]
         yield ByHand(rule=rule, file=file, line=line, why=why)
 
 
@@ -96,28 +82,32 @@ def _shown(finding: Finding, source: str, line: int) -> Finding:
     return with_context(replace(finding, source=finding.source or text))
 
 
-def _texts(
-    finding: Finding, source: str, file: Path, rule: str, reasons: list[str]
-) -> Iterator[tuple[str, str]]:
+def _changes(finding: Finding, edit: Edit, reasons: list[str]) -> Iterator[Changes]:
+    left = (reads.kept_less,) if finding.kind is FindingKind.LEFT else ()
+    by_table = partial(calls.swapped, rule=edit.rule)
     try:
-        place = known(finding.forward or finding.location, "its line is not known")
-        clear(Path(place.file).name == file.name, "another file begins it")
-        _clear_of_others(source, file)
-        code = Code(source)
-        clear(code.module.code == source, "its layout would change")
-        statement = code.statement_at(place.line)
-        _clear_of_decorators(code, statement)
+        code, statement = _understood(finding, edit.before, edit.file)
     except (UnclearError, cst.ParserSyntaxError) as error:
         reasons.append(str(error))
         return
-    by_table: Rule = partial(calls.swapped, rule=rule)
-    by_kind: tuple[Rule, ...] = _LEFT if finding.kind is FindingKind.LEFT else ()
-    rewrites: tuple[Rule, ...] = (*by_kind, *REWRITES.get(rule, ()), by_table)
-    for rewrite in rewrites:
+    for rewrite in (*left, *REWRITES.get(edit.rule, ()), by_table):
         try:
-            yield from ((c.text(), c.says) for c in rewrite(code, statement))
+            yield from rewrite(code, statement)
         except UnclearError as error:  # noqa: PERF203, each rule has its own reason
             reasons.append(str(error))
+
+
+def _understood(finding: Finding, source: str, file: Path) -> tuple[Code, cst.CSTNode]:
+    """Return the tree of a file and the statement that begins what was found."""
+    place: Any = finding.forward or finding.location
+    is_here = place and Path(place.file).name == file.name
+    clear(is_here, "another file begins it")
+    _clear_of_others(source, file)
+    code = Code(source)
+    clear(code.module.code == source, "its layout would change")
+    statement = code.statement_at(place.line)
+    _clear_of_decorators(code, statement)
+    return code, statement
 
 
 _GENERATED: Final = re.compile(r"(?i)^#.*(?:\bgenerated\b|do not edit)", re.MULTILINE)
@@ -143,5 +133,5 @@ def _clear_of_decorators(code: Code, statement: cst.CSTNode) -> None:
     for above in code.around(statement):
         if isinstance(above, cst.FunctionDef):
             texts = [code.text(d.decorator) for d in above.decorators]
-            known = all(map(_DECORATORS.match, texts))
-            clear(known, f"a decorator changes {above.name.value}()")
+            is_known = all(map(_DECORATORS.match, texts))
+            clear(is_known, f"a decorator changes {above.name.value}()")

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +78,7 @@ def replaces(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def rule(old: str, *new: str, says: str = "") -> None:
         def edits_of(
-            finding: Finding, source: str, file: Path, *, also: Sequence[Finding] = ()
+            finding: Finding, source: str, file: Path
         ) -> Iterator[Edit | ByHand]:
             assert finding.location
             line = finding.location.line
