@@ -281,7 +281,7 @@ def show_ab(place):
 
 # (e) The page, and the end.
 
-REPORT = Command("gpuperf report", ("report.html",))
+REPORT = Command("gpuperf report --results=.gpuperf/results.json", ("report.html",))
 PAGE = Path(".gpuperf", "demo.html")
 
 

@@ -64,10 +64,22 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
         no_link(PAGE.parent)
     with no_garbage_collection():  # looking for some among a million strings
         is_here = arguments.results == PAGE.parent
-        left = last_page(results_file(PAGE.parent)) if is_here else ""
-        write(arguments.out, left or page_text(_contents(arguments)))
-    sys.stdout.write(printed([f"report: {arguments.out}"]))
+        results = results_file(PAGE.parent)
+        left = last_page(results) if is_here else None
+        made = (
+            page_text(_contents(arguments)) if left is None else read_regular_text(left)
+        )
+        write(arguments.out, made)
+    sys.stdout.write(printed([f"report: {arguments.out}", *_instead(left, results)]))
     return 0
+
+
+def _instead(left: Path | None, results: Path) -> Iterator[str]:
+    """Say whose page it is, if not that of the tests, and how to get that one."""
+    if left is not None:
+        yield f"the page of the last gpuperf {left.stem}, which came after the tests"
+        if results.exists():
+            yield f"of the tests: gpuperf report --results={results}"
 
 
 def _contents(arguments: argparse.Namespace) -> Contents:

@@ -51,12 +51,11 @@ def leave_page(default: Path, asked: Path | None, page: Callable[[], str]) -> No
         write(default, page())
 
 
-def last_page(results: Path) -> str:
-    """Return the page of a command that ran after the run that left *results*, or nothing."""
+def last_page(results: Path) -> Path | None:
+    """Return the page of a command that ran after the run that left *results*, if one did."""
     left = max(filter(Path.is_file, PAGES), key=_written, default=None)
-    if left is None or (results.exists() and _written(results) > _written(left)):
-        return ""
-    return read_regular_text(left)
+    is_older = left and results.exists() and _written(results) > _written(left)
+    return None if is_older else left
 
 
 def _written(file: Path) -> int:

@@ -71,13 +71,20 @@ def test_the_last_run_becomes_a_page(capsys: pytest.CaptureFixture[str]) -> None
     assert "gpuperf: 1 of 2 tests failed on NVIDIA H200" in text
 
 
-def test_what_a_command_found_since_the_last_run_is_the_page() -> None:
+def test_what_a_command_found_since_the_last_run_is_the_page(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     leave(BAD)
     leave_page(PAGES[0], None, lambda: "an audit")
     leave_page(PAGES[1], None, lambda: "a forecast")
     os.utime(PAGES[0], (2e9, 2e9))
 
     assert page() == "an audit"
+    assert capsys.readouterr().out == (
+        "report: .gpuperf/report.html\n"
+        "the page of the last gpuperf audit, which came after the tests\n"
+        "of the tests: gpuperf report --results=.gpuperf/results.json\n"
+    )
     assert page("--results=.gpuperf/results.json") != "an audit"
 
     os.utime(".gpuperf/results.json", (3e9, 3e9))
