@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -10,7 +11,14 @@ from typing import Final, NamedTuple
 from ..devices.audit_record import StepAudit, StepMark
 from ..model.ab import TrainingRecord
 from ..model.finding import Finding
-from ..model.metrics import D2H_BYTES, FEW_SCALARS, H2D_BYTES, MIB, PAGEABLE_COPIES
+from ..model.metrics import (
+    D2H_BYTES,
+    FEW_SCALARS,
+    H2D_BYTES,
+    MIB,
+    PAGEABLE_COPIES,
+    Metric,
+)
 
 
 class Ran(NamedTuple):
@@ -34,48 +42,55 @@ class Fall(NamedTuple):
     after: float
 
 
+Read = Callable[[StepAudit], float]
+
+
 class _Count(NamedTuple):
     """A sum over all steps, which may rise by ``slack`` a step, or by that if it is none."""
 
     what: str
-    read: Callable[[StepAudit], float]
+    read: Read
     slack: float = 0.0
     is_sum: bool = True
+
+
+def _total(metric: Metric) -> Read:
+    return lambda audit: audit.totals.counts[metric.name]
+
+
+def _garbage(audit: StepAudit) -> float:
+    return audit.garbage.nbytes if audit.garbage else 0
+
+
+def _unchecked(audit: StepAudit) -> float:
+    return sum(found.per_step for found in (*audit.not_checked, *audit.as_eager))
 
 
 COUNTS: Final = (
     _Count("syncs", lambda audit: audit.totals.syncs),
     # A list that is read once, and not number by number, is a copy of few bytes.
-    _Count(
-        "pageable copies", lambda audit: audit.totals.counts[PAGEABLE_COPIES.name], 0.5
-    ),
-    _Count("bytes to the GPU", lambda audit: audit.totals.counts[H2D_BYTES.name]),
-    _Count("bytes to the CPU", lambda audit: audit.totals.counts[D2H_BYTES.name], 16),
+    _Count("pageable copies", _total(PAGEABLE_COPIES), 0.5),
+    _Count("bytes to the GPU", _total(H2D_BYTES)),
+    _Count("bytes to the CPU", _total(D2H_BYTES), 16),
     _Count("bytes left", lambda audit: audit.growth.nbytes, FEW_SCALARS, is_sum=False),
-    _Count(
-        "bytes of garbage",
-        lambda audit: audit.garbage.nbytes if audit.garbage else 0,
-        FEW_SCALARS,
-        is_sum=False,
-    ),
+    _Count("bytes of garbage", _garbage, FEW_SCALARS, is_sum=False),
     _Count("inconclusive syncs", lambda audit: audit.totals.inconclusive),
-    _Count(
-        "unchecked operations",
-        lambda audit: sum(f.per_step for f in (*audit.not_checked, *audit.as_eager)),
-    ),
+    _Count("unchecked operations", _unchecked),
 )
 """What is compared; of what falls the first says most."""
 
 
 def fallen(before: StepAudit, after: StepAudit) -> Iterator[Fall]:
     """Yield what is lower *after*, per step if there is more than one."""
-    steps = max(1, before.steps)
-    each = " per step" if steps > 1 else ""
     for what, read, slack, is_sum in COUNTS:
         old, new = read(before), read(after)
-        over = steps if is_sum else 1
+        over = max(1, before.steps) if is_sum else 1
         if old - new > slack * over:
-            yield Fall(f"{what}{each}", old / over, new / over)
+            yield Fall(f"{what}{_each(before)}", old / over, new / over)
+
+
+def _each(audit: StepAudit) -> str:
+    return " per step" if audit.steps > 1 else ""
 
 
 Texts = Mapping[str, tuple[str, str]]
@@ -92,53 +107,33 @@ class Where(NamedTuple):
         return Path(self.file).name + (f":{self.line}" if self.line else "")
 
 
-WhereOf = Callable[[str, int], Where]
-
-
-def places(texts: Texts) -> tuple[WhereOf, WhereOf]:
-    """Return what finds the place of a line of the texts before, and of those after."""
-    both = {file: [*_unchanged(*pair)] for file, pair in texts.items()}
-    lines = {file: {old: old for old, _ in pairs} for file, pairs in both.items()}
-    moved = {file: {new: old for old, new in pairs} for file, pairs in both.items()}
-
-    def before(file: str, line: int) -> Where:
-        return Where(file, lines[file].get(line) if file in lines else line)
-
-    def after(file: str, line: int) -> Where:
-        return Where(file, moved[file].get(line) if file in moved else line)
-
-    return before, after
-
-
-def _unchanged(before: str, after: str) -> Iterator[tuple[int, int]]:
-    """Yield the number of each line that stays, before and after."""
+def _unchanged(before: str, after: str) -> dict[int, int]:
+    """Return the number before of each line that stays, by the one after."""
     old, new = before.splitlines(), after.splitlines()
     blocks = SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks()
-    for block in blocks:
-        yield from ((block.a + n, block.b + n) for n in range(1, block.size + 1))
+    return {b.b + n: b.a + n for b in blocks for n in range(1, b.size + 1)}
 
 
 class Waits:
     """What repeats of a run's syncs, by place."""
 
-    def __init__(self, audit: StepAudit, place_of: WhereOf, steps: int) -> None:
+    def __init__(
+        self, audit: StepAudit, place: Callable[..., Where], steps: int
+    ) -> None:
         self._steps = steps
-        self._by_place: dict[Where, list[Finding]] = {}
+        self.by_place: dict[Where, list[Finding]] = defaultdict(list)
         for found in audit.findings:
-            if found.is_certain and found.location and repeats(found, self._steps):
-                place = place_of(found.location.file, found.location.line)
-                self._by_place.setdefault(place, []).append(found)
-
-    def __iter__(self) -> Iterator[Where]:
-        return iter(self._by_place)
+            at = found.location
+            if found.is_certain and at and repeats(found, steps):
+                self.by_place[place(at.file, at.line)].append(found)
 
     def count(self, place: Where) -> int:
         """Return how often all steps wait there."""
-        return sum(found.per_step for found in self._by_place.get(place, ()))
+        return sum(found.per_step for found in self.by_place.get(place, ()))
 
     def in_most_steps(self, place: Where) -> set[str | None]:
         """Return the operations that wait there in most steps."""
-        found = self._by_place.get(place, ())
+        found = self.by_place.get(place, ())
         return {f.op for f in found if self._steps <= 1 or 2 * f.in_steps > self._steps}
 
 
@@ -152,20 +147,25 @@ class Counted:
 
     def __init__(self, before: StepAudit, after: StepAudit, texts: Texts) -> None:
         self._before, self._after = before, after
-        self._place, place_after = places(texts)
+        self._kept = {file: _unchanged(*both) for file, both in texts.items()}
         self._were = Waits(before, self._place, before.steps)
         # Without a step that is known it still has those from before.
-        self._are = Waits(after, place_after, after.steps or before.steps)
+        self._are = Waits(after, self._place_after, after.steps or before.steps)
+
+    def _place(self, file: str, line: int) -> Where:
+        kept = self._kept.get(file, {line: line}).values()
+        return Where(file, line if line in kept else None)
+
+    def _place_after(self, file: str, line: int) -> Where:
+        return Where(file, self._kept.get(file, {line: line}).get(line))
 
     def fall(self, file: str, line: int) -> Fall:
         """Return what the edit for a finding in *line* lowers: its syncs, or a sum."""
-        place = self._place(file, line)
+        place, steps = self._place(file, line), max(1, self._before.steps)
         were, are = self._were.count(place), self._are.count(place)
         if were <= are:
             return next(fallen(self._before, self._after))
-        steps = max(1, self._before.steps)
-        each = " per step" if steps > 1 else ""
-        return Fall(f"syncs{each}", were / steps, are / steps)
+        return Fall(f"syncs{_each(self._before)}", were / steps, are / steps)
 
     def objections(self, lines: Sequence[tuple[str, int]]) -> Iterator[str]:
         """Yield what speaks against the edits for findings in *lines*."""
@@ -194,7 +194,7 @@ class Counted:
 
     def _new(self) -> Iterator[str]:
         """Yield what waits more often; what was read in each step may be in a few."""
-        for place in self._are:
+        for place in self._are.by_place:
             is_more = self._are.count(place) > self._were.count(place)
             if is_more and self._are.in_most_steps(place):
                 yield f"{place} waits where it did not"

@@ -37,7 +37,7 @@ class ByHand:
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Hunk:
+class _Hunk:
     """Lines ``start`` to ``end`` of a text, counted from 0, and what replaces them."""
 
     start: int
@@ -45,29 +45,23 @@ class Hunk:
     lines: tuple[str, ...]
 
 
-def hunks_of(edit: Edit) -> tuple[Hunk, ...]:
-    """Return what *edit* changes, line by line, from the top."""
-    before, after = (
-        text.splitlines(keepends=True) for text in (edit.before, edit.after)
-    )
-    return tuple(_hunks(before, after))
-
-
 def combined(before: str, edits: Sequence[Edit]) -> str | None:
     """Return the text *before* after all *edits*; ``None`` if two change the same words."""
     lines = before.splitlines(keepends=True)
-    joined = _joined(lines, [h for edit in edits for h in hunks_of(edit)], _by_words)
+    afters = (edit.after.splitlines(keepends=True) for edit in edits)
+    hunks = [hunk for after in afters for hunk in _hunks(lines, after)]
+    joined = _joined(lines, hunks, _by_words)
     return None if joined is None else "".join(joined)
 
 
-Join = Callable[[Sequence[str], Sequence[Hunk]], list[str] | None]
+Join = Callable[[Sequence[str], Sequence[_Hunk]], list[str] | None]
 
 
 def _joined(
-    parts: Sequence[str], hunks: Iterable[Hunk], join: Join
+    parts: Sequence[str], hunks: Iterable[_Hunk], join: Join
 ) -> list[str] | None:
     """Return *parts* after all *hunks*; those that overlap are left to *join*."""
-    groups: list[list[Hunk]] = []
+    groups: list[list[_Hunk]] = []
     end = -1
     for hunk in sorted(set(hunks)):
         groups += [] if hunk.start < end else [[]]
@@ -84,7 +78,7 @@ def _joined(
     return [*result, *parts[at:]]
 
 
-def _by_words(lines: Sequence[str], group: Sequence[Hunk]) -> list[str] | None:
+def _by_words(lines: Sequence[str], group: Sequence[_Hunk]) -> list[str] | None:
     """Join changes of the same lines, if they are of other words."""
     start, end = group[0].start, max(hunk.end for hunk in group)
     texts = ([*lines[start : h.start], *h.lines, *lines[h.end : end]] for h in group)
@@ -96,8 +90,8 @@ def _by_words(lines: Sequence[str], group: Sequence[Hunk]) -> list[str] | None:
 _WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
 
 
-def _hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[Hunk]:
+def _hunks(before: Sequence[str], after: Sequence[str]) -> Iterator[_Hunk]:
     changes = SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     for change, start, end, first, last in changes:
         if change != "equal":
-            yield Hunk(start, end, tuple(after[first:last]))
+            yield _Hunk(start, end, tuple(after[first:last]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -110,26 +111,23 @@ def fixes_document(
     return {
         "diff": "".join(f"{line}\n" for line in diff),
         "edits": [_edit(each, found) for each in found.tried],
-        "by_hand": [
-            {"rule": h.rule, "file": str(h.file), "line": h.line, "why": h.why}
-            for h in by_hand
-        ],
+        "by_hand": [asdict(h) | {"file": str(h.file)} for h in by_hand],
         "written": [*map(str, written)],
         "interrupted": found.interrupted,
     }
 
 
 def _edit(each: Tried, found: Proven) -> dict[str, Any]:
-    fall = each.fall
+    edit, fall, same = each.edit, each.fall, each.same
     return {
-        "rule": each.edit.rule,
-        "file": str(each.edit.file),
-        "line": each.edit.line,
+        "rule": edit.rule,
+        "file": str(edit.file),
+        "line": edit.line,
         "in_diff": each in found.chosen,
         "lowers": fall and fall.what,
         "before": fall and rounded(fall.before),
         "after": fall and rounded(fall.after),
-        "same_training": each.same and each.same.words,
-        "says": each.edit.says or None,
+        "same_training": same and same.words,
+        "says": edit.says or None,
         "why_not": each.why or None,
     }

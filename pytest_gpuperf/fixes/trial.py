@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ..judge.training import judge_training
-from ..model.ab import Training, TrainingAnswer
+from ..model.ab import TrainedStep, Training, TrainingAnswer
 from .counts import Counted, Fall, Ran, Texts, objection
 from .edits import Edit, combined
 
@@ -86,18 +86,12 @@ class Trial:
     def of_all(self, helped: Sequence[Edit]) -> tuple[Sequence[Edit], Ran]:
         """Return those of *helped* that help together, and the program with them."""
         edits = fitting(helped)
-        if not edits:
-            return (), self.before
-        if not all(tried.helps for tried in self.at_once(edits)):
-            edits = self._one_by_one(edits)
+        if not self._help(edits):
+            edits = _kept(edits, self._help)
         return edits, self._with(texts_of(edits))
 
-    def _one_by_one(self, edits: Sequence[Edit]) -> list[Edit]:
-        kept: list[Edit] = []
-        for edit in edits:
-            if all(tried.helps for tried in self.at_once([*kept, edit])):
-                kept.append(edit)
-        return kept
+    def _help(self, edits: Sequence[Edit]) -> bool:
+        return all(tried.helps for tried in self.at_once(edits))
 
     def at_once(self, edits: Sequence[Edit]) -> tuple[Tried, ...]:
         """Run the program with *edits*, which fit, and return what came of each."""
@@ -149,10 +143,9 @@ class Trial:
             return Same("in every digit" if exact else f"within {CLOSE:g}")
         if judged.answer is TrainingAnswer.NOT_COMPARED:
             return Same(f"not compared, because {judged.text}", is_compared=False)
-        if judged.answer is TrainingAnswer.DIFFERS:
-            return None
         prints = any(self.before.outputs.values())
-        return Same(TRAINS_NOTHING[prints], is_compared=prints)
+        is_other = judged.answer is TrainingAnswer.DIFFERS
+        return None if is_other else Same(TRAINS_NOTHING[prints], is_compared=prints)
 
     def _other_output(self, after: Ran) -> str:
         """Name an output of *after* that is another one, but for what no two runs share."""
@@ -194,11 +187,12 @@ def _has_common_words(one: list[str], two: list[str], now: list[str]) -> bool:
 
 def _alike(one: Ran, two: Ran) -> bool:
     """Whether as many steps go backward from as many losses."""
-    steps, others = (
-        [(len(s.losses), s.returned and s.returned.shape) for s in ran.training.steps]
-        for ran in (one, two)
-    )
-    return steps == others
+    steps, others = one.training.steps, two.training.steps
+    return [*map(_shape, steps)] == [*map(_shape, others)]
+
+
+def _shape(step: TrainedStep) -> tuple[object, ...]:
+    return len(step.losses), step.returned and step.returned.shape
 
 
 def _judged(before: Sequence[Ran], after: Ran) -> Training:
@@ -208,24 +202,26 @@ def _judged(before: Sequence[Ran], after: Ran) -> Training:
 
 def texts_of(edits: Sequence[Edit]) -> Texts:
     """Return by file the text before and after all *edits*, which fit."""
-    texts: dict[str, tuple[str, str]] = {}
-    for edit in edits:
-        same_file = [each for each in edits if each.file == edit.file]
-        after = combined(edit.before, same_file)
-        if after is None:
-            msg = "edits that change the same lines do not fit"
-            raise AssertionError(msg)
-        texts[str(edit.file)] = edit.before, after
-    return texts
+    return {
+        str(edit.file): (edit.before, _joined(edits, edit) or edit.before)
+        for edit in edits
+    }
+
+
+def _joined(edits: Sequence[Edit], of: Edit) -> str | None:
+    return combined(of.before, [each for each in edits if each.file == of.file])
 
 
 def fitting(edits: Sequence[Edit]) -> list[Edit]:
     """Leave out what changes a line that an earlier one changes otherwise."""
+    return _kept(edits, lambda fit: _joined(fit, fit[-1]) is not None)
+
+
+def _kept(edits: Sequence[Edit], fit: Callable[[Sequence[Edit]], bool]) -> list[Edit]:
+    """Return those of *edits* that *fit* the ones kept before them."""
     kept: list[Edit] = []
     for edit in edits:
-        same_file = [each for each in kept if each.file == edit.file]
-        if combined(edit.before, [*same_file, edit]) is not None:
-            kept.append(edit)
+        kept += [edit] if fit([*kept, edit]) else []
     return kept
 
 

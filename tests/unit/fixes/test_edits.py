@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.fixes.edits import Edit, Hunk, combined, hunks_of
+from pytest_gpuperf.fixes.edits import Edit, combined
 
 
 BEFORE = "a = 1\nb = 2\nc = 3\n"
@@ -14,10 +14,6 @@ BEFORE = "a = 1\nb = 2\nc = 3\n"
 
 def edit_to(after: str, before: str = BEFORE) -> Edit:
     return Edit(rule="x", file=Path("x.py"), line=1, before=before, after=after)
-
-
-def test_a_changed_line_is_one_hunk() -> None:
-    assert hunks_of(edit_to("a = 1\nb = 5\nc = 3\n")) == (Hunk(1, 2, ("b = 5\n",)),)
 
 
 @pytest.mark.parametrize(
