@@ -79,7 +79,7 @@ def _instead(left: Path | None, results: Path) -> Iterator[str]:
     if left is not None:
         yield f"the page of the last gpuperf {left.stem}, which came after the tests"
         if results.exists():
-            yield f"of the tests: gpuperf report --results={results}"
+            yield f"that of the tests: --results={results}"
 
 
 def _contents(arguments: argparse.Namespace) -> Contents:

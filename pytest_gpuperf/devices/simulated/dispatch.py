@@ -15,7 +15,7 @@ from ...model.metrics import FLOPS
 from ..audit_record import CopyDirection
 from ..memory_owners import current_node, has_node
 from .backward_rules import BackwardWatch, is_in_place, is_stolen
-from .device_names import is_host
+from .device_names import CUDA, is_host
 from .errors import BUGS, NeedsGpuError, is_own_bug, own_failure
 from .guesses import GUESSED, SIZE_OF_ZEROS, guessed_on_host, leave_unchecked, positions
 from .kernels import (
@@ -526,6 +526,8 @@ def _run(
             WATCH.leave_unchecked(plan.op, own_failure(error))
             return kernel_of(func)(*args, **kwargs)
         except RuntimeError as error:
+            if "is not on the expected device" in str(error):  # with one on meta
+                raise RuntimeError(str(error).replace(" cpu", f" {CUDA}")) from None
             if to_host or not BACKING.give_up_after(error):
                 raise
     return run_without_values(plan, args, kwargs, to_host=to_host)

@@ -83,7 +83,7 @@ def test_what_a_command_found_since_the_last_run_is_the_page(
     assert capsys.readouterr().out == (
         "report: .gpuperf/report.html\n"
         "the page of the last gpuperf audit, which came after the tests\n"
-        "of the tests: gpuperf report --results=.gpuperf/results.json\n"
+        "that of the tests: --results=.gpuperf/results.json\n"
     )
     assert page("--results=.gpuperf/results.json") != "an audit"
 

@@ -50,6 +50,8 @@ def run(program: str) -> tuple[StepAudit, list[str]]:
         text.splitlines(keepends=True),
         str(FILE),
     )
+    # Dynamo, which another test may have imported, switches it off.
+    torch.distributions.Distribution.set_default_validate_args(True)
     with simulated_gpu(str(HERE)) as gpu:
         gpu.recorder.starts = (0,)
         gpu.begin_step()

@@ -896,3 +896,13 @@ def test_a_norm_of_parameters_of_another_dtype_ends_as_on_cuda(
     with torch.autocast("cuda"):
         assert layer(x).dtype is torch.float32
     assert layer(x.to(parameters)).dtype is parameters
+
+
+@pytest.mark.parametrize("run", [torch.add, torch.mul, lambda a, m: a.mul_(m)])
+def test_a_tensor_on_meta_is_refused_with_the_gpu_s_name(
+    run: Callable[[Any, Any], Any],
+) -> None:
+    said = "Tensor on device meta is not on the expected device cuda:0"
+
+    with pytest.raises(RuntimeError, match=said):
+        run(on_gpu(2), torch.ones(2, device="meta"))
