@@ -182,17 +182,14 @@ def checked_norm(code: Code, statement: Any) -> Iterator[Changes]:
 
 def asserted_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     """``assert x.isfinite().all()``, and ``if``, that raises: let the GPU check it."""
-    raises = m.IndentedBlock([m.SimpleStatementLine([m.Raise()])])
-    if m.matches(statement, m.If(body=raises, orelse=None)):
-        template, asked = "torch._assert_async(~{test})", statement.test
-    elif m.matches(statement, m.SimpleStatementLine([m.Assert()])):
-        template, asked = "torch._assert_async({test})", statement.body[0].test
-    else:
+    found = found_by(statement, "if {x}:\n raise {e}", "assert {x}", "assert {x}, {e}")
+    if found is None:
         return
-    asked = owner(asked) if called(asked) == "item" else asked
-    checks = {"all", "any", "isfinite", "isnan", "isinf"}
-    clear(called(asked) in checks, "it is not clear that one tensor is asked")
-    yield Changes(code, LATE).swap(statement, template, test=asked)
+    x = owner(found["x"]) if called(found["x"]) == "item" else found["x"]
+    is_one = called(x) in {"all", "any", "isfinite", "isnan", "isinf"}
+    clear(is_one, "it is not clear that one tensor is asked")
+    no = "~" if isinstance(statement, cst.If) else ""
+    yield Changes(code, LATE).swap(statement, f"torch._assert_async({no}{{x}})", x=x)
 
 
 def printed_sometimes(code: Code, statement: Any) -> Iterator[Changes]:
@@ -202,11 +199,9 @@ def printed_sometimes(code: Code, statement: Any) -> Iterator[Changes]:
     if loop is None or not m.matches(statement, is_print):
         return
     first = m.Tuple([m.Element(m.Name()), m.AtLeastN(n=1)])
-    numbers = m.Call(m.Name("range"), [m.Arg()])
     taken = code.defined(code.text(loop.iter)) or [loop.iter]
-    ranged = m.matches(loop.target, m.Name()) and all(
-        m.matches(t, numbers) for t in taken
-    )
+    has_one = m.matches(loop.target, m.Name())
+    ranged = has_one and all(found_by(each, "range({n})") for each in taken)
     counted = m.matches(loop, m.For(first, m.Call(m.Name("enumerate"))))
     clear(ranged or counted, "the loop counts no steps")
     step = next(code.all(loop.target, cst.Name)).value

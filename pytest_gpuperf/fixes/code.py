@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cache
-from itertools import count, repeat, takewhile
+from itertools import count, pairwise, repeat, takewhile
 from typing import Any, TypeVar
 
 import libcst as cst
@@ -87,9 +87,7 @@ class Code:
     def statement_at(self, line: int) -> cst.CSTNode:
         """Return the innermost statement of *line*, of which it must be the only one."""
         every = [n for n in self.nodes(self.module) if isinstance(n, Statement)]
-        places = [self._places[each] for each in every]
-        lines = [range(at.start.line, at.end.line + 1) for at in places]
-        around = [n for n, own in zip(every, lines, strict=True) if line in own]
+        around = [n for n in every if self.line(n) <= line <= self._places[n].end.line]
         clear(around, "no statement is at the line")
         found = around[-1]
         is_one = not isinstance(found, cst.SimpleStatementLine) or len(found.body) == 1
@@ -112,7 +110,7 @@ class Code:
         """Return the one call of a class that makes what *user* names, or any."""
         calls = self.all(self.module, cst.Call)
         every = [c for c in calls if re.fullmatch(names, called(c))]
-        own = [n.value for n in self.variables(user)]
+        own = self.words(user)
         named = [v for n in own for v in self.assigned(n, self.module) if v in every]
         made = [c for c in every if self.is_in(c, user)] or named or every
         clear(len(made) == 1, "it is not clear how it is made")
@@ -126,10 +124,13 @@ class Code:
         """Yield the names of *inside* that are no attributes and no keywords."""
         for node in self.all(inside, cst.Name):
             above = self.parent(node)
-            is_part = isinstance(above, cst.Attribute) and node is above.attr
-            is_keyword = isinstance(above, cst.Arg) and node is above.keyword
-            if not is_part and not is_keyword:
+            named = (getattr(above, "attr", None), getattr(above, "keyword", None))
+            if node not in named:
                 yield node
+
+    def words(self, inside: cst.CSTNode) -> set[str]:
+        """Return the names that *inside* uses."""
+        return {node.value for node in self.variables(inside)}
 
     def names(self, name: str, inside: cst.CSTNode) -> list[cst.Name]:
         """Return where *inside* uses a variable called *name*."""
@@ -182,22 +183,18 @@ class Code:
 
     def is_stored(self, use: cst.Name) -> bool:
         """Whether a name is set, deleted or declared there, and not only looked at."""
-        inner: cst.CSTNode = use
-        for above in self.around(use):
-            if getattr(above, "target", None) is inner or isinstance(above, _Sets):
-                return True
-            if isinstance(above, Statement):
-                return False
-            inner = above
+        for inner, above in pairwise([use, *self.around(use)]):
+            is_set = getattr(above, "target", 0) is inner or isinstance(above, _Sets)
+            if is_set or isinstance(above, Statement):
+                return is_set
         return False
 
 
 def called(node: cst.CSTNode) -> str:
     """Return the last name of what *node* calls."""
     func = node.func if isinstance(node, cst.Call) else None
-    if isinstance(func, cst.Attribute):
-        return func.attr.value
-    return func.value if isinstance(func, cst.Name) else ""
+    name = getattr(func, "attr", func)
+    return name.value if isinstance(name, cst.Name) else ""
 
 
 def owner(node: cst.CSTNode) -> Any:
@@ -277,14 +274,8 @@ def _tree(pattern: str) -> Any:
     return tree.body[0].value if is_expression else tree
 
 
-_Layout = (
-    cst.BaseParenthesizableWhitespace
-    | cst.Comma
-    | cst.AssignEqual
-    | cst.Dot
-    | cst.EmptyLine
-    | cst.TrailingWhitespace
-)
+_Space = cst.BaseParenthesizableWhitespace | cst.EmptyLine | cst.TrailingWhitespace
+_Layout = _Space | cst.Comma | cst.AssignEqual | cst.Dot
 
 
 def _fits(wanted: cst.CSTNode, node: cst.CSTNode, parts: dict[str, Any]) -> bool:

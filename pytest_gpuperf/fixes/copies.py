@@ -140,8 +140,8 @@ def _loop_without(code: Code, whole: cst.CSTNode, value: cst.CSTNode | None) -> 
 
     Nothing else in it may use those of *value*.
     """
-    names = {n.value for n in code.variables(whole) if not _PURE.fullmatch(n.value)}
-    of_value = {n.value for n in code.variables(value)} if value else set()
+    names = {name for name in code.words(whole) if not _PURE.fullmatch(name)}
+    of_value = code.words(value) if value else set()
     fitting: list[Loop] = []
     for loop in code.loops(whole):
         used = [n for n in code.variables(loop) if n.value in names]
@@ -164,14 +164,12 @@ def both_ends(code: Code, statement: Any) -> Iterator[Changes]:
     """``batch.to(device)`` of a DataLoader: pin it there, and do not wait for the copy."""
     for loop in code.loops(statement):
         if isinstance(loop, cst.For):
-            batch = {n.value for n in code.variables(loop.target)}
+            batch = code.words(loop.target)
             lines = code.all(loop.body, cst.SimpleStatementLine)
             all_moves = [move for line in lines for move, _ in moves(code, line)]
             # What a call returns may go elsewhere: nobody may read a copy too early.
             own = [c for c in all_moves if not [*code.all(owner(c), cst.Call)]]
-            copies = [
-                c for c in own if {n.value for n in code.variables(owner(c))} & batch
-            ]
+            copies = [call for call in own if code.words(owner(call)) & batch]
             clear(copies, "it is not the batch of a loop that is copied")
             yield _unblocked(code, code.made_by("DataLoader", loop.iter), copies)
 
@@ -193,9 +191,7 @@ def pinned_class(code: Code, statement: Any) -> Iterator[Changes]:
         loader = code.made_by("DataLoader", statement)
         collate = keyword(loader, "collate_fn")
         made = code.text(collate.value) if collate else ""
-        classes = [
-            c for c in code.all(code.module, cst.ClassDef) if c.name.value == made
-        ]
+        classes: Any = m.findall(code.module, m.ClassDef(m.Name(made)))
         is_new = is_part and classes and "pin_memory" not in code.text(classes[0])
         clear(is_new, "it is not clear which class the batch is of")
         x = f"self.{owner(move).attr.value}"

@@ -17,20 +17,15 @@ _COUNTING: Final = frozenset("argmax count_nonzero eq ne gt lt ge le int long".s
 _FLOATING: Final = frozenset({"float", "mean", "double"})
 _REDUCING: Final = frozenset("sum mean norm prod std var max min amax amin".split())
 _ARITHMETIC: Final = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
-_NUMBER: Final = m.OneOf(
-    m.Integer(),
-    m.Float(),
-    m.UnaryOperation(expression=m.Integer() | m.Float()),
-    m.Call(m.Name("float"), [m.Arg(m.SimpleString())]),
+_SHOWN: Final = m.Integer() | m.Float()
+_NUMBER: Final = (
+    _SHOWN
+    | m.UnaryOperation(expression=_SHOWN)
+    | m.Call(m.Name("float"), [m.Arg(m.SimpleString())])
 )
-_TERM: Final = m.OneOf(
-    m.Name(),
-    m.Integer(),
-    m.Float(),
-    m.Attribute(),
-    m.Call(m.Name("len") | m.Attribute(attr=m.Name("size") | m.Name("numel"))),
-    m.Subscript(m.Attribute(attr=m.Name("shape"))),
-)
+_SIZE: Final = m.Name("len") | m.Attribute(attr=m.Name("size") | m.Name("numel"))
+_SHAPE: Final = m.Subscript(m.Attribute(attr=m.Name("shape")))
+_TERM: Final = m.Name() | _SHOWN | m.Attribute() | m.Call(_SIZE) | _SHAPE
 
 
 def read_from(node: cst.CSTNode) -> Any:
@@ -238,7 +233,7 @@ def kept_less(code: Code, statement: Any) -> Iterator[Changes]:
     made = {t.value for t, _ in code.bound_by(statement) if isinstance(t, cst.Name)}
     for call in code.all(code.scope(statement), cst.Call):
         found = found_by(call, *_KEEPS)
-        names = {n.value for n in code.variables(found["x"])} if found else set()
+        names = code.words(found["x"]) if found else set()
         if found and (names & made or code.statement(call) is statement):
             uses = map(code.statement, code.looked_at(code.text(found["kept"]), call))
             trains = any(code.calls(use, "backward|grad") for use in uses)
