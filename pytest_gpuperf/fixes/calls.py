@@ -46,14 +46,6 @@ def _is_place(code: Code, part: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
     return bool(is_known) and _is_read(code, part, parts)
 
 
-def _is_choice(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
-    """Whether two branches compute one name, by formulas without a call."""
-    compared = m.matches(parts["test"], m.Comparison())
-    formulas = all(m.matches(parts[n], m.BinaryOperation()) for n in "ab")
-    calls = [c for n in "ab" for c in code.all(parts[n], cst.Call)]
-    return compared and formulas and not calls and isinstance(parts["y"], cst.Name)
-
-
 def _is_of_same(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
     """Whether a mask compares the tensor of which it chooses with a number."""
     values = code.defined(code.text(parts["mask"])) or [parts["mask"]]
@@ -64,24 +56,18 @@ def _is_of_same(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
     )
 
 
-def _is_number_at(_: Code, __: Any, parts: Mapping[str, Any]) -> bool:
-    return is_number(parts["n"]) and isinstance(parts["i"], cst.Integer)
-
-
 _ADDED: Final = m.AugAssign(operator=m.AddAssign())
 
 _FITS: Final[Mapping[str, Fits]] = {
     "any": lambda *_: True,
     "plain": _is_plain,
     "number": lambda _, __, parts: is_number(parts["n"]),
-    "number-at": _is_number_at,
     "added": lambda code, node, _: m.matches(code.parent(node), _ADDED),
     "place": _is_place,
-    "choice": _is_choice,
     "of-same": _is_of_same,
 }
 
-_SWAPS: Final = r"""
+_SWAPS: Final = """
 unique | plain | torch.bincount({x}, minlength={n}) | torch.zeros({n}, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))
 positions | added | {x}.nonzero().size(0) | {x}.count_nonzero()
 positions | added | {x}.nonzero().shape[0] | {x}.count_nonzero()
@@ -96,7 +82,6 @@ linalg-check | any | torch.linalg.inv({x}) | torch.linalg.inv_ex({x})[0] | a mat
 linalg-check | any | torch.linalg.cholesky({x}) | torch.linalg.cholesky_ex({x})[0] | a matrix that is not positive raises no error
 made-on-cpu | any | {x}.copy_(torch.zeros({s})) | {x}.zero_()
 made-on-cpu | any | {x}.copy_(torch.ones({s})) | {x}.fill_(1)
-condition | choice | if {test}:\n    {y} = {a}\nelse:\n    {y} = {b} | {y} = torch.where({test}, {a}, {b})
 checks-of-each | any | all({c} for {p} in {all}) | bool(torch.stack([{c} for {p} in {all}]).all())
 checks-of-each | any | any({c} for {p} in {all}) | bool(torch.stack([{c} for {p} in {all}]).any())
 mask | of-same | {x}[{mask}].sum() | torch.where({mask}, {x}, 0).sum()
@@ -107,7 +92,7 @@ mask | any | {x}.masked_select({mask}).sum() | torch.where({mask}, {x}, 0).sum()
 mask | any | {x}.masked_select({mask}).mean() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum() / {mask}.sum()
 mask | plain | {x}.masked_fill({k}, {v}) | torch.where({k}, {v}, {x})
 mask|put-number|copy-to-gpu | any | {x}[{i}] = {y}[{i}] | {x}.copy_(torch.where({i}.reshape({x}.shape), {y}, {x}))
-mask|put-number|copy-to-gpu | number-at | {x}[{i}] = {n} | {x}[{i}].fill_({n})
+mask|put-number|copy-to-gpu | number | {x}[0] = {n} | {x}[0].fill_({n})
 mask|put-number|copy-to-gpu | number | {x}[{i}] = {n} | {x}[{i}] = {x}.new_full((), {n})
 tensor-of-tensors | any | torch.tensor({l}, device={d}) | torch.stack({l}).detach()
 constant | number | {x}.new_tensor({n}) | {x}.new_full((), {n})
@@ -118,8 +103,7 @@ constant | number | {x}.new_tensor({n}) | {x}.new_full((), {n})
 def swapped(code: Code, statement: Any, rule: str) -> Iterator[Changes]:
     """Put one expression or statement for another, of the table."""
     for row in _SWAPS.strip().split("\n"):
-        line = row.replace(r"\n", "\n")
-        rules, fits, pattern, template, says = [*line.split(" | "), ""][:5]
+        rules, fits, pattern, template, says = [*row.split(" | "), ""][:5]
         for node in code.nodes(statement) if re.fullmatch(rules, rule) else ():
             parts = found_by(node, pattern)
             is_here = parts is not None and code.statement(node) is statement

@@ -425,16 +425,6 @@ FIXED: Final = {
       total = first.sum() - second.sum()
   print(total.item())
 """,
-    "a choice of two formulas": """
-  total = torch.zeros((), device=device)
-  for x, y in zip(inputs, labels):
--     if x.mean() > 0:
--         total = total + 1
--     else:
--         total = total - 1
-+     total = torch.where(x.mean() > 0, total + 1, total - 1)
-  print(total.item())
-""",
     "checks of all parameters": """
   for x, y in zip(inputs, labels):
       loss = train(x, y)
