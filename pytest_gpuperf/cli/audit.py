@@ -77,10 +77,7 @@ def _add_fix_arguments(parser: argparse.ArgumentParser) -> None:
     for option, does in (
         ("--diff", "print the edits that help and train the same, as a diff"),
         ("--fix", "write them, too"),
-        (
-            "--unsafe",
-            "take also what prints otherwise, or whose training is not compared",
-        ),
+        ("--unsafe", "take also what prints otherwise, or is not compared"),
         ("--allow-dirty", "let --fix write files that are not committed as they are"),
     ):
         group.add_argument(option, action="store_true", help=does)
@@ -91,6 +88,10 @@ def _add_fix_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     """Run each program, print what was found, and return the worst exit code."""
+    of_edits = [o for o in ("unsafe", "allow_dirty", "verbose") if vars(arguments)[o]]
+    if of_edits and not (arguments.diff or arguments.fix):
+        option = of_edits[0].replace("_", "-")
+        arguments.parser.error(f"--{option} is about edits: add --diff or --fix")
     more = [*takewhile(lambda word: not word.startswith("-"), rest)]
     programs = [
         program_of(argparse.Namespace(**{**vars(arguments), "script": script}), passed)

@@ -93,9 +93,8 @@ def _tried(
 ) -> Ran:
     before = trial.before
     if before.audit is None or before.code:
-        why = f"the script failed (exit status {before.code})"
-        if not before.code:
-            why = unfinished(program, before.code)
+        failed = f"the script failed (exit status {before.code})"
+        why = failed if before.code else unfinished(program, before.code)
         announce(f"{why}: no edit was tried")
         return before
     candidates = Candidates(before.audit, root)

@@ -606,6 +606,16 @@ NO_PYTHON = (
             )
             for option in ("--json", "--html=page.html")
         ),
+        *(
+            (
+                f"{option} train.py",
+                (
+                    f"{option} is about edits: add --diff or --fix; "
+                    "see `gpuperf audit --help` [GP102]"
+                ),
+            )
+            for option in ("--unsafe", "--allow-dirty", "--verbose")
+        ),
         (
             "train.py --root=nowhere",
             "--root=nowhere: there is no such folder; expected that of your code [GP112]",
