@@ -73,13 +73,7 @@ def flash_attention(*args: Any, scale: float | None = None) -> Any:
         made = (*made[:6], *(made[7].new_zeros(()) for _ in range(2)), *made[8:])
     query, key, value = args[:3]
     if not query.is_meta:
-        weighing = Weighing(
-            bias=None,
-            is_causal=is_causal,
-            scale=scale,
-            dropout_p=dropout_p,
-            seed=_drawn_seed(dropout_p),
-        )
+        weighing = _weighing(None, dropout_p, scale, None, is_causal=is_causal)
         _attend(weighing, (query, key, value), output=made[0], log_sum=made[1])
         # The output in which CUDA's kernel returns its random state: backward finds the
         # seed there.
@@ -93,13 +87,7 @@ def flash_attention_backward(*args: Any, scale: float | None = None) -> Any:
     grad, *tensors = args[:4]
     dropout_p, is_causal, seed = args[10:13]
     if not grad.is_meta:
-        weighing = Weighing(
-            bias=None,
-            is_causal=is_causal,
-            scale=scale,
-            dropout_p=dropout_p,
-            seed=_seed_in(seed),
-        )
+        weighing = _weighing(None, dropout_p, scale, seed, is_causal=is_causal)
         _fill(made, _gradients(weighing, grad, *tensors))
     return made
 
@@ -110,13 +98,7 @@ def efficient_attention(*args: Any, scale: float | None = None) -> Any:
     query, key, value, bias, keeps_sum = args[:5]
     if not query.is_meta:
         dropout_p, is_causal = _completed(args[5:], 0.0, False)  # noqa: FBT003, torch's
-        weighing = Weighing(
-            bias=bias,
-            is_causal=is_causal,
-            scale=scale,
-            dropout_p=dropout_p,
-            seed=_drawn_seed(dropout_p),
-        )
+        weighing = _weighing(bias, dropout_p, scale, None, is_causal=is_causal)
         log_sum = made[1] if keeps_sum else None
         _attend(weighing, (query, key, value), output=made[0], log_sum=log_sum)
         # As above, by this kernel's order of outputs.
@@ -134,13 +116,7 @@ def efficient_attention_backward(*args: Any, scale: float | None = None) -> Any:
     grad, *tensors, bias = args[:5]
     (is_causal,) = _completed(args[11:], False)  # noqa: FBT003, torch's
     if not grad.is_meta:
-        weighing = Weighing(
-            bias=bias,
-            is_causal=is_causal,
-            scale=scale,
-            dropout_p=args[9],
-            seed=_seed_in(args[7]),
-        )
+        weighing = _weighing(bias, args[9], scale, args[7], is_causal=is_causal)
         _fill(made, _gradients(weighing, grad, *tensors))
     return made
 
@@ -151,13 +127,7 @@ def cudnn_attention(*args: Any, scale: float | None = None) -> Any:
     query, key, value, bias, keeps_sum = args[:5]
     if not query.is_meta:
         dropout_p, is_causal, _ = _completed(args[5:], 0.0, False, False)  # noqa: FBT003, torch's
-        weighing = Weighing(
-            bias=bias,
-            is_causal=is_causal,
-            scale=scale,
-            dropout_p=dropout_p,
-            seed=_drawn_seed(dropout_p),
-        )
+        weighing = _weighing(bias, dropout_p, scale, None, is_causal=is_causal)
         log_sum = made[1].view(query.shape[:-1]) if keeps_sum else None
         _attend(weighing, (query, key, value), output=made[0], log_sum=log_sum)
         made[6].fill_(weighing.seed)
@@ -174,13 +144,7 @@ def cudnn_attention_backward(*args: Any, scale: float | None = None) -> Any:
     made = _made(_cudnn_backward, args, {"scale": scale})
     grad, *tensors = args[:4]
     if not grad.is_meta:
-        weighing = Weighing(
-            bias=args[8],
-            is_causal=args[14],
-            scale=scale,
-            dropout_p=args[13],
-            seed=_seed_in(args[6]),
-        )
+        weighing = _weighing(args[8], args[13], scale, args[6], is_causal=args[14])
         _fill(made, _gradients(weighing, grad, *tensors))
     return made
 
@@ -196,12 +160,18 @@ def _made(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     return func(*args, **kwargs) if on_meta else zeros(func, args, kwargs)
 
 
-def _drawn_seed(dropout_p: float) -> int:
-    return int(torch.randint(2**31, ())) if dropout_p else 0
-
-
-def _seed_in(state: Any) -> int:
-    return int(state.flatten()[0])
+def _weighing(
+    bias: Any, dropout_p: float, scale: float | None, state: Any, *, is_causal: bool
+) -> Weighing:
+    """How scores are weighed, with the seed in *state*, or a new one if there is none."""
+    drawn = int(torch.randint(2**31, ())) if dropout_p and state is None else 0
+    return Weighing(
+        bias=bias,
+        is_causal=is_causal,
+        scale=scale,
+        dropout_p=dropout_p,
+        seed=drawn if state is None else int(state.flatten()[0]),
+    )
 
 
 def _attend(
