@@ -32,20 +32,6 @@ def _is_plain(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
     return not any(code.calls(part, "(?!abs|mean|exp).*") for part in parts.values())
 
 
-def _is_read(code: Code, part: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
-    """Whether what an index chooses goes into a formula, and nobody keeps it."""
-    above = code.parent(part)
-    is_formula = isinstance(above, cst.BinaryOperation | cst.Comparison)
-    return is_formula and isinstance(parts["i"], cst.Name)
-
-
-def _is_place(code: Code, part: cst.CSTNode, parts: Mapping[str, Any]) -> bool:
-    """Whether it is read as that, and its index is not negative."""
-    found = {called(value) for value in code.defined(code.text(parts["i"]))}
-    is_known = found and found <= {"argmax", "argmin", "multinomial"}
-    return bool(is_known) and _is_read(code, part, parts)
-
-
 def _is_of_same(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
     """Whether a mask compares the tensor of which it chooses with a number."""
     values = code.defined(code.text(parts["mask"])) or [parts["mask"]]
@@ -63,16 +49,14 @@ _FITS: Final[Mapping[str, Fits]] = {
     "plain": _is_plain,
     "number": lambda _, __, parts: is_number(parts["n"]),
     "added": lambda code, node, _: m.matches(code.parent(node), _ADDED),
-    "place": _is_place,
     "of-same": _is_of_same,
 }
 
-_SWAPS: Final = """
+SWAPS: Final = """
 unique | plain | torch.bincount({x}, minlength={n}) | torch.zeros({n}, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))
 positions | added | {x}.nonzero().size(0) | {x}.count_nonzero()
 positions | added | {x}.nonzero().shape[0] | {x}.count_nonzero()
 positions | added | len({x}.nonzero()) | {x}.count_nonzero()
-index | place | {x}[{i}] | {x}.index_select(0, {i}[None])[0]
 python-max | number | max({a}, {n}) | {a}.clamp(min={n})
 python-max | number | min({a}, {n}) | {a}.clamp(max={n})
 python-max | any | max({a}, {b}) | torch.maximum({a}, {b})
@@ -102,7 +86,7 @@ constant | number | {x}.new_tensor({n}) | {x}.new_full((), {n})
 
 def swapped(code: Code, statement: Any, rule: str) -> Iterator[Changes]:
     """Put one expression or statement for another, of the table."""
-    for row in _SWAPS.strip().split("\n"):
+    for row in SWAPS.strip().split("\n"):
         rules, fits, pattern, template, says = [*row.split(" | "), ""][:5]
         for node in code.nodes(statement) if re.fullmatch(rules, rule) else ():
             parts = found_by(node, pattern)
@@ -242,11 +226,11 @@ def numbers_of_loop(code: Code, statement: Any) -> Iterator[Changes]:
     for loop in code.loops(statement):
         if isinstance(loop, cst.For) and isinstance(loop.target, cst.Name):
             at = code.looked_at(loop.target.value, loop)
-            parts = [
-                code.parent(code.parent(i)) for i in at if isinstance(i, cst.Index)
-            ]
-            is_index = len(parts) == len(at) and all(
-                _is_read(code, part, {"i": loop.target}) for part in parts
+            read = m.BinaryOperation() | m.Comparison()
+            is_index = all(
+                isinstance(i, cst.Index)
+                and m.matches(code.parent(code.parent(code.parent(i))), read)
+                for i in at
             )
             clear(at and is_index, f"{loop.target.value} is more than an index")
             yield Changes(code).swap(loop.iter, "{places}.tolist()", places=loop.iter)

@@ -206,15 +206,15 @@ def buffer(code: Code, statement: Any) -> Iterator[Changes]:
         if m.matches(attribute, m.Attribute(m.Name("self"))):
             model = next(n for n in code.around(move) if isinstance(n, cst.ClassDef))
             same = attribute.deep_equals
-            assigns = code.all(model, cst.Assign)
-            made = [a for a in assigns if any(same(t.target) for t in a.targets)]
-            uses = [a for a in code.all(model, cst.Attribute) if same(a)]
-            counts = (len(made), len(uses), *(len(a.targets) for a in made))
-            clear(counts == (1, 2, 1), "other lines use the attribute")
+            uses = [each for each in code.all(model, cst.Attribute) if same(each)]
+            made = code.parent(code.parent(uses[0]))
+            is_made = m.matches(made, m.Assign([m.AssignTarget()]))
+            is_one = is_made and [*map(code.parent, uses[1:])] == [move.func]
+            clear(is_one, "other lines use the attribute")
             name = f'"{attribute.attr.value}"'
             text = f"self.register_buffer({name}, {{value}}, persistent=False)"
             changes = Changes(code).put(move, attribute)
-            yield changes.put(made[0], filled(text, value=made[0].value))
+            yield changes.put(made, filled(text, value=made.value))
 
 
 def _indices(code: Code, statement: Any) -> Iterator[tuple[cst.Subscript, Any]]:

@@ -14,7 +14,7 @@ import libcst as cst
 
 from ..model.finding import Finding, FindingKind
 from ..report.line_syntax import with_context
-from ..report.remedies import remedy_of
+from ..report.remedies import FRAMEWORK_REMEDIES, remedy_of
 from . import calls, copies, reads
 from .code import Changes, Code, UnclearError, clear
 from .edits import ByHand, Edit
@@ -33,13 +33,11 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "printed-tensor": (*_NUMBER, calls.printed_sometimes),
     "size": (calls.read_from_cpu,),
     "condition": (*_NUMBER, calls.asserted_on_gpu),
-    "number-in-formula": _NUMBER,
     "grad-scaler": (calls.fused_optimizer,),
     "distribution-check": (calls.unchecked_distribution,),
     "finite-norm": (calls.checked_norm,),
     "index": (calls.numbers_of_loop,),
-    "kept-number": _NUMBER,
-    "read-number": _NUMBER,
+    **dict.fromkeys(("number-in-formula", "kept-number", "read-number"), _NUMBER),
     "copy-to-cpu": (reads.copied_at_end,),
     "made-on-cpu": (copies.made_on_gpu, copies.pinned),
     "constant": _ONCE,
@@ -55,6 +53,25 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "sync": _NUMBER,
 }
 """By the rule of a remedy, what is tried in turn."""
+
+BY_HAND: Final[Mapping[str, str]] = {
+    "checkpoint": "how often to save is a choice",
+    "loop": "the loop is to be another algorithm",
+    "loss-scale": "what becomes of the scale is a choice",
+    "random-choice": "the CPU has other random numbers",
+    "computed-on-cpu": "what the CPU computes is to run on the GPU",
+    "one-hot": "the number of classes is not in the source",
+    "counted-index": "how often to read the counts is a choice",
+    "number-for-torch": "torch takes a number there",
+    "kept-in-object": "what else reads the object is not in the source",
+    "moved-model": "where to make the model is a choice",
+    "histogram": "the range is not in the source",
+    "no-remedy": "nothing is known that keeps the result",
+    **{
+        remedy.rule: "an option of the library ends it" for remedy in FRAMEWORK_REMEDIES
+    },
+}
+"""By the rule of a remedy that has no rewrite: why."""
 
 
 def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHand]:
@@ -72,7 +89,8 @@ def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHan
     edits = [each for each in edits if each.after != source]
     yield from edits
     if not edits:
-        why = [*reasons, "no rewrite fits what becomes of the value"][0]
+        unknown = BY_HAND.get(rule, "no rewrite fits what becomes of the value")
+        why = next(iter(reasons), unknown)
         yield ByHand(rule=rule, file=file, line=line, why=why)
 
 
@@ -130,8 +148,8 @@ _DECORATORS: Final = re.compile(
 
 def _clear_of_decorators(code: Code, statement: cst.CSTNode) -> None:
     """Be sure that no decorator reads, compiles or keeps what a function does."""
-    for above in code.around(statement):
-        if isinstance(above, cst.FunctionDef):
-            texts = [code.text(d.decorator) for d in above.decorators]
-            is_known = all(map(_DECORATORS.match, texts))
-            clear(is_known, f"a decorator changes {above.name.value}()")
+    functions = [f for f in code.around(statement) if isinstance(f, cst.FunctionDef)]
+    for function in functions:
+        texts = [code.text(each.decorator) for each in function.decorators]
+        is_known = all(map(_DECORATORS.match, texts))
+        clear(is_known, f"a decorator changes {function.name.value}()")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from difflib import unified_diff
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from ..model.metrics import counted
 from ..report.numbers import rounded
@@ -48,7 +48,8 @@ def proof_lines(
         yield from _line(each.edit, _proof(each), here)
     for each in found.tried:
         if each.helps and each not in found.chosen:
-            why = "the edits above do not go with it" if each.is_safe else UNSAFE
+            joins = "the edits above do not go with it"
+            why = joins if each.is_safe else "--unsafe takes it"
             yield from _line(each.edit, f"not in the diff: {_proof(each)}; {why}", here)
     if found.interrupted:
         yield "interrupted: each edit was tried alone, and not all of them together"
@@ -69,9 +70,6 @@ def proof_lines(
         places = counted(len(others.by_hand), "finding")
         left = [edits, f"{places} to change by hand" * bool(others.by_hand)]
         yield f"{', '.join(filter(None, left))}: -v says why"
-
-
-UNSAFE: Final = "--unsafe takes it"
 
 
 def _answer(found: Proven, before: Ran) -> str:

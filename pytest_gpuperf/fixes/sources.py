@@ -41,22 +41,20 @@ def put_in_place(edited: Mapping[str, str]) -> None:
 
     No bytecode of theirs is read or written.
     """
-    read, look, cache = (
-        SourceFileLoader.get_data,
-        SourceFileLoader.path_stats,
-        linecache.updatecache,
-    )
+    loader: Any = SourceFileLoader
+    lines: Any = linecache
+    read, look, cache = loader.get_data, loader.path_stats, lines.updatecache
 
-    def get_data(loader: Any, path: str) -> bytes:
+    def get_data(self: Any, path: str) -> Any:
         text = edited.get(os.path.realpath(path))
-        return read(loader, path) if text is None else encoded(text, Path(path))
+        return read(self, path) if text is None else encoded(text, Path(path))
 
-    def path_stats(loader: Any, path: str) -> Mapping[str, Any]:
+    def path_stats(self: Any, path: str) -> Any:
         if os.path.realpath(path) in edited:
             raise OSError(path)  # or the bytecode of the file would be taken
-        return look(loader, path)
+        return look(self, path)
 
-    def updatecache(filename: str, *arguments: Any) -> list[str]:
+    def updatecache(filename: str, *arguments: Any) -> Any:
         text = edited.get(os.path.realpath(filename))
         if text is None:
             return cache(filename, *arguments)
@@ -64,7 +62,5 @@ def put_in_place(edited: Mapping[str, str]) -> None:
         linecache.cache[filename] = (len(text), None, found, filename)
         return found
 
-    loader: Any = SourceFileLoader
     loader.get_data, loader.path_stats = get_data, path_stats
-    lines: Any = linecache
     lines.updatecache = updatecache

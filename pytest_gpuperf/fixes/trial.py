@@ -32,8 +32,6 @@ TRAINS_NOTHING: Final = {
 
 VARIES: Final = "not compared, because the program makes other steps in each run"
 
-OTHER_TRAINING: Final = "the program trains otherwise"
-
 
 class Same(NamedTuple):
     """How far the training is the same, or why that is not known."""
@@ -101,7 +99,7 @@ class Trial:
         why = objection(self.before, after, texts, lines)
         same = None if why else self._trains(after)
         if same is None:
-            why = why or OTHER_TRAINING
+            why = why or "the program trains otherwise"
         elif not any(edit.says for edit in edits):
             other = self._other_output(after)
             why = f"{other} differs" if other else ""

@@ -290,14 +290,6 @@ FIXED: Final = {
       total = total + x[i]
   print(total.sum().item())
 """,
-    "a place that is chosen": """
-  total = torch.zeros(4, device=device)
-  for x, y in zip(inputs, labels):
-      best = x.sum(1).argmax()
--     total = total + x[best]
-+     total = total + x.index_select(0, best[None])[0]
-  print(total.sum().item())
-""",
     "an order on the CPU": """
   order = torch.tensor([3, 1, 2])
   x = inputs[0]

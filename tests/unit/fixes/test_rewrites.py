@@ -18,9 +18,11 @@ pytest.importorskip("libcst")
 
 from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.simulated import simulated_gpu
+from pytest_gpuperf.fixes import calls
 from pytest_gpuperf.fixes.edits import ByHand, Edit
-from pytest_gpuperf.fixes.rewrites import edits_of
+from pytest_gpuperf.fixes.rewrites import BY_HAND, REWRITES, edits_of
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location
+from pytest_gpuperf.report.remedies import FRAMEWORK_REMEDIES, SYNC_REMEDIES
 
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -130,6 +132,27 @@ def test_an_edit_that_does_not_fit_raises_and_computes_nothing_else(
     for edit in found:
         with pytest.raises(RuntimeError):
             run(edit.after.removeprefix(START))
+
+
+def test_each_remedy_has_a_rewrite_or_says_why_it_is_made_by_hand() -> None:
+    swapped = {row.split(" | ")[0] for row in calls.SWAPS.strip().split("\n")}
+    rewritten = {*REWRITES, *(rule for rules in swapped for rule in rules.split("|"))}
+
+    assert not rewritten & {*BY_HAND}
+    assert rewritten | {*BY_HAND} == {
+        each.rule for each in (*SYNC_REMEDIES, *FRAMEWORK_REMEDIES)
+    }
+
+
+def test_a_finding_without_a_rewrite_has_the_reason_of_its_remedy() -> None:
+    text = "for x in rows:\n    torch.save(model.state_dict(), 'last.pt')\n"
+    place = Location(file=str(FILE), line=2, function="<module>")
+    copy = Finding(kind=FindingKind.SYNC, op="aten::_to_copy", location=place)
+
+    (found,) = edits_of(copy, text, FILE)
+
+    assert isinstance(found, ByHand)
+    assert (found.rule, found.why) == ("checkpoint", BY_HAND["checkpoint"])
 
 
 def test_a_file_that_the_syntax_tree_does_not_keep_stays_as_it_is() -> None:
