@@ -34,12 +34,11 @@ def _is_plain(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
 
 def _is_of_same(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
     """Whether a mask compares the tensor of which it chooses with a number."""
-    values = code.defined(code.text(parts["mask"])) or [parts["mask"]]
+    x, mask = parts["x"], parts["mask"]
+    values = code.defined(code.text(mask)) or [mask]
     number = m.ComparisonTarget(comparator=m.Integer() | m.Float())
     compares = m.Comparison(comparisons=[number])
-    return all(
-        m.matches(v, compares) and v.left.deep_equals(parts["x"]) for v in values
-    )
+    return all(m.matches(v, compares) and v.left.deep_equals(x) for v in values)
 
 
 _ADDED: Final = m.AugAssign(operator=m.AddAssign())
