@@ -56,10 +56,10 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
 
 BY_HAND: Final[Mapping[str, str]] = {
     "checkpoint": "how often to save is a choice",
-    "loop": "the loop is to be another algorithm",
+    "loop": "the loop needs another algorithm",
     "loss-scale": "what becomes of the scale is a choice",
     "random-choice": "the CPU has other random numbers",
-    "computed-on-cpu": "what the CPU computes is to run on the GPU",
+    "computed-on-cpu": "what the CPU computes must move to the GPU",
     "one-hot": "the number of classes is not in the source",
     "counted-index": "how often to read the counts is a choice",
     "number-for-torch": "torch takes a number there",
