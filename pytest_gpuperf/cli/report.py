@@ -77,8 +77,10 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
 def _instead(left: Path | None, results: Path) -> Iterator[str]:
     """Say whose page it is, if not that of the tests, and how to get that one."""
     if left is not None:
-        yield f"the page of the last gpuperf {left.stem}, which came after the tests"
-        if results.exists():
+        has_tests = results.exists()
+        when = ", which came after the tests" * has_tests
+        yield f"the page of the last gpuperf {left.stem}{when}"
+        if has_tests:
             yield f"that of the tests: --results={results}"
 
 

@@ -91,6 +91,17 @@ def test_what_a_command_found_since_the_last_run_is_the_page(
     assert "gpuperf: 1 of 1 test failed" in page()
 
 
+def test_the_page_of_a_command_needs_no_tests(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    leave_page(PAGES[1], None, lambda: "a forecast")
+
+    assert page() == "a forecast"
+    assert capsys.readouterr().out == (
+        "report: .gpuperf/report.html\nthe page of the last gpuperf memory\n"
+    )
+
+
 def test_a_page_that_nobody_asked_for_is_left_out_where_no_file_can_be() -> None:
     Path(".gpuperf").write_text("a file")
 
