@@ -16,6 +16,7 @@ from .code import (
     clear,
     found_by,
     is_number,
+    is_torch,
     keyword,
     owner,
     without,
@@ -115,17 +116,6 @@ def without_call(code: Code, statement: Any) -> Iterator[Changes]:
         yield [changes.remove(each) for each in removed][-1]
 
 
-def waits_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
-    """``stream.synchronize()``: let the GPU wait, and not the CPU."""
-    for call in code.calls(statement, "synchronize"):
-        kinds = {called(v) for v in code.defined(code.text(owner(call)))}
-        clear(kinds in ({"Stream"}, {"Event"}), "it is not clear what is waited for")
-        unsafe = _CLOCKS.search(code.module.code) or "non_blocking" in code.module.code
-        clear(not unsafe, "a clock or a copy may need the wait")
-        template = f"torch.cuda.current_stream().wait_{kinds.pop().lower()}({{it}})"
-        yield Changes(code).swap(call, template, it=owner(call))
-
-
 def fused_optimizer(code: Code, statement: Any) -> Iterator[Changes]:
     """``scaler.step(optimizer)`` reads nothing of a fused optimizer."""
     made = code.made_by("Adam|AdamW|SGD|Adagrad", statement)
@@ -206,8 +196,7 @@ def on_cpu(code: Code, tensor: Any) -> Any:
 def known_size(code: Code, statement: Any) -> Iterator[Changes]:
     """``repeat_interleave(x, n)``: pass ``output_size``, of the counts on the CPU."""
     for call in code.calls(statement, "repeat_interleave"):
-        at = 1 if m.matches(call.func, m.Attribute(m.Name("torch"))) else 0
-        repeats = keyword(call, "repeats") or call.args[at]
+        repeats = keyword(call, "repeats") or call.args[is_torch(call)]
         twin = on_cpu(code, repeats.value)
         yield Changes(code).add(call, "output_size", f"int({twin.value}.sum())")
 
@@ -226,10 +215,7 @@ def numbers_of_loop(code: Code, statement: Any) -> Iterator[Changes]:
         if isinstance(loop, cst.For) and isinstance(loop.target, cst.Name):
             at = code.looked_at(loop.target.value, loop)
             read = m.BinaryOperation() | m.Comparison()
-            is_index = all(
-                isinstance(i, cst.Index)
-                and m.matches(code.parent(code.parent(code.parent(i))), read)
-                for i in at
-            )
+            above = [[*code.around(i)][2] for i in at if isinstance(i, cst.Index)]
+            is_index = len(above) == len(at) and all(m.matches(n, read) for n in above)
             clear(at and is_index, f"{loop.target.value} is more than an index")
             yield Changes(code).swap(loop.iter, "{places}.tolist()", places=loop.iter)

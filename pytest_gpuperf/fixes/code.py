@@ -12,7 +12,12 @@ from typing import Any, TypeVar
 import libcst as cst
 from libcst import matchers as m
 from libcst.helpers import parse_template_statement
-from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
+from libcst.metadata import (
+    CodePosition,
+    MetadataWrapper,
+    ParentNodeProvider,
+    PositionProvider,
+)
 
 
 Node = TypeVar("Node", bound=cst.CSTNode)
@@ -41,12 +46,13 @@ class Code:
     def __init__(self, source: str) -> None:
         wrapper = MetadataWrapper(cst.parse_module(source))
         self.module = wrapper.module
+        self.width = max(88, *map(len, source.splitlines()))
         self._places = wrapper.resolve(PositionProvider)
         self._parents = wrapper.resolve(ParentNodeProvider)
 
-    def line(self, node: cst.CSTNode) -> int:
-        """Return the line at which *node* begins."""
-        return self._places[node].start.line
+    def at(self, node: cst.CSTNode) -> CodePosition:
+        """Return the line and the column at which *node* begins."""
+        return self._places[node].start
 
     def text(self, node: cst.CSTNode) -> str:
         """Return the source of *node*."""
@@ -87,7 +93,9 @@ class Code:
     def statement_at(self, line: int) -> cst.CSTNode:
         """Return the innermost statement of *line*, of which it must be the only one."""
         every = [n for n in self.nodes(self.module) if isinstance(n, Statement)]
-        around = [n for n in every if self.line(n) <= line <= self._places[n].end.line]
+        around = [
+            n for n in every if self.at(n).line <= line <= self._places[n].end.line
+        ]
         clear(around, "no statement is at the line")
         found = around[-1]
         is_one = not isinstance(found, cst.SimpleStatementLine) or len(found.body) == 1
@@ -356,11 +364,26 @@ class Changes(cst.CSTTransformer):
     def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
         """Change what the visit leaves."""
         new = self._new.get(original_node, updated_node)
+        if isinstance(new, cst.SimpleStatementLine) and new is not original_node:
+            new = self._narrow(original_node, new)
         if original_node in self._leading:
             new = new.with_changes(leading_lines=self._leading[original_node])
         before = self._before.get(original_node, [])
         after = self._after.get(original_node, [])
         return cst.FlattenSentinel([*before, new, *after]) if before or after else new
+
+    def _narrow(self, old: Any, new: Any) -> Any:
+        """Break a line that the changes make too wide at its last call, as black does."""
+        small = new.body[0]
+        call = getattr(small, "value", None)
+        end = self.code.at(old).column + len(self.code.text(small))
+        if not isinstance(call, cst.Call) or not call.args or end <= self.code.width:
+            return new
+        indent = cst.SimpleWhitespace(self.code.module.default_indent)
+        start = cst.ParenthesizedWhitespace(indent=True, last_line=indent)
+        below = cst.ParenthesizedWhitespace(indent=True)
+        new = new.with_deep_changes(call, whitespace_before_args=start)
+        return new.with_deep_changes(call.args[-1], whitespace_after_arg=below)
 
     def _parsed(self, text: str) -> cst.CSTNode:
         return cst.parse_statement(text, config=self.code.module.config_for_parsing)

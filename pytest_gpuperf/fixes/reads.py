@@ -138,7 +138,7 @@ def _read_later(changes: Changes, statement: Any, name: str, number: str) -> Non
 
 def _clear_of_others(code: Code, use: cst.Name, block: cst.CSTNode) -> None:
     """Be sure that *use* only looks at the number, and does so in this function."""
-    at, own = f"line {code.line(use)}", code.scope(use)
+    at, own = f"line {code.at(use).line}", code.scope(use)
     is_here = own is block or (block is not code.module and own is code.scope(block))
     clear(is_here, f"{at} uses {use.value} in another function")
     names_itself = m.FormattedStringExpression(equal=m.AssignEqual())
@@ -153,7 +153,7 @@ def _clear_of_each_turn(code: Code, use: cst.Name, block: cst.CSTNode) -> None:
     """Be sure that only some turns of the loop come to *use*."""
     inside = [use, *takewhile(lambda each: each is not block, code.around(use))]
     branches = [isinstance(o, cst.If) and i is o.body for i, o in pairwise(inside)]
-    clear(any(branches), f"line {code.line(use)} uses {use.value} in each step")
+    clear(any(branches), f"line {code.at(use).line} uses {use.value} in each step")
 
 
 _APPEND: Final = "{kept}.append({value})"
@@ -186,7 +186,7 @@ def _loop_of_list(code: Code, statement: Any, name: str) -> Loop:
 def _read_list(code: Code, region: Loop, name: str, read: str) -> Changes:
     changes, scope = Changes(code), code.scope(region)
     for use in code.names(name, scope):
-        above, at = code.parent(use), f"line {code.line(use)}"
+        above, at = code.parent(use), f"line {code.at(use).line}"
         appended = found_by(code.parent(above), _APPEND)
         is_counted = m.matches(code.parent(above), m.Call(m.Name("len")))
         if code.is_after(region, use):

@@ -28,7 +28,6 @@ _ONCE: Final[tuple[Rule, ...]] = (copies.made_once, copies.pinned)
 
 REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "synchronize": (calls.without_call,),
-    "stream-synchronize": (calls.waits_on_gpu,),
     "empty-cache": (calls.without_call,),
     "printed-tensor": (*_NUMBER, calls.printed_sometimes),
     "size": (calls.read_from_cpu,),
@@ -54,7 +53,8 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
 }
 """By the rule of a remedy, what is tried in turn."""
 
-BY_HAND: Final[Mapping[str, str]] = {
+MANUAL: Final[Mapping[str, str]] = {
+    "stream-synchronize": "the CPU may read what the stream copies",
     "checkpoint": "how often to save is a choice",
     "loop": "the loop needs another algorithm",
     "loss-scale": "what becomes of the scale is a choice",
@@ -89,8 +89,7 @@ def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHan
     edits = [each for each in edits if each.after != source]
     yield from edits
     if not edits:
-        unknown = BY_HAND.get(rule, "no rewrite fits what becomes of the value")
-        why = next(iter(reasons), unknown)
+        why = next(iter(reasons), MANUAL.get(rule, "no rewrite fits its use"))
         yield ByHand(rule=rule, file=file, line=line, why=why)
 
 
@@ -118,9 +117,11 @@ def _changes(finding: Finding, edit: Edit, reasons: list[str]) -> Iterator[Chang
 def _understood(finding: Finding, source: str, file: Path) -> tuple[Code, cst.CSTNode]:
     """Return the tree of a file and the statement that begins what was found."""
     place: Any = finding.forward or finding.location
-    is_here = place and Path(place.file).name == file.name
-    clear(is_here, "another file begins it")
-    _clear_of_others(source, file)
+    clear(place and Path(place.file).name == file.name, "another file begins it")
+    clear("-packages" not in str(file), "the file is a library's")
+    head = "".join(islice(source.splitlines(keepends=True), 10))
+    clear(not _GENERATED.search(head), "the file is generated")
+    clear(not _THREADS.search(source), "another thread may use what the line makes")
     code = Code(source)
     clear(code.module.code == source, "its layout would change")
     statement = code.statement_at(place.line)
@@ -130,16 +131,6 @@ def _understood(finding: Finding, source: str, file: Path) -> tuple[Code, cst.CS
 
 _GENERATED: Final = re.compile(r"(?i)^#.*(?:\bgenerated\b|do not edit)", re.MULTILINE)
 _THREADS: Final = re.compile(r"(?m)^\s*(?:import|from) (?:threading|concurrent)\b")
-
-
-def _clear_of_others(source: str, file: Path) -> None:
-    """Be sure that the file is its author's, and that one thread runs it."""
-    clear("-packages" not in str(file), "the file is a library's")
-    head = "".join(islice(source.splitlines(keepends=True), 10))
-    clear(not _GENERATED.search(head), "the file is generated")
-    clear(not _THREADS.search(source), "another thread may use what the line makes")
-
-
 _DECORATORS: Final = re.compile(
     r"(?:torch\.)?(?:no_grad|inference_mode|enable_grad)\b|(?:static|class)method$|property$|"
     r"pytest\.|\w*gpuperf\w*\."

@@ -24,11 +24,9 @@ CLOSE: Final = 1e-6
 
 OTHER_DRAWS: Final = "not compared, because it makes random numbers on the GPU, which has others than the CPU"
 
-TRAINS_NOTHING: Final = {
-    True: "nothing is trained, and the same is printed",
-    False: "not compared, because the program trains nothing and prints nothing",
-}
-"""By whether it prints anything."""
+UNCOMPARED: Final = (
+    "not compared, because the program trains nothing and prints nothing"
+)
 
 VARIES: Final = "not compared, because the program makes other steps in each run"
 
@@ -142,8 +140,9 @@ class Trial:
         if judged.answer is TrainingAnswer.NOT_COMPARED:
             return Same(f"not compared, because {judged.text}", is_compared=False)
         prints = any(self.before.outputs.values())
+        words = "nothing is trained, and the same is printed" if prints else UNCOMPARED
         is_other = judged.answer is TrainingAnswer.DIFFERS
-        return None if is_other else Same(TRAINS_NOTHING[prints], is_compared=prints)
+        return None if is_other else Same(words, is_compared=prints)
 
     def _other_output(self, after: Ran) -> str:
         """Name an output of *after* that is another one, but for what no two runs share."""

@@ -168,7 +168,9 @@ FIXED: Final = {
     "numbers drawn on the CPU": """
   for x, y in zip(inputs, labels):
 -     loss = train(x + torch.randn(8, 4).to(device), y)
-+     loss = train(x + torch.randn(8, 4, pin_memory=True).to(device, non_blocking=True), y)
++     loss = train(
++         x + torch.randn(8, 4, pin_memory=True).to(device, non_blocking=True), y
++     )
   print(loss.item())
 """,
     "constants": """
@@ -189,7 +191,9 @@ FIXED: Final = {
     "a list that each step changes": """
   for step, (x, y) in enumerate(zip(inputs, labels)):
 -     scale = torch.tensor([1.0, step, 1.0, 2.0], device=device)
-+     scale = torch.tensor([1.0, step, 1.0, 2.0], pin_memory=True).to(device, non_blocking=True)
++     scale = torch.tensor([1.0, step, 1.0, 2.0], pin_memory=True).to(
++         device, non_blocking=True
++     )
       loss = train(x * scale, y)
   print(loss.item())
 """,
@@ -280,7 +284,9 @@ FIXED: Final = {
     "kinds that are counted": """
   for x, y in zip(inputs, labels):
 -     counts = torch.bincount(y, minlength=4)
-+     counts = torch.zeros(4, dtype=torch.long, device=y.device).scatter_add_(0, y, torch.ones_like(y))
++     counts = torch.zeros(4, dtype=torch.long, device=y.device).scatter_add_(
++         0, y, torch.ones_like(y)
++     )
   print(counts.tolist())
 """,
     "a loop over places": """
@@ -395,7 +401,9 @@ FIXED: Final = {
 - for x, y in DataLoader(rows, batch_size=2):
 + for x, y in DataLoader(rows, batch_size=2, pin_memory=True):
 -     loss = train(x.to(device), y.to(device=device))
-+     loss = train(x.to(device, non_blocking=True), y.to(device=device, non_blocking=True))
++     loss = train(
++         x.to(device, non_blocking=True), y.to(device=device, non_blocking=True)
++     )
       back = model(x.to(device, non_blocking=False)).to(cpu)
       x = x.to("cpu")
   print(back.sum().item())
@@ -421,7 +429,9 @@ FIXED: Final = {
   for x, y in zip(inputs, labels):
       loss = train(x, y)
 -     fine = all(torch.isfinite(p).all() for p in model.parameters())
-+     fine = bool(torch.stack([torch.isfinite(p).all() for p in model.parameters()]).all())
++     fine = bool(
++         torch.stack([torch.isfinite(p).all() for p in model.parameters()]).all()
++     )
   print(fine)
 """,
     "numbers that are put": """

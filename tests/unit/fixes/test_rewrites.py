@@ -20,7 +20,7 @@ from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.fixes import calls
 from pytest_gpuperf.fixes.edits import ByHand, Edit
-from pytest_gpuperf.fixes.rewrites import BY_HAND, REWRITES, edits_of
+from pytest_gpuperf.fixes.rewrites import MANUAL, REWRITES, edits_of
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 from pytest_gpuperf.report.remedies import FRAMEWORK_REMEDIES, SYNC_REMEDIES
 
@@ -77,6 +77,25 @@ def test_a_program_is_edited_as_a_person_would_and_prints_the_same(change: str) 
     fixed, prints = run(after)
     assert prints == printed or afters[START + after].says
     assert waits(fixed) < waits(audit)
+
+
+@pytest.mark.parametrize("change", FIXED.values(), ids=FIXED)
+def test_an_edit_makes_no_line_too_wide(change: str) -> None:
+    _, after = parts(change)  # as the edit makes it, says another test
+
+    assert max(map(len, after.splitlines())) <= 88
+    compile(START + after, "train.py", "exec")
+
+
+def test_a_line_as_wide_as_others_of_the_file_stays_one() -> None:
+    before, _ = parts(FIXED["a list that each step changes"])
+    wide = f"# {'=' * 98}\n"
+    audit, _ = run(before)
+
+    found = edits(audit, START.replace("import gc\n", wide) + before)
+
+    lines = [e.after for e in found if isinstance(e, Edit)]
+    assert any("pin_memory=True).to(device, non_blocking=True)" in e for e in lines)
 
 
 def waits(audit: StepAudit) -> int:
@@ -138,8 +157,8 @@ def test_each_remedy_has_a_rewrite_or_says_why_it_is_made_by_hand() -> None:
     swapped = {row.split(" | ")[0] for row in calls.SWAPS.strip().split("\n")}
     rewritten = {*REWRITES, *(rule for rules in swapped for rule in rules.split("|"))}
 
-    assert not rewritten & {*BY_HAND}
-    assert rewritten | {*BY_HAND} == {
+    assert not rewritten & {*MANUAL}
+    assert rewritten | {*MANUAL} == {
         each.rule for each in (*SYNC_REMEDIES, *FRAMEWORK_REMEDIES)
     }
 
@@ -152,7 +171,7 @@ def test_a_finding_without_a_rewrite_has_the_reason_of_its_remedy() -> None:
     (found,) = edits_of(copy, text, FILE)
 
     assert isinstance(found, ByHand)
-    assert (found.rule, found.why) == ("checkpoint", BY_HAND["checkpoint"])
+    assert (found.rule, found.why) == ("checkpoint", MANUAL["checkpoint"])
 
 
 def test_a_file_that_the_syntax_tree_does_not_keep_stays_as_it_is() -> None:
