@@ -77,7 +77,7 @@ MANUAL: Final[Mapping[str, str]] = {
 def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHand]:
     """Yield the edits of the text *source* of a *file* that may end *finding*, the best first.
 
-    Without one, yield why: what is not understood is left to its author.
+    Without one, yield why: code that is not understood is left to its author.
     """
     line = finding.location.line if finding.location else 0
     remedy = remedy_of(_shown(finding, source, line))

@@ -42,7 +42,7 @@ class Untried(Protocol):
 def proof_lines(
     found: Proven, before: Ran, others: Untried, here: Path, *, verbose: bool
 ) -> Iterator[str]:
-    """Say what all edits do, then what each does, and what is left out."""
+    """Say what all edits do, then what each does, and name the others."""
     yield f"gpuperf: {_answer(found, before)}"
     for each in found.chosen:
         yield from _line(each.edit, _proof(each), here)

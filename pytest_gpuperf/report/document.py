@@ -18,7 +18,7 @@ GUTTER: Final = 5
 """Columns of a line's number."""
 
 EMPTY_GUTTER: Final = f"{' ' * GUTTER}{RULE}"
-"""In front of what is said below a line of source."""
+"""In front of a sentence below a line of source."""
 
 
 class Heading(NamedTuple):
@@ -50,7 +50,7 @@ class Field(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A line by its name, with its source if *finding* has it, and what is said of it.
+    """A line by its name, with its source if *finding* has it, and sentences about it.
 
     The text is put under the part of the line that it is about: at ``spot``, its beginning
     and its length, or what the remedy looks for. Without a text no part is marked.

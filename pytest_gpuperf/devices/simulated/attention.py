@@ -164,13 +164,13 @@ def _weighing(
     bias: Any, dropout_p: float, scale: float | None, state: Any, *, is_causal: bool
 ) -> Weighing:
     """How scores are weighed, with the seed in *state*, or a new one if there is none."""
-    drawn = int(torch.randint(2**31, ())) if dropout_p and state is None else 0
+    new = int(torch.randint(2**31, ())) if dropout_p and state is None else 0
     return Weighing(
         bias=bias,
         is_causal=is_causal,
         scale=scale,
         dropout_p=dropout_p,
-        seed=drawn if state is None else int(state.flatten()[0]),
+        seed=new if state is None else int(state.flatten()[0]),
     )
 
 

@@ -60,7 +60,7 @@ def _product(call: OpCall) -> Temporaries:
         merged = [_sorting(sparse), *map(nbytes_of, kept)]
     places = _places(sparse) // 2
     indices = [4 * (sparse.size(int(not is_left)) + 1), (places,), places]
-    # It is added to a matrix of zeros, or to one zero that stands for it.
+    # It is added to a matrix of zeros, or to a single zero.
     added = size if call["out"] is None else sparse.element_size()
     before = [] if is_added else [added]
     return Temporaries(before, [[*merged, *indices, size, *copied]])
@@ -72,17 +72,16 @@ def _sum(call: OpCall) -> Temporaries:
 
 
 def _difference(call: OpCall) -> Temporaries:
-    """A sum with what is multiplied by -1."""
+    """A sum with the other one multiplied by -1."""
     return _added(call["self"], call["other"], is_plain=call["alpha"] == -1)
 
 
 def _added(tensor: Any, other: Any, *, is_plain: bool) -> Temporaries:
-    if tensor.layout is torch.strided:
-        # Places of one dimension are numbers already.
-        is_plain = other.is_coalesced() or other.sparse_dim() == 1
-        merged = [] if is_plain else [_places(other)]
-        return Temporaries(phases=[merged])
-    return Temporaries([] if is_plain else [_elements(other)])
+    if tensor.layout is not torch.strided:
+        return Temporaries([] if is_plain else [_elements(other)])
+    # Places of one dimension are numbers already.
+    has_numbers = other.is_coalesced() or other.sparse_dim() == 1
+    return Temporaries(phases=[[] if has_numbers else [_places(other)]])
 
 
 def _multiplied(call: OpCall) -> Temporaries:
@@ -108,8 +107,7 @@ def _masked(call: OpCall) -> Temporaries:
 
 
 def _intersection(first: Any, second: Any) -> Sequence[int]:
-    """Places of the one, as one number each, are looked up in those of the other, sorted
-    (SparseBinaryOpIntersectionCommon.h)."""
+    """Places of one are looked up in those of the other (SparseBinaryOpIntersectionCommon.h)."""
     is_larger = first._nnz() >= second._nnz()  # noqa: SLF001
     alike = first.is_coalesced() == second.is_coalesced()
     is_table = is_larger if alike else first.is_coalesced()

@@ -104,7 +104,7 @@ PAGE_ROOM: Final = Room(lines=60, columns=2000, operations=LINES_OF_PAGE)
 
 
 def screen_room() -> Room:
-    """Return what is there on a screen as wide as the terminal."""
+    """Return the room of a screen as wide as the terminal."""
     columns = text_width() - REASON_INDENT
     return Room(lines=SCREEN_LINES, columns=columns, operations=1)
 
@@ -156,7 +156,7 @@ class Failure:
         )
 
     def blocks(self, room: Room) -> Iterator[Block]:
-        """Say all of it, the causes in what is left of the *room*, one at least."""
+        """Say all of it, the causes in the rest of the *room*, one at least."""
         if not self._outcomes - {Outcome.NO_BASELINE}:
             yield from self._unchecked()
             return
@@ -165,7 +165,7 @@ class Failure:
         yield from self._same()
         if self.is_shown_elsewhere:
             return
-        # Causes get what is left: there may be any number of them, and the commands
+        # Causes get the rest: there may be any number of them, and the commands
         # must fit.
         rest = [*self._what_to_do(room), *self._commands(), *self._numbers(room)]
         left = room.lines - len(heads) - len(terminal(rest)) - len(self._seen)
