@@ -419,7 +419,7 @@ MOST_CODE: Final = {
     "compare_steps": 955,  # records of what steps train, for another process; all steps of a program
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 8380,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
+    "devices.simulated": 8379,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
     "distributed": 1016,  # ranks are ended by their own time
     "fixes": 1305,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3493,  # same training of two steps as well: compare_steps pays for it
