@@ -149,6 +149,7 @@ def _ran(
         training=found.training or TrainingRecord(missing="the program left no record"),
         peak_bytes=found.peak_bytes,
         gpu_draws=found.gpu_draws,
+        results=found.results,
         notes=(*found.notes, *notes_of(program)),
         unchecked=found.unchecked,
     )

@@ -36,7 +36,7 @@ from ..devices.simulated import simulated_gpu
 from ..devices.source_lines import site_of_caller
 from ..errors import ErrorId, UsageError
 from ..files import scratch_folder
-from ..model.ab import TrainingRecord
+from ..model.ab import Sketch, TrainingRecord
 from ..model.codec import decode, encode
 from ..model.environment import AS_INSTALLED, Overlay
 from ..model.finding import Location, Phase
@@ -219,6 +219,7 @@ class ScriptAnswer:
     training: TrainingRecord | None = None
     peak_bytes: int = 0
     gpu_draws: int = 0
+    results: Mapping[str, Sketch] = field(default_factory=dict)
     written: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
@@ -395,6 +396,7 @@ def _trained(_: ScriptRequest, __: SimulatedGpu, undo: ExitStack, ___: Reply) ->
 def _tried(
     request: ScriptRequest, gpu: SimulatedGpu, undo: ExitStack, reply: Reply
 ) -> Found:
+    from ..compare_steps.program_results import results_of
     from ..compare_steps.training_record import recording_program
     from ..devices.simulated import BACKING, unrecorded
 
@@ -418,9 +420,12 @@ def _tried(
         training = replace(
             record(), unseeded=draws.are_drawn(), missing=BACKING.switched or ""
         )
+        with unrecorded():
+            results = results_of(vars(sys.modules["__main__"]))
         return replace(
             answer,
             training=training,
+            results=results,
             gpu_draws=drawn.total(),
             written=tuple(written),
         )

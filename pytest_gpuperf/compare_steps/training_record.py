@@ -41,7 +41,7 @@ def flat(value: object) -> Any:
     vectors = [
         numbers_of(item)
         if isinstance(item, torch.Tensor)
-        else torch.tensor([float(item)])
+        else torch.tensor([float(item)], dtype=torch.float64)
         for item in numbers_in(value)
     ]
     return torch.cat([vector.double() for vector in vectors]) if vectors else None

@@ -44,12 +44,23 @@ def _is_of_same(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
 
 _ADDED: Final = m.AugAssign(operator=m.AddAssign())
 
+
+def _is_place(code: Code, node: Any, parts: Mapping[str, Any]) -> bool:
+    """Whether a row is only computed with, and its place never negative."""
+    places = code.defined(code.text(parts["i"]))
+    is_read = m.matches(code.parent(node), m.BinaryOperation() | m.Comparison())
+    return is_read and bool(places) and all(called(p) in _PLACES for p in places)
+
+
+_PLACES: Final = frozenset({"argmax", "argmin", "randint", "multinomial"})
+
 _FITS: Final[Mapping[str, Fits]] = {
     "any": lambda *_: True,
     "plain": _is_plain,
     "number": lambda _, __, parts: is_number(parts["n"]),
     "added": lambda code, node, _: m.matches(code.parent(node), _ADDED),
     "of-same": _is_of_same,
+    "place": _is_place,
 }
 
 SWAPS: Final = """
@@ -78,6 +89,7 @@ mask | plain | {x}.masked_fill({k}, {v}) | torch.where({k}, {v}, {x})
 mask|put-number|copy-to-gpu | any | {x}[{i}] = {y}[{i}] | {x}.copy_(torch.where({i}.reshape({x}.shape), {y}, {x}))
 mask|put-number|copy-to-gpu | number | {x}[0] = {n} | {x}[0].fill_({n})
 mask|put-number|copy-to-gpu | number | {x}[{i}] = {n} | {x}[{i}] = {x}.new_full((), {n})
+index | place | {x}[{i}] | {x}.index_select(0, {i}[None])[0]
 tensor-of-tensors | any | torch.tensor({l}, device={d}) | torch.stack({l}).detach()
 constant | number | {x}.new_tensor({n}) | {x}.new_full((), {n})
 """
@@ -147,6 +159,34 @@ def asserted_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     clear(is_one, "it is not clear that one tensor is asked")
     no = "~" if isinstance(statement, cst.If) else ""
     yield Changes(code, LATE).swap(statement, f"torch._assert_async({no}{{x}})", x=x)
+
+
+_CHOICES: Final = (
+    "{a} if {c} else {b}",
+    "if {c}:\n {to} = {a}\nelse:\n {to} = {b}",
+    "if {c}:\n {to} = {a}",
+)
+
+
+def chosen_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
+    """``x = x + 1 if gate else x``, in one line or more: let the GPU choose."""
+    for node in code.nodes(statement):
+        found = found_by(node, *_CHOICES)
+        if found and code.statement(node) is statement:
+            a, c, b = found["a"], found["c"], found.get("b", found.get("to"))
+            # All else may be NaN where it is not chosen, and so are its gradients then.
+            is_sum = _is_sum(a) and _is_sum(b) and _is_plain(code, node, {"c": c})
+            clear(is_sum, "the GPU would compute both ways")
+            to = f"{code.text(found['to'])} = " if "to" in found else ""
+            text = f"{to}torch.where({{c}}, {{a}}, {{b}})"
+            yield Changes(code).swap(node, text, a=a, b=b, c=c)
+
+
+def _is_sum(node: Any) -> bool:
+    if isinstance(node, cst.BinaryOperation):
+        adds = isinstance(node.operator, cst.Add | cst.Subtract)
+        return adds and _is_sum(node.left) and _is_sum(node.right)
+    return m.matches(node, m.Name() | m.Integer() | m.Float())
 
 
 def printed_sometimes(code: Code, statement: Any) -> Iterator[Changes]:

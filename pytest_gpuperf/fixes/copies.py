@@ -16,6 +16,7 @@ from .code import (
     called,
     clear,
     filled,
+    found_by,
     is_number,
     is_torch,
     keyword,
@@ -158,6 +159,37 @@ def _loop_without(code: Code, whole: cst.CSTNode, value: cst.CSTNode | None) -> 
     is_before = all(code.is_after(loop, n) for n in own)
     clear(is_before and names <= {n.value for n in known}, "its values are not known")
     return loop
+
+
+_ELEMENTS: Final = ("{x}[{i}].item()", "float({x}[{i}])", "int({x}[{i}])")
+
+
+def read_before_loop(code: Code, statement: Any) -> Iterator[Changes]:
+    """``x[i].item()`` for each ``i``: read all of ``x`` before the loop."""
+    for read in code.all(statement, cst.Call):
+        found = found_by(read, *_ELEMENTS) or {}
+        if all(isinstance(found.get(part), cst.Name) for part in "xi"):
+            turns = [code.words(loop.target) for loop in _fors(code, statement)]
+            x, i = found["x"].value, found["i"].value
+            clear(
+                any(i in names for names in turns), f"{i} may be the same in each step"
+            )
+            numbers, loop = (
+                code.unused("numbers"),
+                _loop_without(code, found["x"], None),
+            )
+            template = (
+                "{n}[{i}]"
+                if called(read) == "item"
+                else f"{called(read)}({{n}}[{{i}}])"
+            )
+            parts = {"n": cst.Name(numbers), "i": found["i"]}
+            changes = Changes(code).before(loop, f"{numbers} = {x}.tolist()")
+            yield changes.swap(read, template, **parts)
+
+
+def _fors(code: Code, statement: Any) -> Iterator[cst.For]:
+    yield from (loop for loop in code.loops(statement) if isinstance(loop, cst.For))
 
 
 def both_ends(code: Code, statement: Any) -> Iterator[Changes]:

@@ -6,10 +6,11 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ..devices.audit_record import StepAudit, StepMark
-from ..model.ab import TrainingRecord
+from ..model.ab import Sketch, TrainingRecord
 from ..model.finding import Finding
 from ..model.metrics import (
     D2H_BYTES,
@@ -22,7 +23,10 @@ from ..model.metrics import (
 
 
 class Ran(NamedTuple):
-    """What came of one run of the program: ``outputs`` are streams and files, by name."""
+    """What came of one run of the program.
+
+    ``outputs`` are streams and files, ``results`` what its loops left in variables, by name.
+    """
 
     code: int
     outputs: Mapping[str, str]
@@ -30,6 +34,7 @@ class Ran(NamedTuple):
     training: TrainingRecord
     peak_bytes: int = 0
     gpu_draws: int = 0
+    results: Mapping[str, Sketch] = MappingProxyType({})
     notes: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
 

@@ -22,7 +22,11 @@ from .edits import ByHand, Edit
 
 Rule = Callable[[Code, cst.CSTNode], Iterator[Changes]]
 
-_NUMBER: Final[tuple[Rule, ...]] = (reads.number_in_loop, reads.list_in_loop)
+_NUMBER: Final[tuple[Rule, ...]] = (
+    reads.number_in_loop,
+    reads.list_in_loop,
+    copies.read_before_loop,
+)
 
 _ONCE: Final[tuple[Rule, ...]] = (copies.made_once, copies.pinned)
 
@@ -31,11 +35,12 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "empty-cache": (calls.without_call,),
     "printed-tensor": (*_NUMBER, calls.printed_sometimes),
     "size": (calls.read_from_cpu,),
-    "condition": (*_NUMBER, calls.asserted_on_gpu),
+    "condition": (*_NUMBER, calls.chosen_on_gpu, calls.asserted_on_gpu),
+    "random-choice": (calls.chosen_on_gpu,),
     "grad-scaler": (calls.fused_optimizer,),
     "distribution-check": (calls.unchecked_distribution,),
     "finite-norm": (calls.checked_norm,),
-    "index": (calls.numbers_of_loop,),
+    "index": (calls.numbers_of_loop, copies.read_before_loop),
     **dict.fromkeys(("number-in-formula", "kept-number", "read-number"), _NUMBER),
     "copy-to-cpu": (reads.copied_at_end,),
     "made-on-cpu": (copies.made_on_gpu, copies.pinned),
@@ -58,7 +63,6 @@ MANUAL: Final[Mapping[str, str]] = {
     "checkpoint": "how often to save is a choice",
     "loop": "the loop needs another algorithm",
     "loss-scale": "what becomes of the scale is a choice",
-    "random-choice": "the CPU has other random numbers",
     "computed-on-cpu": "what the CPU computes must move to the GPU",
     "one-hot": "the number of classes is not in the source",
     "counted-index": "how often to read the counts is a choice",

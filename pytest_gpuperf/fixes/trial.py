@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from ..judge.training import judge_training
+from ..judge.training import apart, judge_training
 from ..model.ab import TrainedStep, Training, TrainingAnswer
 from .counts import Counted, Fall, Ran, Texts, objection
 from .edits import Edit, combined
@@ -24,9 +24,7 @@ CLOSE: Final = 1e-6
 
 OTHER_DRAWS: Final = "not compared, because it makes random numbers on the GPU, which has others than the CPU"
 
-UNCOMPARED: Final = (
-    "not compared, because the program trains nothing and prints nothing"
-)
+UNCOMPARED: Final = "not compared, because the program trains nothing, prints nothing and leaves no numbers"
 
 VARIES: Final = "not compared, because the program makes other steps in each run"
 
@@ -99,7 +97,7 @@ class Trial:
         if same is None:
             why = why or "the program trains otherwise"
         elif not any(edit.says for edit in edits):
-            other = self._other_output(after)
+            other = self._other_output(after) or self._other_result(after)
             why = f"{other} differs" if other else ""
         if why or not (self.before.audit and after.audit):
             return tuple(Tried(edit=edit, why=why) for edit in edits)
@@ -131,18 +129,31 @@ class Trial:
         judged = _judged([self.before], after)
         if judged.answer is TrainingAnswer.DIFFERS:
             judged = _judged(self._twice(), after)
-        return self._in_words(judged)
+        return self._in_words(judged, after)
 
-    def _in_words(self, judged: Training) -> Same | None:
+    def _in_words(self, judged: Training, after: Ran) -> Same | None:
         if judged.answer is TrainingAnswer.SAME:
-            exact = "in every digit" in judged.text
-            return Same("in every digit" if exact else f"within {CLOSE:g}")
+            return Same(_digits(exact="in every digit" in judged.text))
         if judged.answer is TrainingAnswer.NOT_COMPARED:
             return Same(f"not compared, because {judged.text}", is_compared=False)
-        prints = any(self.before.outputs.values())
-        words = "nothing is trained, and the same is printed" if prints else UNCOMPARED
-        is_other = judged.answer is TrainingAnswer.DIFFERS
-        return None if is_other else Same(words, is_compared=prints)
+        return None if judged.answer is TrainingAnswer.DIFFERS else self._ends(after)
+
+    def _ends(self, after: Ran) -> Same:
+        """Say how far a program that trains nothing leaves and prints the same."""
+        apart_by = self._results_apart(after)
+        near = [name for name, ratio in apart_by.items() if ratio <= CLOSE]
+        same = ["the same is printed"] * any(self.before.outputs.values())
+        if near:
+            digits = _digits(exact=not any(map(apart_by.__getitem__, near)))
+            verb = "ends" if len(near) == 1 else "end"
+            same += [f"{', '.join(near[:NAMED_RESULTS])} {verb} the same {digits}"]
+        words = f"nothing is trained, and {' and '.join(same)}" if same else UNCOMPARED
+        return Same(words, is_compared=bool(same))
+
+    def _results_apart(self, after: Ran) -> Mapping[str, float]:
+        """Return how far apart the results are that both have."""
+        were, are = self.before.results, after.results
+        return {name: apart(were[name], are[name]) for name in were if name in are}
 
     def _other_output(self, after: Ran) -> str:
         """Name an output of *after* that is another one, but for what no two runs share."""
@@ -154,6 +165,23 @@ class Trial:
                 return name
         return ""
 
+    def _other_result(self, after: Ran) -> str:
+        """Name a result of *after* that is another one, but for what no two runs share."""
+        apart_by = self._results_apart(after)
+        far = [name for name, ratio in apart_by.items() if ratio > CLOSE]
+        for name in far:
+            one, two = (ran.results.get(name) for ran in self._twice())
+            if one == two:
+                return name
+        return ""
+
+
+def _digits(*, exact: bool) -> str:
+    return "in every digit" if exact else f"within {CLOSE:g}"
+
+
+NAMED_RESULTS: Final = 3
+"""Results that are named."""
 
 STANDARD_OUTPUT: Final = "standard output"
 

@@ -449,6 +449,59 @@ FIXED: Final = {
 +     if step % 10 == 0:
 +         print(loss.item())
 """,
+    "a choice by a number": """
+  shift = torch.zeros(4, device=device)
+  for x, y in zip(inputs, labels):
+-     if x.mean() > 0:
+-         shift = shift - x
+-     else:  # too small
+-         shift = shift + x
++     shift = torch.where(x.mean() > 0, shift - x, shift + x)
+  print(shift.sum())
+""",
+    "a choice without another way": """
+  shift = torch.zeros(4, device=device)
+  for x, y in zip(inputs, labels):
+-     if x.mean() > 0:
+-         shift = shift - 1
++     shift = torch.where(x.mean() > 0, shift - 1, shift)
+  print(shift.sum())
+""",
+    "a choice in a line": """
+  shift = torch.zeros(4, device=device)
+  for x, y in zip(inputs, labels):
+      gate = x.mean() > 0
+-     shift = shift + 1 if gate else shift
++     shift = torch.where(gate, shift + 1, shift)
+  print(shift.sum())
+""",
+    "the least of many": """
+  best, losses = 10.0, inputs.mean((1, 2))
++ numbers = losses.tolist()
+  for i, (x, y) in enumerate(zip(inputs, labels)):
+-     found = losses[i].item()  # of a batch
++     found = numbers[i]  # of a batch
+      if found < best:
+          best = found
+  print(best)
+""",
+    "weights by a label": """
+  weights, total = {0: 1.0, 1: 0.5, 2: 2.0, 3: 1.5}, 0.0
+  kinds = labels[0]
++ numbers = kinds.tolist()
+  for i in range(8):
+-     total += weights[int(kinds[i])]
++     total += weights[int(numbers[i])]
+  print(total)
+""",
+    "the best row": """
+  total = torch.zeros(4, device=device)
+  for x, y in zip(inputs, labels):
+      best = x.sum(1).argmax()
+-     total = total + x[best]
++     total = total + x.index_select(0, best[None])[0]
+  print(total.sum())
+""",
     "a distribution": """
   for x in inputs:
 -     spread = torch.distributions.Normal(x, x.abs() + 1)
@@ -742,6 +795,50 @@ for x, y in zip(inputs, labels):
     last = y[0] - 4
     total = total + x[last]
 print(total.device)
+""",
+    ),
+    "a choice that divides": (
+        "both ways|is a number",
+        """
+total = torch.zeros(4, device=device)
+for x, y in zip(inputs, labels):
+    count = (y == 3).sum()
+    total = total + (x.sum(0) / count if count > 0 else 0.0)
+print(total.sum().device)
+""",
+    ),
+    "a choice that calls": (
+        "both ways",
+        """
+total = torch.zeros((), device=device)
+for x, y in zip(inputs, labels):
+    gate = x.mean() > 0
+    if gate:
+        total = train(x, y)
+print(total.device)
+""",
+    ),
+    "elements of what each step changes": (
+        "change|each step",
+        """
+best = 0.0
+for step in range(4):
+    kept = inputs[0, 0]
+    found = kept[step].item()
+    if found > best:
+        best = found
+    kept += 1
+print(best)
+""",
+    ),
+    "a row that is changed": (
+        "no rewrite",
+        """
+for x, y in zip(inputs, labels):
+    best = x.sum(1).argmax()
+    row = x[best]
+    row += 1
+print(inputs.sum().device)
 """,
     ),
     "a number that is put in two": (

@@ -45,11 +45,16 @@ def written(done: Mapping[str, list[tuple[int, list[str]]]], word: str) -> str:
     return "".join(f"{' '.join(words)}\n" for _, words in done.get(word, ()))
 
 
+def number_of(word: str) -> Sketch:
+    return Sketch(shape=(1,), norm=float(word), sums=(float(word),))
+
+
 class Program:
     """Runs a text whose lines say what the program does, and counts its runs.
 
     ``wait N``, ``print WORDS``, ``loss N``, ``copy BYTES``, ``keep MIB``, ``leave BYTES``,
-    ``draw N``, ``steps N``, ``loop``, ``exit N``. ``now`` is another number in each run.
+    ``draw N``, ``steps N``, ``loop``, ``exit N``, ``result NAME N``. ``now`` is another number
+    in each run.
     """
 
     def __init__(self, text: str) -> None:
@@ -70,10 +75,7 @@ class Program:
         waits = tuple(finding(number, words) for number, words in done.get("wait", ()))
         if "interrupt" in done:
             raise KeyboardInterrupt
-        losses = tuple(
-            Sketch(shape=(1,), norm=float(words[0]), sums=(float(words[0]),))
-            for _, words in done.get("loss", ())
-        )
+        losses = tuple(number_of(words[0]) for _, words in done.get("loss", ()))
         return Ran(
             code=total("exit"),
             outputs={
@@ -106,6 +108,7 @@ class Program:
             training=TrainingRecord(steps=(TrainedStep(losses=losses),)),
             peak_bytes=total("keep") * MIB,
             gpu_draws=total("draw"),
+            results={w[0]: number_of(w[1]) for _, w in done.get("result", ())},
         )
 
 
@@ -278,6 +281,31 @@ def test_what_trains_nothing_is_judged_by_what_it_prints() -> None:
 
     assert "nothing is trained, and the same is printed" in printing[1]
     assert "not compared, because the program trains nothing" in without[1]
+
+
+RESULTS = "wait 10\nresult best 4\nresult seconds now\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("pass", "nothing is trained, and best ends the same in every digit"),
+        (
+            "result best 4.000001",
+            "nothing is trained, and best ends the same within 1e-06",
+        ),
+        ("result best 5", "best differs"),
+    ],
+)
+def test_what_neither_trains_nor_prints_is_judged_by_its_variables(
+    change: str, said: str
+) -> None:
+    keeps = change == "pass"
+    edits = [("wait 10", "pass")] if keeps else [("wait 10\nresult best 4", change)]
+    result, lines = found(RESULTS, *edits)
+
+    assert said in " ".join(lines)
+    assert len(result.chosen) == ("differs" not in said)
 
 
 def test_the_headline_names_what_fell() -> None:
