@@ -14,7 +14,7 @@ import libcst as cst
 
 from ..model.finding import Finding, FindingKind
 from ..report.line_syntax import with_context
-from ..report.remedies import FRAMEWORK_REMEDIES, remedy_of
+from ..report.remedies import remedy_of
 from . import calls, copies, reads
 from .code import Changes, Code, UnclearError, clear
 from .edits import ByHand, Edit
@@ -56,26 +56,7 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "copy-to-gpu": (*_ONCE, copies.moved_once),
     "sync": _NUMBER,
 }
-"""By the rule of a remedy, what is tried in turn."""
-
-MANUAL: Final[Mapping[str, str]] = {
-    "stream-synchronize": "the CPU may read what the stream copies",
-    "checkpoint": "how often to save is a choice",
-    "loop": "the loop needs another algorithm",
-    "loss-scale": "what becomes of the scale is a choice",
-    "computed-on-cpu": "what the CPU computes must move to the GPU",
-    "one-hot": "the number of classes is not in the source",
-    "counted-index": "how often to read the counts is a choice",
-    "number-for-torch": "torch takes a number there",
-    "kept-in-object": "what else reads the object is not in the source",
-    "moved-model": "where to make the model is a choice",
-    "histogram": "the range is not in the source",
-    "no-remedy": "nothing is known that keeps the result",
-    **{
-        remedy.rule: "an option of the library ends it" for remedy in FRAMEWORK_REMEDIES
-    },
-}
-"""By the rule of a remedy that has no rewrite: why."""
+"""By the rule of a remedy, what is tried in turn; the others say why it is done by hand."""
 
 
 def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHand]:
@@ -86,6 +67,7 @@ def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHan
     line = finding.location.line if finding.location else 0
     remedy = remedy_of(_shown(finding, source, line))
     rule = (remedy.rule if remedy else "") or finding.kind.value
+    by_hand = remedy.by_hand if remedy else ""
     edit = Edit(rule=rule, file=file, line=line, before=source, after=source)
     reasons: list[str] = []
     changes = _changes(finding, edit, reasons)
@@ -93,7 +75,7 @@ def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHan
     edits = [each for each in edits if each.after != source]
     yield from edits
     if not edits:
-        why = next(iter(reasons), MANUAL.get(rule, "no rewrite fits its use"))
+        why = next(iter(reasons), by_hand or "no rewrite fits its use")
         yield ByHand(rule=rule, file=file, line=line, why=why)
 
 

@@ -140,6 +140,12 @@ def audit_command(limit: str, program: Sequence[str]) -> str:
     return _line(("gpuperf", "audit", limit, *program))
 
 
+def diff_command(run: Invocation, test: str) -> str:
+    """Return what tries edits for the findings of *test* and prints those that help."""
+    node = run.typed(nodeid_of(test))
+    return _line(("gpuperf", "audit", "--diff", "-m", "pytest", "--", node))
+
+
 def memory_command(options: Sequence[str], program: Sequence[str]) -> str:
     """Return what predicts the memory of *program* with *options*."""
     return _line(("gpuperf", "memory", *options, *program))

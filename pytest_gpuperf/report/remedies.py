@@ -26,7 +26,7 @@ class Remedy:
     in place of ``spot``, and where ``named_by`` fits, that is enough. What begins with
     ``_READS`` causes no copy to the GPU; what ``reaches`` into a library fits where a
     library waits. What torch or a framework does is found by the end of its ``files``
-    and its ``functions``. ``rule`` never changes.
+    and its ``functions``. ``rule`` never changes; ``by_hand`` says why no rewrite has it.
     """
 
     do: str
@@ -39,6 +39,7 @@ class Remedy:
     files: str = r""
     functions: str = r""
     rule: str = ""
+    by_hand: str = ""
 
 
 _READS: Final = r"aten::(?:_local_scalar_dense|item|is_nonzero|_to_copy|to|copy_|cpu|equal|allclose)"
@@ -65,6 +66,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="stream-synchronize",
+        by_hand="the CPU may read what the stream copies",
         spot=r"\.synchronize\(",
         do="let the GPU wait, if only it goes on with the result: "
         "torch.cuda.current_stream().wait_stream(stream) or .wait_event(event)",
@@ -76,6 +78,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="checkpoint",
+        by_hand="how often to save is a choice",
         ops=rf"{_READS}|.*",
         reaches=True,
         spot=r"\btorch\.save\(|\bsave_(?:file|model|pretrained|checkpoint)\("
@@ -98,6 +101,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="loop",
+        by_hand="the loop needs another algorithm",
         ops=_READS,
         does=LineDoes.REPEATS,
         do=NONE_KNOWN,
@@ -113,6 +117,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="loss-scale",
+        by_hand="what becomes of the scale is a choice",
         files=r"torch/amp/grad_scaler\.py",
         functions=r"get_scale",
         reaches=True,
@@ -162,6 +167,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="computed-on-cpu",
+        by_hand="what the CPU computes must move to the GPU",
         ops=_READS,
         does=LineDoes.CALLS_HOST,
         spot=r"\.item\(\)|\.(?:cpu|tolist|numpy)\(",
@@ -169,6 +175,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="one-hot",
+        by_hand="the number of classes is not in the source",
         ops=_NUMBERS,
         spot=r"\bone_hot\((?!.*\bnum_classes)",
         do="pass num_classes=, so that no maximum has to be read",
@@ -193,6 +200,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="counted-index",
+        by_hand="how often to read the counts is a choice",
         ops=_READS,
         spot=r"\[.*(?:\.item\(\)|\bint\().*\]\s*\+=",
         do="count on the GPU: counts.index_add_(0, index, torch.ones_like(index)), read every N "
@@ -207,6 +215,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="number-for-torch",
+        by_hand="torch takes a number there",
         # a tensor where torch needs a number: `F.dropout(x, p)`
         ops=_NUMBERS,
         does=LineDoes.PASSES_NUMBER,
@@ -221,6 +230,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="kept-in-object",
+        by_hand="what else reads the object is not in the source",
         ops=_NUMBERS,
         does=LineDoes.KEEPS_IN_OBJECT,
         spot=r"\.item\(\)|\bfloat\(",
@@ -275,6 +285,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="moved-model",
+        by_hand="where to make the model is a choice",
         files=r"torch/nn/modules/module\.py",
         functions=r"convert|<lambda>",
         named_by=rf"^{A_MOVE}",
@@ -359,6 +370,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="histogram",
+        by_hand="the range is not in the source",
         ops=r"aten::histc",
         do="pass min= and max=, so that no range has to be read",
     ),
@@ -392,6 +404,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="no-remedy",
+        by_hand="nothing is known that keeps the result",
         # any other sync, and what a library waits for
         reaches=True,
         do=NONE_KNOWN,
@@ -457,17 +470,21 @@ GARBAGE_REMEDIES: Final = (
 
 # What a framework does between the lines of its users: found by its function.
 
+_OPTION: Final = "an option of the library ends it"
+
 FRAMEWORK_REMEDIES: Final = (
     Remedy(
         files=r"torch/nn/modules/transformer\.py",
         functions=r"_detect_is_causal_mask",
         rule="causal-mask",
+        by_hand=_OPTION,
         do="pass is_causal=True with a causal mask, False with others: then the mask is not read",
     ),
     Remedy(
         files=r"torch/nn/utils/rnn\.py",
         functions=r"pack_padded_sequence",
         rule="packed-order",
+        by_hand=_OPTION,
         ops=_COPIES,
         do="sort each batch by length on the CPU, and leave enforce_sorted=False out",
     ),
@@ -475,12 +492,14 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"transformers/trainer\.py",
         functions=r"_maybe_log_save_evaluate|log|store_flos",
         rule="transformers-logging",
+        by_hand=_OPTION,
         do="log every N steps: TrainingArguments(logging_steps=50); this is the Trainer's logging, and not the step",
     ),
     Remedy(
         files=r"transformers/trainer\.py",
         functions=r"_run_epoch|_inner_training_loop",
         rule="transformers-nan-filter",
+        by_hand=_OPTION,
         ops=_READS,
         do="set TrainingArguments(logging_nan_inf_filter=False): the Trainer reads "
         "each loss for its log, twice a batch",
@@ -489,6 +508,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"accelerate/utils/operations\.py",
         functions=r"send_to_device",
         rule="accelerate-batch",
+        by_hand=_OPTION,
         do="set DataLoaderConfiguration(non_blocking=True) for the Accelerator, or "
         'TrainingArguments(accelerator_config={"non_blocking": True}), and pin_memory',
     ),
@@ -496,6 +516,7 @@ FRAMEWORK_REMEDIES: Final = (
         files=r"lightning(?:/|_)fabric/utilities/apply_func\.py",
         functions=r"to_item",
         rule="lightning-logging",
+        by_hand=_OPTION,
         do="log every N steps: Trainer(log_every_n_steps=50), and for "
         "self.log(prog_bar=True) TQDMProgressBar(refresh_rate=50)",
     ),
@@ -546,6 +567,13 @@ def remedy_of(finding: Finding) -> Remedy | None:
         return SLICE_REMEDY
     remedy = KIND_REMEDIES.get(finding.kind)
     return remedy if remedy and re.search(remedy.why, finding.reason) else None
+
+
+def has_rewrite(finding: Finding) -> bool:
+    """Whether ``gpuperf audit --diff`` knows edits for such a cause."""
+    remedy = remedy_of(finding)
+    is_known = bool(remedy and remedy.rule and not remedy.by_hand)
+    return is_known or finding.kind is FindingKind.LEFT
 
 
 def garbage_remedy(reason: str) -> Remedy:

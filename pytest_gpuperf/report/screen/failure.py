@@ -19,6 +19,7 @@ from ..command import (
     ab_command,
     accept_lines_command,
     again_command,
+    diff_command,
     refresh_command,
 )
 from ..document import Block, Field, Heading, Place, Text, terminal
@@ -31,7 +32,7 @@ from ..headline import (
     title,
 )
 from ..numbers import join_fitting, metric_named
-from ..remedies import METRIC_REMEDIES
+from ..remedies import METRIC_REMEDIES, has_rewrite
 from ..wrapping import REASON_INDENT, text_width
 from .counts import COUNTED_WORDS
 from .findings import (
@@ -208,6 +209,9 @@ class Failure:
             yield Field("fix", loop_fix(self._verdict.operations))
         for name, remedy in METRIC_REMEDIES.items():
             yield Field("fix", remedy if name in self._metrics else "")
+        if any(map(has_rewrite, failing_findings(self._verdict))):
+            command = diff_command(self._invocation, self._nodeid)
+            yield Field("try", command, is_copied=True)
         yield from _certainty([v for v, _ in self._shown])
         if len(self._alike) >= LEAST_SHARED and not self._seen:
             yield Field("tests", _named_tests(self._alike, self._nodeid, room))
