@@ -58,7 +58,7 @@ BYTES_METRICS: Final = {
 
 MEMORY_WORDS: Final = {
     True: "pinned memory",
-    False: "ordinary (pageable) memory",
+    False: "pageable memory",
     None: "the CPU",
 }
 """The CPU's side of a copy; ``None`` if it is unknown."""

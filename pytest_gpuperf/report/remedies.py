@@ -573,7 +573,12 @@ def has_rewrite(finding: Finding) -> bool:
     """Whether ``gpuperf audit --diff`` knows edits for such a cause."""
     remedy = remedy_of(finding)
     is_known = bool(remedy and remedy.rule and not remedy.by_hand)
-    return is_known or finding.kind is FindingKind.LEFT
+    is_left = finding.kind is FindingKind.LEFT
+    return is_left or (is_known and not _RETURNS_NUMBER.match(finding.source))
+
+
+_RETURNS_NUMBER: Final = re.compile(r"\s*return\b.*(?:\.item\(|\b(?:float|int)\()")
+"""Who calls that takes a number, and no tensor."""
 
 
 def garbage_remedy(reason: str) -> Remedy:

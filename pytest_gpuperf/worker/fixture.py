@@ -604,7 +604,7 @@ class Compared:
 
     @property
     def copies(self) -> Difference:
-        """Copies between the device and ordinary (pageable) CPU memory."""
+        """Copies between the device and pageable CPU memory."""
         return Difference(self.sides, "copies")
 
     @property

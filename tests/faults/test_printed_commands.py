@@ -962,7 +962,37 @@ INVENTORY: Final = {
     )
 }
 
+def test_a_test_that_waits_more_says_how_its_fix_is_tried(desk: Desk) -> None:
+    pytest.importorskip("torch")
+    pytest.importorskip("libcst")
+    desk.write("test it.py", ADDING)
+    said = desk.type("pytest --gpuperf 'test it.py'")
+    [command] = re.findall(r"^  try +(.+)$", said.output, re.MULTILINE)
+
+    tried = desk.type(command)
+
+    assert (said.status, tried.status) == (1, 0), tried.text
+    assert "+        total += row.sum().detach().double()" in tried.output
+
+
+ADDING: Final = """
+import torch
+from pytest_gpuperf import Gpuperf, budget
+
+def add(rows):
+    total = 0.0
+    for row in rows:
+        total += row.sum().item()
+    return total
+
+@budget(syncs=0)
+def test_sum(gpuperf: Gpuperf) -> None:
+    rows = torch.ones(8, 4, device="cuda")
+    assert gpuperf(lambda: add(rows)) == 32
+"""
+
 BUILT: Final = {
+    "diff_command": "test_a_test_that_waits_more_says_how_its_fix_is_tried",
     "audit_command": "test_an_audit_says_how_one_wait_more_fails",
     "memory_command": "test_a_peak_says_how_a_gpu_is_asked_about_and_how_all_is_seen",
     "again_command": (

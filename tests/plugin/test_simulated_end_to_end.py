@@ -199,7 +199,7 @@ def findings(project: ScriptedProject) -> dict[str, tuple[str, ...]]:
         "test_feed": (
             *("failure", "OVER LIMIT pageable_copies: 1 per step, limit 0"),
             *("OVER LIMIT h2d_mb: 8.000 KiB per step, limit 0 B", f"{feed} in step"),
-            "from ordinary (pageable) memory to the GPU, 8.000 KiB",
+            "from pageable memory to the GPU, 8.000 KiB",
         ),
         "test_host": ("skipped",),
         "test_large": (

@@ -27,7 +27,7 @@ TRANSFER_SYNCS: Final[
 ] = {
     (H2D, False, False): (
         FindingKind.SYNC,
-        "a blocking copy to the GPU from ordinary (pageable) memory",
+        "a blocking copy to the GPU from pageable memory",
     ),
     (H2D, True, False): (
         FindingKind.SYNC,

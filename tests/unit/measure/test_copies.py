@@ -167,7 +167,7 @@ def test_a_finding_says_what_is_copied_from_where_and_by_which_line() -> None:
             blocked_ms=0.0,
             location=Location(file="train.py", line=12, function="step"),
             metrics=("h2d_bytes", "pageable_copies"),
-            reason="from ordinary (pageable) memory to the GPU",
+            reason="from pageable memory to the GPU",
             moved_bytes=512,
         ),
         Finding(

@@ -110,7 +110,7 @@ FEED: Final = replace(
     kind=FindingKind.TRANSFER,
     op="aten::copy_",
     metrics=("h2d_bytes", "pageable_copies"),
-    reason="from ordinary (pageable) memory to the GPU",
+    reason="from pageable memory to the GPU",
     moved_bytes=8 * KIB,
 )
 PEAK: Final = replace(

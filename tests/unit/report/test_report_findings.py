@@ -100,7 +100,7 @@ def test_the_fix_of_a_copy_fits_its_direction_and_where_its_values_came_from(
     source: str, op: str, memory: str, fix: str
 ) -> None:
     reasons = {
-        "ordinary": "a blocking copy to the GPU from ordinary (pageable) memory",
+        "ordinary": "a blocking copy to the GPU from pageable memory",
         "pinned": "a copy to the GPU from pinned memory, but not non_blocking",
         "to the CPU": "a blocking copy to the CPU",
     }
@@ -225,7 +225,7 @@ COPY = a_finding(
     metrics=("pageable_copies", "h2d_bytes"),
     stored=0,
     moved_bytes=2**26,
-    reason="a blocking copy to the GPU from ordinary (pageable) memory",
+    reason="a blocking copy to the GPU from pageable memory",
     source="images = batch['pixel_values'].to(device, non_blocking=True)",
 )
 LOOP = a_finding(
