@@ -77,7 +77,7 @@ def show_fixes(arguments: argparse.Namespace, program: Program, root: Path) -> R
     with (
         scratch_folder() as folder,
         # Strings of a set come in the same order in all runs.
-        running_programs(env={HASH_SEED: "0", **os.environ, **QUIET}) as run,
+        running_programs(env={HASH_SEED: "0", **os.environ, **_quiet()}) as run,
     ):
         announce(f"runs {program.name} as it is")
         ran = partial(_ran, run, program, root, Path(folder, "output"))
@@ -108,8 +108,14 @@ def _tried(
     return INTERRUPTED if found.interrupted else found.after
 
 
-QUIET: Final = {"PYTHONWARNINGS": "ignore"}
-"""Warnings name a line, which an edit moves."""
+def _quiet() -> Mapping[str, str]:
+    """Return variables without which an edit shows in more than what it is about.
+
+    Warnings name a line, which an edit moves. Pytest reads test files itself to show what an
+    assertion compared, and stores what came of a run.
+    """
+    options = f"{os.environ.get('PYTEST_ADDOPTS', '')} --assert=plain -p no:cacheprovider"
+    return {"PYTHONWARNINGS": "ignore", "PYTEST_ADDOPTS": options.strip()}
 
 INTERRUPTED: Final = Ran(
     code=EXIT_INTERRUPTED, outputs={}, audit=None, training=TrainingRecord()

@@ -231,7 +231,10 @@ def keyword(call: cst.Call, name: str) -> Any:
 def without(call: cst.Call, name: str) -> cst.Call:
     """Return *call* without the argument *name*."""
     args = [arg for arg in call.args if arg is not keyword(call, name)]
-    args[-1] = args[-1].with_changes(comma=call.args[-1].comma)
+    last = call.args[-1]
+    args[-1] = args[-1].with_changes(
+        comma=last.comma, whitespace_after_arg=last.whitespace_after_arg
+    )
     return call.with_changes(args=args)
 
 
@@ -364,7 +367,7 @@ class Changes(cst.CSTTransformer):
     def on_leave(self, original_node, updated_node):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
         """Change what the visit leaves."""
         new = self._new.get(original_node, updated_node)
-        if isinstance(new, cst.SimpleStatementLine) and new is not original_node:
+        if isinstance(new, cst.SimpleStatementLine) and self._changes(original_node):
             new = self._narrow(original_node, new)
         if original_node in self._leading:
             new = new.with_changes(leading_lines=self._leading[original_node])
@@ -372,18 +375,33 @@ class Changes(cst.CSTTransformer):
         after = self._after.get(original_node, [])
         return cst.FlattenSentinel([*before, new, *after]) if before or after else new
 
+    def _changes(self, line: cst.SimpleStatementLine) -> bool:
+        return any(self.code.statement(node) is line for node in self._new)
+
     def _narrow(self, old: Any, new: Any) -> Any:
-        """Break a line that the changes make too wide at its last call, as black does."""
-        small = new.body[0]
-        call = getattr(small, "value", None)
-        end = self.code.at(old).column + len(self.code.text(small))
-        if not isinstance(call, cst.Call) or not call.args or end <= self.code.width:
+        """Break a line that the changes make too wide, as black does."""
+        small, module = new.body[0], self.code.module
+        value, text = getattr(small, "value", None), self.code.text(small)
+        is_wide = self.code.at(old).column + len(text) > self.code.width
+        if not is_wide or "\n" in text:
             return new
-        indent = cst.SimpleWhitespace(self.code.module.default_indent)
+        indent = cst.SimpleWhitespace(module.default_indent)
         start = cst.ParenthesizedWhitespace(indent=True, last_line=indent)
         below = cst.ParenthesizedWhitespace(indent=True)
-        new = new.with_deep_changes(call, whitespace_before_args=start)
-        return new.with_deep_changes(call.args[-1], whitespace_after_arg=below)
+        if isinstance(value, cst.Call) and value.args:
+            new = new.with_deep_changes(value, whitespace_before_args=start)
+            return new.with_deep_changes(value.args[-1], whitespace_after_arg=below)
+        if isinstance(value, cst.Tuple) and not value.lpar:
+            *others, last = value.elements
+            commas = [cst.Comma(whitespace_after=space) for space in (start, below)]
+            lines = [each.with_changes(comma=commas[0]) for each in others]
+            around = {
+                "elements": [*lines, last.with_changes(comma=commas[1])],
+                "lpar": [cst.LeftParen(whitespace_after=start)],
+                "rpar": [cst.RightParen()],
+            }
+            return new.with_deep_changes(small, value=value.with_changes(**around))
+        return new
 
     def _parsed(self, text: str) -> cst.CSTNode:
         return cst.parse_statement(text, config=self.code.module.config_for_parsing)
