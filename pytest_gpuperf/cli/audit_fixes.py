@@ -114,8 +114,11 @@ def _quiet() -> Mapping[str, str]:
     Warnings name a line, which an edit moves. Pytest reads test files itself to show what an
     assertion compared, and stores what came of a run.
     """
-    options = f"{os.environ.get('PYTEST_ADDOPTS', '')} --assert=plain -p no:cacheprovider"
+    options = (
+        f"{os.environ.get('PYTEST_ADDOPTS', '')} --assert=plain -p no:cacheprovider"
+    )
     return {"PYTHONWARNINGS": "ignore", "PYTEST_ADDOPTS": options.strip()}
+
 
 INTERRUPTED: Final = Ran(
     code=EXIT_INTERRUPTED, outputs={}, audit=None, training=TrainingRecord()

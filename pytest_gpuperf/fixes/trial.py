@@ -6,6 +6,7 @@ the program ends as before, prints the same and trains the same.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -157,10 +158,11 @@ class Trial:
 
     def _other_output(self, after: Ran) -> str:
         """Name an output of *after* that is another one, but for what no two runs share."""
-        for name, now in after.outputs.items():
-            if now == self.before.outputs.get(name, now):
+        for name, text in after.outputs.items():
+            now, was = map(_timeless, (text, self.before.outputs.get(name, text)))
+            if now == was:
                 continue
-            one, two = (ran.outputs.get(name, "") for ran in self._twice())
+            one, two = (_timeless(ran.outputs.get(name, "")) for ran in self._twice())
             if not _agrees(one, two, now, strictly=name == STANDARD_OUTPUT):
                 return name
         return ""
@@ -184,6 +186,16 @@ NAMED_RESULTS: Final = 3
 """Results that are named."""
 
 STANDARD_OUTPUT: Final = "standard output"
+
+
+def _timeless(text: str) -> str:
+    """Leave out times and rates, which are the same in two runs by chance alone."""
+    return _TIME.sub("", text)
+
+
+_TIME: Final = re.compile(
+    r"\d[\d.,]*\s?(?:[mun]?s|secs?|seconds?|minutes?|\w+/s)\b|\d+:\d\d\b"
+)
 
 
 def _agrees(one: str, two: str, now: str, *, strictly: bool) -> bool:

@@ -962,6 +962,7 @@ INVENTORY: Final = {
     )
 }
 
+
 def test_a_test_that_waits_more_says_how_its_fix_is_tried(desk: Desk) -> None:
     pytest.importorskip("torch")
     pytest.importorskip("libcst")

@@ -256,6 +256,28 @@ def test_what_a_program_prints_otherwise_each_time_is_left_out_of_account() -> N
     assert not other.chosen
 
 
+@pytest.mark.parametrize(
+    ("was", "now", "is_same"),
+    [
+        ("2 passed in 0.39s", "2 passed in 0.41s", True),
+        ("2 passed in 0.39s", "3 passed in 0.39s", False),
+        ("4/4 [00:01<00:00, 2.60it/s]", "4/4 [00:02<00:00, 1.9it/s]", True),
+        ("took 12 ms", "took 9.5 ms", True),
+        ("loss 0.39", "loss 0.41", False),
+    ],
+)
+def test_a_time_that_two_runs_print_alike_by_chance_is_not_compared(
+    was: str,
+    now: str,
+    is_same: bool,  # noqa: FBT001, a column of the table
+) -> None:
+    result, _ = found(
+        f"wait 10\nprint {was}\n", (f"wait 10\nprint {was}", f"print {now}")
+    )
+
+    assert len(result.chosen) == is_same
+
+
 LOGGED = "wait 10\nwarn at now loss 3\nprint done\n"
 
 
