@@ -381,13 +381,17 @@ class Changes(cst.CSTTransformer):
     def _narrow(self, old: Any, new: Any) -> Any:
         """Break a line that the changes make too wide, as black does."""
         small, module = new.body[0], self.code.module
-        value, text = getattr(small, "value", None), self.code.text(small)
-        is_wide = self.code.at(old).column + len(text) > self.code.width
-        if not is_wide or "\n" in text:
+        value: Any = getattr(small, "value", None)
+        text = self.code.text(small)
+        end = self.code.at(old).column + len(text)
+        if end <= self.code.width or "\n" in text:
             return new
         indent = cst.SimpleWhitespace(module.default_indent)
         start = cst.ParenthesizedWhitespace(indent=True, last_line=indent)
         below = cst.ParenthesizedWhitespace(indent=True)
+        if isinstance(owner(value), cst.Call):
+            arguments = len(self.code.text(value)) - len(self.code.text(value.func))
+            value = owner(value) if end - arguments >= self.code.width else value
         if isinstance(value, cst.Call) and value.args:
             new = new.with_deep_changes(value, whitespace_before_args=start)
             return new.with_deep_changes(value.args[-1], whitespace_after_arg=below)

@@ -26,7 +26,7 @@ from ..document import (
 )
 from ..line_syntax import with_context
 from ..numbers import format_value
-from ..remedies import Remedy, garbage_remedy, moves_module, remedy_of
+from ..remedies import Remedy, garbage_remedy, has_rewrite, moves_module, remedy_of
 from .findings import badness, grows_by, late_in_words, times
 
 
@@ -81,7 +81,7 @@ def audit_blocks(
             replace(shown, steps=0),
         ),
         *(Text(f"note: {note}", rest=" " * 6) for note in with_counts(notes)),
-        *_summary(audit, command),
+        *_summary(audit, command, shown),
     )
 
 
@@ -288,7 +288,7 @@ def _answer(audit: StepAudit) -> str:
     return f"gpuperf: {'; '.join(_sums(audit))}"
 
 
-def _summary(audit: StepAudit, command: str) -> Iterator[Block]:
+def _summary(audit: StepAudit, command: str, view: AuditView) -> Iterator[Block]:
     if not audit.touched_gpu:
         return
     counts = audit.totals.counts
@@ -298,7 +298,11 @@ def _summary(audit: StepAudit, command: str) -> Iterator[Block]:
     )
     if command:
         where = " to each step" if audit.steps > 1 else ""
-        yield typed_next(command, f"exits with 1 when a sync is added{where}")
+        again = (f for f in audit.findings if f.is_certain and not f.once)
+        tries = "; with --diff it tries fixes" * any(
+            map(has_rewrite, map(view.shown, again))
+        )
+        yield typed_next(command, f"exits with 1 when a sync is added{where}{tries}")
 
 
 def _sums(audit: StepAudit) -> Iterator[str]:

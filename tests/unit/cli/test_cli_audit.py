@@ -729,7 +729,7 @@ def test_what_each_step_does_stands_before_what_was_done_once(
     assert lines[0] == "gpuperf: 1 sync per step on 1 line, 2 steps; 5 syncs once"
     assert lines[-2:] == [
         "next: gpuperf audit --max-syncs-per-step=1 train.py",
-        "      exits with 1 when a sync is added to each step",
+        "      exits with 1 when a sync is added to each step; with --diff it tries fixes",
     ]
 
 
