@@ -482,6 +482,19 @@ def test_what_a_library_wraps_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [*held.replaced()] == []
 
 
+@pytest.mark.usefixtures("device")
+def test_a_class_of_tensors_that_a_step_moves_to_the_gpu_is_no_cheat() -> None:
+    held = Held()
+
+    class Rows(torch.Tensor):
+        pass
+
+    moved = torch.ones(2).as_subclass(Rows).to("cuda")
+
+    assert isinstance(moved, Rows)
+    assert [*held.replaced()] == []
+
+
 # What a test does to its own verdict, in a whole run.
 
 TESTS = """

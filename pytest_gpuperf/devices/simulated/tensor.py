@@ -192,7 +192,7 @@ def is_gpu_tensor(value: Any) -> bool:
     """Whether *value* is a tensor on the simulated GPU; its parameters have torch's class."""
     kind = type(value)
     is_parameter = kind is PARAMETER and "inside" in value.__dict__
-    return kind is GpuTensor or is_parameter or kind in OF_SUBCLASSES
+    return kind is GpuTensor or is_parameter or kind in of_subclasses
 
 
 def refresh(gpu_tensor: GpuTensor) -> GpuTensor:
@@ -472,13 +472,13 @@ def _is_read_at_once(tensor: GpuTensor) -> bool:
 def _rule_of_gpu_tensors(holder: Any, kind: type) -> Any:
     # For a tensor without a rule torch first asks if it is a DTensor, and to know what
     # one is it imports torch.distributed.tensor and sympy: 0.7 s.
-    if kind is GpuTensor or kind is PARAMETER or kind in OF_SUBCLASSES:
+    if kind is GpuTensor or kind is PARAMETER or kind in of_subclasses:
         return _dispatch_gpu_tensor
     return _rule_of(holder, kind)
 
 
 def _is_own(kind: type) -> bool:
-    is_known = kind is PARAMETER or kind in OF_SUBCLASSES
+    is_known = kind is PARAMETER or kind in of_subclasses
     return is_known or issubclass(GpuTensor, kind)
 
 
@@ -511,7 +511,7 @@ def _dispatch_gpu_tensor(
 
 # Tensors of a user's class that changes no operation, such as the edges of torch-geometric.
 
-OF_SUBCLASSES: Final[set[type]] = set()
+of_subclasses: Final[set[type]] = set()
 """Classes of GPU tensors that inherit from a user's class as well."""
 
 _on_gpu: Final[dict[type, type]] = {}
@@ -521,13 +521,13 @@ def class_on_gpu(cls: type) -> type | None:
     """Return the class of GPU tensors that are of *cls*; ``None`` if it dispatches itself."""
     if issubclass(GpuTensor, cls):
         return GpuTensor
-    if cls in OF_SUBCLASSES:
+    if cls in of_subclasses:
         return cls
     if cls.__torch_dispatch__ is not _NO_DISPATCH:  # type: ignore[attr-defined]
         return None
     if cls not in _on_gpu:
         _on_gpu[cls] = _subclass_of(cls)
-        OF_SUBCLASSES.add(_on_gpu[cls])
+        of_subclasses.add(_on_gpu[cls])
     return _on_gpu[cls]
 
 
