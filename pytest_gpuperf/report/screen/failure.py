@@ -173,7 +173,16 @@ class Failure:
         own = [f for f in self._verdict.findings if f not in self._seen]
         causes = finding_blocks(own, self._metrics, left)
         self._shared.show(self._nodeid, own, causes)
-        yield from (*causes, *rest)
+        yield from causes
+        if len(heads) + len(terminal([*causes, *rest])) < ENOUGH_LINES:
+            yield from self._trial()
+        yield from rest
+
+    def _trial(self) -> Iterator[Block]:
+        """Name the command that tries the fixes of the causes."""
+        if any(map(has_rewrite, failing_findings(self._verdict))):
+            command = diff_command(self._invocation, self._nodeid)
+            yield Field("try", command, is_copied=True)
 
     def _same(self) -> Iterator[Block]:
         """Name the place of each cause that another test shows, and that test."""
@@ -209,9 +218,6 @@ class Failure:
             yield Field("fix", loop_fix(self._verdict.operations))
         for name, remedy in METRIC_REMEDIES.items():
             yield Field("fix", remedy if name in self._metrics else "")
-        if any(map(has_rewrite, failing_findings(self._verdict))):
-            command = diff_command(self._invocation, self._nodeid)
-            yield Field("try", command, is_copied=True)
         yield from _certainty([v for v, _ in self._shown])
         if len(self._alike) >= LEAST_SHARED and not self._seen:
             yield Field("tests", _named_tests(self._alike, self._nodeid, room))
@@ -279,6 +285,9 @@ class Failure:
         if verdict.test != self._nodeid:
             yield Field("call", verdict.test, is_copied=True)
 
+
+ENOUGH_LINES: Final = 12
+"""Of a failure: where it has as many, its fixes are not to be tried by a command as well."""
 
 CHANGE_THE_LIMIT: Final = (
     "is set in the test's budget: change it there, a new baseline does not"
