@@ -429,7 +429,7 @@ MOST_CODE: Final = {
     "report": 2056,  # where in a step a line waits; the document of blocks, from report.screen and report.html
     "report.ci": 507,  # a watch marks its lines on GitHub
     "report.html": 985,  # the step as a picture; pages of audit, memory and ab; bars of what changed
-    "report.screen": 2230,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "report.screen": 2235,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2445,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 283,  # how every process is started, and signals; where a program is; one process for several programs
     "trainers": 473,
