@@ -77,7 +77,7 @@ def _add_fix_arguments(parser: argparse.ArgumentParser) -> None:
     for option, does in (
         ("--diff", "print the edits that help and train the same, as a diff"),
         ("--fix", "write them, too"),
-        ("--unsafe", "take also what prints otherwise, or is not compared"),
+        ("--unsafe", "also take edits that are not compared, or change the output"),
         ("--allow-dirty", "let --fix write files that are not committed as they are"),
     ):
         group.add_argument(option, action="store_true", help=does)
