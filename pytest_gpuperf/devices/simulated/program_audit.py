@@ -269,6 +269,8 @@ NO_LOOPS: Final = CodeLoops((lambda: None).__code__)
 
 loops_of: Final = cache(CodeLoops)
 
+PRINTING: Final = frozenset({"__format__", "__repr__", "__str__"})
+
 
 class Visits:
     """How often each loop of one frame turned.
@@ -286,11 +288,17 @@ class Visits:
     def __call__(self, *_: object) -> None:
         """Trace nothing, if a debugger starts later."""
 
-    def loop_at(self, frame: FrameType, *, matters: bool) -> int | None:
-        """Return where the innermost loop begins; what passes a place again is one, too."""
+    def loop_at(
+        self, frame: FrameType, inner: FrameType, *, matters: bool
+    ) -> int | None:
+        """Return where the innermost loop begins; what passes a place again is one, too.
+
+        Values that one call prints are no turns of it.
+        """
         if self.code is NO_LOOPS:
             self.code = loops_of(frame.f_code)
         around = self.code.around(frame.f_lasti)
+        matters = matters and inner.f_code.co_name not in PRINTING
         return around[-1] if around else frame.f_lasti if matters else None
 
     def passed(self, loop: int, at: int, inner: FrameType, op: str) -> int:
@@ -370,7 +378,7 @@ class LoopTurns:
             if room_of(frame.f_code.co_filename, self._root) is not SourceOwner.PROJECT:
                 continue
             visits = _visits(frame)
-            begin = visits.loop_at(frame, matters=matters)
+            begin = visits.loop_at(frame, inner, matters=matters)
             if begin is None:
                 continue
             key = (visits.code, begin)

@@ -357,7 +357,7 @@ class GpuTensor(torch.Tensor):  # type: ignore[misc]  # torch is untyped here
 
     def __repr__(self, **_: object) -> str:
         """Show the values, each of which is read as torch does it to format them."""
-        shown = repr(self.inside)
+        shown = repr(_as_user_has_it(self))
         if BACKING.has_values and not is_unusual(self):
             with torch.no_grad():
                 _tensor_str._tensor_str(self.detach(), 0)  # noqa: SLF001
@@ -555,6 +555,13 @@ def _subclass_of(cls: Any) -> type:
 
 OF_PLAIN: Final = frozenset({"__annotations__", "__dict__", "__doc__", "__weakref__"})
 """What a class of GPU tensors has of its own and others do not get."""
+
+
+def _as_user_has_it(tensor: Any) -> Any:
+    """Return its values as a tensor of the host, of the user's class if it has one."""
+    kind = type(tensor)
+    inside: Any = tensor.inside
+    return inside.as_subclass(kind.__mro__[1]) if kind in of_subclasses else inside
 
 
 # Parameters, whose class is torch's own: ``type(net.weight) is nn.Parameter``.

@@ -391,6 +391,31 @@ def test_many_waits_in_one_call_are_no_loop(audited: Run) -> None:
     assert counts(audit, program) == [(1, 8, False)]
 
 
+class Rows(torch.Tensor):
+    """A user's class of tensors."""
+
+
+def _printing(x: torch.Tensor) -> None:
+    print(x, x * 2)  # noqa: T201, as programs do
+    print([x, x + 1])  # noqa: T201, as above
+    print("{} {}".format(x.sum(), x))  # noqa: T201, UP032, two values in one call
+
+
+def _printing_an_own_class(x: torch.Tensor) -> None:
+    rows = x.as_subclass(Rows)
+    print(rows, rows + 1, sep=", ")  # noqa: T201, as above
+
+
+@pytest.mark.parametrize("prints", [_printing, _printing_an_own_class])
+def test_values_that_one_call_prints_are_no_loop(
+    audited: Run, prints: Callable[[torch.Tensor], None]
+) -> None:
+    audit = audited(lambda: prints(torch.ones(2, device="cuda")))
+
+    assert (audit.steps, audit.mark) == (0, None)
+    assert audit.totals.syncs
+
+
 def test_a_loop_keeps_no_tensor_alive(audited: Run) -> None:
     alive = []
 

@@ -402,6 +402,17 @@ def test_a_subclass_is_made_of_a_tensor() -> None:
     assert edges.as_subclass(torch.Tensor).is_cuda
 
 
+def test_a_tensor_of_a_users_class_is_printed_as_one() -> None:
+    class Edges(torch.Tensor):
+        pass
+
+    wide = torch.arange(40.0).reshape(2, 20).as_subclass(Edges)
+
+    assert repr(wide[0, :2].cuda()) == "Edges([0., 1.], device='cuda:0')"
+    assert f"{wide.sum().cuda()!r}" == "Edges(780., device='cuda:0')"
+    assert repr(wide.cuda()) == f"{repr(wide)[:-1]}, device='cuda:0')"
+
+
 @pytest.mark.parametrize(
     "run",
     [
