@@ -315,7 +315,13 @@ class Changes(cst.CSTTransformer):
         self._leading: dict[cst.CSTNode, Sequence[cst.EmptyLine]] = {}
 
     def put(self, old: cst.CSTNode, new: cst.CSTNode) -> Changes:
-        """Put *new* in the place of *old*."""
+        """Put *new* in the place of *old*, in its parentheses, which may have comments."""
+        if isinstance(old, cst.BaseExpression) and isinstance(new, cst.BaseExpression):
+            around = {
+                "lpar": [*old.lpar, *new.lpar],
+                "rpar": [*new.rpar, *old.rpar],
+            }
+            new = new.with_changes(**around) if old.lpar else new
         self._new[old] = new
         return self
 

@@ -62,9 +62,18 @@ def made(code: Code, statement: Any, names: str) -> Iterator[Made]:
 
 def made_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     """``torch.zeros(8).to(device)``: ``torch.zeros(8, device=device)``."""
-    for whole, maker, device in made(code, statement, _SAME):
-        on_gpu = with_argument(maker, "device", code.text(device))
-        yield Changes(code).put(whole, on_gpu)
+    for move, device in moves(code, statement):
+        made_here = [c for c in code.all(owner(move), cst.Call) if _is_made(c)]
+        if len(made_here) == 1:
+            (maker,) = made_here
+            on_gpu = with_argument(maker, "device", code.text(device))
+            yield Changes(code).put(move, owner(move).deep_replace(maker, on_gpu))
+
+
+def _is_made(call: cst.Call) -> bool:
+    """Whether torch makes a tensor there on the CPU, of which a GPU makes the same."""
+    own = [keyword(call, name) for name in ("device", "pin_memory", "out")]
+    return is_torch(call) and bool(re.fullmatch(_SAME, called(call))) and not any(own)
 
 
 def pinned(code: Code, statement: Any) -> Iterator[Changes]:

@@ -23,6 +23,8 @@ class LineDoes(Enum):
     """It makes a tensor of values that the line itself contains."""
     MAKES_TENSOR = auto()
     """It makes a tensor of a list, an array or a number."""
+    COMPUTES_ON_CPU = auto()
+    """It copies what it computes of a tensor that torch makes on the CPU."""
     DECIDES_SIZE = auto()
     """What it reads is the size of something."""
     REPEATS = auto()
@@ -313,6 +315,27 @@ def _makes(node: ast.AST) -> bool:
     return bool(_MAKERS.fullmatch(_name(node)))
 
 
+_ON_CPU: Final = frozenset("zeros ones full eye arange linspace logspace".split())
+_MOVES: Final = frozenset({"to", "cuda"})
+
+
+def _computes_on_cpu(tree: ast.AST) -> bool:
+    moved = (move.func for move in _calls_of(tree, _MOVES) if not _has_loader(move))
+    makers = (maker for func in moved for maker in _calls_of(func, _ON_CPU))
+    return any("device" not in {k.arg for k in maker.keywords} for maker in makers)
+
+
+def _has_loader(tree: ast.AST) -> bool:
+    return any("Loader" in _name(node) for node in ast.walk(tree))
+
+
+def _calls_of(tree: ast.AST, names: frozenset[str]) -> Iterator[ast.Call]:
+    """Yield the calls of functions and methods of these *names*."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and _name(node) in names:
+            yield node
+
+
 def _made_of(tree: ast.AST) -> Iterator[ast.expr]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _makes(node):
@@ -383,6 +406,7 @@ _SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
     LineDoes.PICKS: lambda tree: _any_reads(tree, _indices(tree)),
     LineDoes.PASSES_NUMBER: _passes_number,
     LineDoes.MAKES_TENSOR: lambda tree: any(map(_makes, ast.walk(tree))),
+    LineDoes.COMPUTES_ON_CPU: _computes_on_cpu,
     LineDoes.DECIDES_SIZE: _decides_size,
     LineDoes.REPEATS: lambda tree: any(
         isinstance(n, ast.While) for n in ast.walk(tree)

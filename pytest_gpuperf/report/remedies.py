@@ -258,6 +258,13 @@ SYNC_REMEDIES: Final = (
         do="make it on the GPU: torch.zeros(..., device=device)",
     ),
     Remedy(
+        rule="made-on-cpu",
+        ops=_COPIES,
+        does=LineDoes.COMPUTES_ON_CPU,
+        why=_TO_GPU,
+        do="make it on the GPU: torch.zeros(..., device=device)",
+    ),
+    Remedy(
         rule="constant",
         ops=_COPIES,
         does=LineDoes.MAKES_CONSTANT,

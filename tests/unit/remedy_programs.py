@@ -384,6 +384,10 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
             "result = row + torch.arange(step, step + 8, device=device)",
         ),
         each_step(
+            "result = row * torch.exp(-torch.arange(8) / 8).to(device)",
+            "result = row * torch.exp(-torch.arange(8, device=device) / 8)",
+        ),
+        each_step(
             "result = row.clone().copy_(torch.ones(8))",
             "result = row.clone().copy_(torch.ones(8, device=device))",
         ),

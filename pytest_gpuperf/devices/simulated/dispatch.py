@@ -293,7 +293,7 @@ def _taken_apart(plan: OpPlan, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     # Without autograd, as in inference mode and below a tensor subclass: there torch
     # otherwise takes such an operation apart before it comes here.
     given = (*args, MOVED.source)
-    is_whole = _any_tensor(given, lambda t: t.is_nested or t.layout not in KNOWN)
+    is_whole = _any_tensor(given, _is_without_rules)
     if is_whole and not plan.is_of_program:
         return NO_OUTPUT
     try:
@@ -400,6 +400,10 @@ def _performed(
     return _outside(plan, args, kwargs, inner, result)
 
 
+def _is_without_rules(tensor: Any) -> bool:
+    return tensor.is_nested or tensor.layout not in KNOWN
+
+
 def _temporaries(
     plan: OpPlan, func: Any, inner: list[Any], kwargs: dict[str, Any]
 ) -> Temporaries:
@@ -407,7 +411,8 @@ def _temporaries(
     call = OpCall(schema_of(func), inner, kwargs, is_gpu_tensor)
     rule = plan.temporaries
     if SHOWN.any and any(map(is_unusual, call.tensors())):
-        rule = plan.sparse_temporaries
+        has_rule = not any(map(_is_without_rules, call.tensors()))
+        rule = plan.sparse_temporaries if has_rule else None
     if rule is None:
         return NO_TEMPORARIES
     try:

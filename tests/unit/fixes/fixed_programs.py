@@ -159,6 +159,15 @@ FIXED: Final = {
 +     )
   print(hidden.sum().item())
 """,
+    "numbers computed on the CPU": """
+  for x, y in zip(inputs, labels):
+      scale = (
+-         torch.exp(-torch.arange(4) / 4).to(device=x.device)
++         torch.exp(-torch.arange(4, device=x.device) / 4)
+      )
+      loss = train(x * scale, y)
+  print(f"{loss.item():.4f}")
+""",
     "ones on the CPU": """
   for x, y in zip(inputs, labels):
 -     loss = train(x * torch.ones(4).cuda(), y)

@@ -610,6 +610,8 @@ NESTED: dict[str, Run] = {
     "transposed": lambda: rows(8).transpose(1, 2).contiguous(),
     "normalized": lambda: nn.LayerNorm(8).cuda()(rows(8)),
     "shown": lambda: repr(rows(8)),
+    "scaled": lambda: rows(8) * 2.0,
+    "scaled in place": lambda: rows(8).mul_(2.0),
 }
 
 
@@ -623,6 +625,11 @@ COMPRESSED: dict[str, Run] = {
     "vector": lambda: on_gpu(4, 4).to_sparse_csr() @ on_gpu(4),
     "sum": lambda: on_gpu(4, 4).to_sparse_csr().sum(),
     "columns": lambda: on_gpu(4, 4).to_sparse_csc() @ on_gpu(4, 2),
+    "scaled": lambda: on_gpu(4, 4).to_sparse_csr() * 2,
+    "scaled in place": lambda: on_gpu(4, 4).to_sparse_csc().mul_(2),
+    "dense and compressed": lambda: on_gpu(4, 4) + on_gpu(4, 4).to_sparse_csr(),
+    "in place": lambda: on_gpu(4, 4).add_(on_gpu(4, 4).to_sparse_csr()),
+    "mask": lambda: on_gpu(4, 4).sparse_mask(on_gpu(4, 4).to_sparse_csr()),
     "blocks": lambda: on_gpu(4, 4).to_sparse_bsr((2, 2)) @ on_gpu(4, 2),
     "added": lambda: torch.addmm(
         on_gpu(4, 4), on_gpu(4, 4).to_sparse_csr(), on_gpu(4, 4)
