@@ -149,15 +149,24 @@ def checked_norm(code: Code, statement: Any) -> Iterator[Changes]:
         yield changes.after(statement, f"torch._assert_async({norm}.isfinite())")
 
 
+_RAISES: Final = (
+    "if not {good}:\n raise {e}",
+    "if {bad}:\n raise {e}",
+    "assert {good}",
+    "assert {good}, {e}",
+)
+
+
 def asserted_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     """``assert x.isfinite().all()``, and ``if``, that raises: let the GPU check it."""
-    found = found_by(statement, "if {x}:\n raise {e}", "assert {x}", "assert {x}, {e}")
+    found = found_by(statement, *_RAISES)
     if found is None:
         return
-    x = owner(found["x"]) if called(found["x"]) == "item" else found["x"]
+    x: Any = found.get("bad", found.get("good"))
+    x = owner(x) if called(x) == "item" else x
     is_one = called(x) in {"all", "any", "isfinite", "isnan", "isinf"}
     clear(is_one, "it is not clear that one tensor is asked")
-    no = "~" if isinstance(statement, cst.If) else ""
+    no = "~" if "bad" in found else ""
     yield Changes(code, LATE).swap(statement, f"torch._assert_async({no}{{x}})", x=x)
 
 

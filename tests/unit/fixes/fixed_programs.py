@@ -352,6 +352,14 @@ FIXED: Final = {
 +     torch._assert_async(~loss.isnan())
   print(loss.item())
 """,
+    "a check of what must be finite": """
+  for x, y in zip(inputs, labels):
+      loss = train(x, y)
+-     if not torch.isfinite(loss).all().item():
+-         raise ValueError("diverged")
++     torch._assert_async(torch.isfinite(loss).all())
+  print(loss.item())
+""",
     "a list that numpy takes later": """
   import numpy as np
   losses = []
