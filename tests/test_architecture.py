@@ -419,14 +419,14 @@ MOST_CODE: Final = {
     "compare_steps": 987,  # records of what steps train, for another process; all steps of a program
     "devices": 2644,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 8379,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
+    "devices.simulated": 8390,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
     "distributed": 1016,  # ranks are ended by their own time
-    "fixes": 1390,  # edits on the syntax tree that end what an audit found, and their proof
+    "fixes": 1409,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3493,  # same training of two steps as well: compare_steps pays for it
     "measure": 3198,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2272,  # no server without measured tests; what a pull request changes in a baseline
-    "report": 2056,  # where in a step a line waits; the document of blocks, from report.screen and report.html
+    "report": 2077,  # where in a step a line waits; the document of blocks, from report.screen and report.html
     "report.ci": 507,  # a watch marks its lines on GitHub
     "report.html": 985,  # the step as a picture; pages of audit, memory and ab; bars of what changed
     "report.screen": 2235,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
