@@ -44,7 +44,7 @@ def _written_by_loops(source: str) -> set[str]:
 
 
 def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield *node* and what is in it, but for functions and classes."""
+    """Yield *node* and all nodes below it, but for functions and classes."""
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         yield node
         for child in ast.iter_child_nodes(node):

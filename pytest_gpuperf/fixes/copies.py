@@ -51,11 +51,9 @@ Made = tuple[cst.Call, cst.Call, Any]
 def made(code: Code, statement: Any, names: str) -> Iterator[Made]:
     """Yield what a statement makes on the CPU, by functions of these *names*, and copies."""
     for move, device in moves(code, statement):
-        maker = owner(move)
-        if is_torch(maker) and re.fullmatch(names, called(maker)):
-            own = [keyword(maker, n) for n in ("device", "pin_memory", "out")]
-            yield from [] if any(own) else [(move, maker, device)]
-    for call in code.calls(statement, _TENSOR) if names != _SAME else ():
+        if _is_made(owner(move), names):
+            yield move, owner(move), device
+    for call in code.calls(statement, _TENSOR):
         if is_torch(call) and keyword(call, "device"):
             yield call, without(call, "device"), keyword(call, "device").value
 
@@ -63,17 +61,19 @@ def made(code: Code, statement: Any, names: str) -> Iterator[Made]:
 def made_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     """``torch.zeros(8).to(device)``: ``torch.zeros(8, device=device)``."""
     for move, device in moves(code, statement):
-        made_here = [c for c in code.all(owner(move), cst.Call) if _is_made(c)]
+        parts = code.all(owner(move), cst.Call)
+        made_here = [call for call in parts if _is_made(call, _SAME)]
         if len(made_here) == 1:
             (maker,) = made_here
             on_gpu = with_argument(maker, "device", code.text(device))
             yield Changes(code).put(move, owner(move).deep_replace(maker, on_gpu))
 
 
-def _is_made(call: cst.Call) -> bool:
-    """Whether torch makes a tensor there on the CPU, of which a GPU makes the same."""
-    own = [keyword(call, name) for name in ("device", "pin_memory", "out")]
-    return is_torch(call) and bool(re.fullmatch(_SAME, called(call))) and not any(own)
+def _is_made(call: Any, names: str) -> bool:
+    """Whether a function of torch of these *names* makes a tensor on the CPU there."""
+    if not is_torch(call) or not re.fullmatch(names, called(call)):
+        return False
+    return not any(keyword(call, name) for name in ("device", "pin_memory", "out"))
 
 
 def pinned(code: Code, statement: Any) -> Iterator[Changes]:
@@ -178,7 +178,8 @@ def read_before_loop(code: Code, statement: Any) -> Iterator[Changes]:
     for read in code.all(statement, cst.Call):
         found = found_by(read, *_ELEMENTS) or {}
         if all(isinstance(found.get(part), cst.Name) for part in "xi"):
-            turns = [code.words(loop.target) for loop in _fors(code, statement)]
+            loops = (n for n in code.loops(statement) if isinstance(n, cst.For))
+            turns = [code.words(each.target) for each in loops]
             x, i = found["x"].value, found["i"].value
             clear(
                 any(i in names for names in turns), f"{i} may be the same in each step"
@@ -195,10 +196,6 @@ def read_before_loop(code: Code, statement: Any) -> Iterator[Changes]:
             parts = {"n": cst.Name(numbers), "i": found["i"]}
             changes = Changes(code).before(loop, f"{numbers} = {x}.tolist()")
             yield changes.swap(read, template, **parts)
-
-
-def _fors(code: Code, statement: Any) -> Iterator[cst.For]:
-    yield from (loop for loop in code.loops(statement) if isinstance(loop, cst.For))
 
 
 def both_ends(code: Code, statement: Any) -> Iterator[Changes]:

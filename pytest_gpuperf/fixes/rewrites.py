@@ -56,7 +56,7 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "copy-to-gpu": (*_ONCE, copies.moved_once),
     "sync": _NUMBER,
 }
-"""By the rule of a remedy, what is tried in turn; the others say why it is done by hand."""
+"""By the rule of a remedy, the rewrites tried in turn; other remedies say why there is none."""
 
 
 def edits_of(finding: Finding, source: str, file: Path) -> Iterator[Edit | ByHand]:

@@ -331,9 +331,8 @@ def _has_loader(tree: ast.AST) -> bool:
 
 def _calls_of(tree: ast.AST, names: frozenset[str]) -> Iterator[ast.Call]:
     """Yield the calls of functions and methods of these *names*."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and _name(node) in names:
-            yield node
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    yield from (call for call in calls if _name(call) in names)
 
 
 def _made_of(tree: ast.AST) -> Iterator[ast.expr]:

@@ -52,6 +52,7 @@ _COPIED: Final = r"\.(?:to|cuda)\(|\.copy_\("
 _MAKES: Final = (
     r"torch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
 )
+_MAKE_THERE: Final = "make it on the GPU: torch.zeros(..., device=device)"
 _MADE: Final = r"\b(?:new_|as_)?tensor\(|\bfrom_numpy\(|\b\w+Tensor\("
 _DISTRIBUTIONS: Final = (
     "Normal|Categorical|Bernoulli|Beta|Dirichlet|Gamma|Independent|Laplace|LogNormal|"
@@ -255,14 +256,14 @@ SYNC_REMEDIES: Final = (
         spot=rf"\b{_MAKES}"
         rf"\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)\.(?:to|cuda)\(|\.copy_\(\s*{_MAKES}\((?!.*\bdevice=)",
         why=_TO_GPU,
-        do="make it on the GPU: torch.zeros(..., device=device)",
+        do=_MAKE_THERE,
     ),
     Remedy(
         rule="made-on-cpu",
         ops=_COPIES,
         does=LineDoes.COMPUTES_ON_CPU,
         why=_TO_GPU,
-        do="make it on the GPU: torch.zeros(..., device=device)",
+        do=_MAKE_THERE,
     ),
     Remedy(
         rule="constant",
@@ -585,7 +586,7 @@ def has_rewrite(finding: Finding) -> bool:
 
 
 _RETURNS_NUMBER: Final = re.compile(r"\s*return\b.*(?:\.item\(|\b(?:float|int)\()")
-"""Who calls that takes a number, and no tensor."""
+"""The caller takes a number, and no tensor."""
 
 
 def garbage_remedy(reason: str) -> Remedy:

@@ -287,7 +287,7 @@ class Failure:
 
 
 ENOUGH_LINES: Final = 12
-"""Of a failure: where it has as many, its fixes are not to be tried by a command as well."""
+"""A failure of so many lines names no command that tries its fixes."""
 
 CHANGE_THE_LIMIT: Final = (
     "is set in the test's budget: change it there, a new baseline does not"

@@ -92,7 +92,7 @@ def step(model, optimizer, images, labels):
 """,
     ),
 }
-"""By the example: what is planted, all of it in one step."""
+"""By the example: its changes, all of them in one step."""
 
 NUMBER: Final = 20
 """The lines of all of them that wait."""
