@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -24,19 +24,28 @@ def graphs_alive() -> tuple[int, int]:
     # which may count, log or fail: an observer must not run the user's code.
     with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
         tensors = [each for each in gc.get_objects() if _keeps_graph(each)]
-        return len(tensors), _nodes_behind(tensors)
+        return len(tensors), len(_nodes_behind(tensors))
 
 
-def longest_graph(is_old: Callable[[Any], bool]) -> Any:
-    """Return the tensor with the most nodes behind it, of those that *is_old* if any is."""
+def oldest_graph(is_old: Callable[[Any], bool]) -> Any:
+    """Return what *is_old* with the longest graph, or else what has the oldest node.
+
+    The graph of one step may have more nodes than what several steps added to another.
+    """
     with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
         tensors = [each for each in gc.get_objects() if _keeps_graph(each)]
         old = [tensor for tensor in tensors if is_old(tensor)]
-        return max(old or tensors, key=lambda t: _nodes_behind([t]), default=None)
+        if old:
+            return max(old, key=lambda t: len(_nodes_behind([t])))
+        return min(tensors, key=lambda t: _age(_nodes_behind([t])), default=None)
 
 
-def _nodes_behind(tensors: Iterable[Any]) -> int:
-    """Count them: a sum over all steps is one tensor, and its graph has them all."""
+def _age(nodes: Collection[Any]) -> tuple[int, int]:
+    return min(map(number_of, nodes)), -len(nodes)
+
+
+def _nodes_behind(tensors: Iterable[Any]) -> Collection[Any]:
+    """Return them: a sum over all steps is one tensor, and its graph has them all."""
     waiting = [tensor.grad_fn for tensor in tensors]
     seen: dict[int, Any] = {}
     while waiting:
@@ -45,7 +54,7 @@ def _nodes_behind(tensors: Iterable[Any]) -> int:
             # Kept until the end: another node would get the number of one that is gone.
             seen[id(node)] = node
             waiting.extend(follower for follower, _ in node.next_functions)
-    return len(seen)
+    return seen.values()
 
 
 def keeps_graph(tensor: torch.Tensor) -> bool:

@@ -19,7 +19,7 @@ import torch
 from ...model.finding import Finding, FindingKind, Location
 from ..audit_record import StepMark
 from ..garbage import HeldCollector, described_cycle, held_collector, least_left
-from ..memory_owners import graphs_alive, longest_graph
+from ..memory_owners import graphs_alive, oldest_graph
 from ..memory_picture import (
     NOTHING_LEFT,
     Garbage,
@@ -193,14 +193,14 @@ class MemoryAudit:
 
 
 def line_of_graphs(live: LiveMemory, steps: Sequence[tuple[int, int]]) -> str:
-    """Say which line made what earlier *steps* keep a graph by, or else the longest one."""
+    """Say which line made what earlier *steps* keep a graph by, or else the oldest one."""
     before = last_numbers(live.events, steps)[-2]
 
     def is_old(tensor: Any) -> bool:
         number = live.number_of(tensor.inside) if is_gpu_tensor(tensor) else 0
         return 0 < (number or 0) <= before
 
-    tensor = longest_graph(is_old)
+    tensor = oldest_graph(is_old)
     site = live.made_at.get(tensor.inside) if is_gpu_tensor(tensor) else None
     place = site.location if site else None
     return f", from line {place.line} of {Path(place.file).name}" if place else ""

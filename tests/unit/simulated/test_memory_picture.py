@@ -375,6 +375,37 @@ def summed(keep: Callable[[Any], Any]) -> Callable[[], object]:
     return step
 
 
+def centred(keep: Callable[[Any], Any]) -> Callable[[], None]:
+    """Return a step with a long graph, of which only a moving mean keeps a part."""
+    layer = nn.Linear(64, 64, device="cuda")
+    log = {"mean": torch.zeros(64, device="cuda")}
+
+    def step() -> None:
+        rows = layer(torch.ones(8, 64, device="cuda"))
+        mean = rows.mean(0)
+        log["mean"] = log["mean"].lerp(keep(mean), 0.1)
+        rows = rows - mean
+        for _ in range(30):
+            rows = rows.tanh()
+        log["loss"] = rows.sum()
+        log["loss"].backward()
+        layer.zero_grad()
+
+    return step
+
+
+def test_a_moving_mean_that_keeps_graphs_is_named_and_no_longer_loss(
+    device: SimulatedDevice,
+) -> None:
+    kept = measured(device, centred(lambda mean: mean))
+    detached = measured(device, centred(lambda mean: mean.detach()))
+
+    (said,) = (s for s in kept.remarks if "keeps a graph" in s)
+    line = 1 + HERE.read_text().split('log["mean"].lerp(keep')[0].count("\n")
+    assert f"from line {line} of" in said
+    assert not any("keeps a graph" in s for s in detached.remarks)
+
+
 def test_a_total_that_keeps_every_graph_has_its_line(device: SimulatedDevice) -> None:
     kept = measured(device, summed(lambda loss: loss))
     detached = measured(device, summed(lambda loss: loss.detach()))
