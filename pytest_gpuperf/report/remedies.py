@@ -470,6 +470,11 @@ GARBAGE_REMEDIES: Final = (
         do="make it a function of the module and pass it what it uses",
     ),
     Remedy(
+        # a function of autograd that keeps its own output
+        why=r"torch \w+Backward\b",
+        do="keep it with ctx.save_for_backward(output), and read ctx.saved_tensors",
+    ),
+    Remedy(
         # memory that only the garbage collector frees
         do="break the cycle before the step ends, or let one side refer to the other by weakref.ref",
     ),

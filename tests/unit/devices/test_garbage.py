@@ -122,7 +122,32 @@ def module_that_knows_its_parent() -> None:
     child.weight = nn.Parameter(big())
 
 
+class KeepsOutput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, _: Any) -> Any:
+        ctx.output = big()
+        return ctx.output
+
+
+class KeepsOutputs(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, _: Any) -> Any:
+        output = big()
+        ctx.cache = {"outputs": [output]}
+        return output
+
+
+def output_of_a_function() -> None:
+    KeepsOutput.apply(torch.ones((), requires_grad=True))
+
+
+def outputs_in_a_cache() -> None:
+    KeepsOutputs.apply(torch.ones((), requires_grad=True))
+
+
 CYCLES = {
+    output_of_a_function: "torch KeepsOutputBackward.output",
+    outputs_in_a_cache: "torch KeepsOutputsBackward.cache",
     two_objects: "Node.other -> Node.other",
     stored_exception: "variable kept of stored_exception -> ZeroDivisionError -> its traceback",
     recursive_function: "function recursive_function.<locals>.inner",
@@ -179,9 +204,22 @@ def broken_cycle() -> None:
     a.other = None
 
 
+class SavesOutput(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, _: Any) -> Any:
+        output = big()
+        ctx.save_for_backward(output)
+        return output
+
+
+def saved_output() -> None:
+    SavesOutput.apply(torch.ones((), requires_grad=True))
+
+
 REMEDIED = [
     (stored_exception, (text_of_an_exception,)),
     (recursive_function, (function_of_the_module,)),
+    (output_of_a_function, (saved_output,)),
     (two_objects, (weak_way_back, broken_cycle)),
 ]
 
