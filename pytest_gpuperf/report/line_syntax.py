@@ -41,6 +41,8 @@ class LineDoes(Enum):
     """It makes a tensor of what it reads."""
     PICKS = auto()
     """What it reads is an index of a tensor or a list, or a key."""
+    READS_POSITION = auto()
+    """What it reads is the place of an element."""
     PASSES_NUMBER = auto()
     """What it reads is a number that torch is given."""
     PUTS_NUMBER = auto()
@@ -301,6 +303,24 @@ def _may_be_torch(owner: ast.expr) -> bool:
     return not is_module and not isinstance(owner, ast.Constant)
 
 
+_POSITIONS: Final = re.compile(
+    r"arg(?:max|min|sort|where)|bucketize|nonzero|searchsorted"
+)
+_SAME_VALUES: Final = re.compile(r"detach|flatten|long|reshape|squeeze|view")
+
+
+def _is_position(value: ast.AST) -> bool:
+    """Whether it is what a search returns, or an element of that."""
+    if isinstance(value, ast.Subscript):
+        return _is_position(value.value)
+    if _converts(value) and isinstance(value, ast.Call):
+        return any(map(_is_position, value.args))
+    owner = getattr(getattr(value, "func", None), "value", None)
+    if owner and (_reads_by_method(value) or _SAME_VALUES.fullmatch(_name(value))):
+        return _is_position(owner)
+    return bool(_POSITIONS.fullmatch(_name(value)))
+
+
 # Tensors made of Python's values, and indices.
 
 _MAKERS: Final = re.compile(r"(?:new_|as_)?tensor|from_numpy|\w+Tensor")
@@ -403,6 +423,9 @@ _SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
     LineDoes.MAKES_CONSTANT: lambda tree: any(map(_is_constant, _made_of(tree))),
     LineDoes.JOINS: lambda tree: _any_reads(tree, _made_of(tree)),
     LineDoes.PICKS: lambda tree: _any_reads(tree, _indices(tree)),
+    LineDoes.READS_POSITION: lambda tree: any(
+        map(_is_position, filter(_is_read, ast.walk(tree)))
+    ),
     LineDoes.PASSES_NUMBER: _passes_number,
     LineDoes.MAKES_TENSOR: lambda tree: any(map(_makes, ast.walk(tree))),
     LineDoes.COMPUTES_ON_CPU: _computes_on_cpu,
@@ -444,7 +467,7 @@ def _context(place: Location | None) -> str:
     path = _path_to(place) if place and place.exact else []
     if not path or hasattr(path[-1], "body"):
         return ""
-    statement = _inlined(path[-1], _definitions(path))
+    statement = _inlined(path[-1], {**_definitions(path), **_given(path)})
     texts = map(ast.unparse, (statement, *_uses(path)))
     return "\n".join(text.partition("\n")[0][:LONGEST] for text in texts)
 
@@ -500,6 +523,28 @@ def _definitions(path: Iterable[ast.AST]) -> Mapping[str, ast.expr]:
         for name, (value, *others) in found.items()
         if not others and isinstance(value, ast.Call | ast.Name | ast.Compare)
         if name not in given
+    }
+
+
+def _given(path: list[ast.AST]) -> Mapping[str, ast.expr]:
+    """Return by parameter of the innermost function what all its calls pass for it."""
+    function = next((b for b in reversed(path) if isinstance(b, _FUNCTIONS)), None)
+    if function is None:
+        return {}
+    names = [arg.arg for arg in function.args.args if arg.arg != "self"]
+    bound = {name for node in ast.walk(function) for name, _ in _bound(node)}
+    passed = [
+        dict(zip(names, call.args, strict=False))
+        for call in ast.walk(path[0])
+        if isinstance(call, ast.Call) and _name(call) == function.name
+    ]
+    return {
+        name: value
+        for each in passed[:1]
+        for name, value in each.items()
+        if name not in bound
+        if isinstance(value, ast.Call | ast.Name)
+        if {ast.dump(value)} == {ast.dump(p.get(name, ast.Pass())) for p in passed}
     }
 
 

@@ -238,6 +238,14 @@ SYNC_REMEDIES: Final = (
         do="keep the tensor there, with .detach(), and read it where you log it",
     ),
     Remedy(
+        rule="position",
+        by_hand="where the place is used is not on this line",
+        ops=_NUMBERS,
+        does=LineDoes.READS_POSITION,
+        do="if it picks from a tensor on the GPU: x.index_select(0, i[None])[0]; else search "
+        "where the CPU knows the values",
+    ),
+    Remedy(
         rule="read-number",
         ops=_READS,
         spot=r"\.item\(\)|\b(?:float|int)\(",
@@ -271,7 +279,8 @@ SYNC_REMEDIES: Final = (
         does=LineDoes.MAKES_CONSTANT,
         spot=_MADE,
         why=_TO_GPU,
-        do="make it once, before the loop or as a buffer: its values never change",
+        do="make it once, before the loop or as a buffer, if nothing changes it in place; of one "
+        "number: torch.full((), number, device=device)",
     ),
     Remedy(
         rule="tensor-from-cpu",
@@ -307,6 +316,13 @@ SYNC_REMEDIES: Final = (
         spot=_COPIED,
         why=r"from pinned memory, but not non_blocking",
         do="pass non_blocking=True: .to(device, non_blocking=True)",
+    ),
+    Remedy(
+        rule="module-state",
+        ops=_COPIES,
+        spot=r"\.running_(?:mean|var)\b.*\.(?:to|cuda)\(|[\w\])]\.\w+\.(?:weight|bias)\b.*\.(?:to|cuda)\(",
+        why=_TO_GPU,
+        do="move the module that owns it once, before the loop: module.to(device)",
     ),
     Remedy(
         rule="attribute",
@@ -642,7 +658,7 @@ def _by_line(finding: Finding) -> Remedy:
         _first_shown(replace(finding, source=text))
         for text in finding.context.split("\n")
     )
-    if found.rule == "read-number":
+    if found.rule in {"read-number", "position"}:
         return next((use for use in of_uses if use.rule in _USES_OF_NUMBER), found)
     says_more = found.rule in _OF_ANY_LINE or of_all.rule == "random-choice"
     return of_all if says_more else found

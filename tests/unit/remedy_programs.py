@@ -352,6 +352,28 @@ PROGRAMS: Final[dict[str, tuple[Program, ...]]] = {
 + result = torch.tensor(kept["loss"].item())
 """),
     ),
+    "position": (
+        remedied("""
+  def best_of(x):
+-     return x.argmax().item()
++     return x.argmax()
+  for step in STEPS:
+-     result = grid[best_of(row + step)]
++     result = grid.index_select(0, best_of(row + step)[None])[0]
+"""),
+        remedied(
+            """
++ edges = [0.0, 1.0, 2.0, 3.0]
+  def bin_of(x):
+-     return int(torch.searchsorted(edges, x))
++     return next(n for n, edge in enumerate(edges) if edge >= x)
+  for step in STEPS:
+-     result = bin_of(number - step % 2)
++     result = bin_of(2.0 - step % 2)
+""",
+            setting="edges = torch.arange(4.0, device=device)",
+        ),
+    ),
     "read-number": (
         remedied("""
 - result = 0.0
@@ -672,6 +694,17 @@ def made():
     nn.init.ones_(layer.weight), nn.init.zeros_(layer.bias)
     return layer
 """,
+        ),
+    ),
+    "module-state": (
+        remedied(
+            """
++ norm.to(device)
+  for _ in STEPS:
+-     result = grid - norm.running_mean.to(device)
++     result = grid - norm.running_mean
+""",
+            setting="norm = nn.BatchNorm1d(4, affine=False)",
         ),
     ),
     "attribute": (

@@ -213,6 +213,25 @@ def test_no_remedy_is_without_its_programs() -> None:
         ("kept-in-object", "loss.last = loss.mean().item()"),
         ("read-number", "loss.last = now = loss.mean().item()"),
         ("read-number", "kept = [0]\nkept[0] += loss.mean().item()"),
+        # What is read is a place, and no amount.
+        ("position", "def best(x):\n    return x.argmax().item()\nbest(row)"),
+        ("position", "place = int(torch.searchsorted(row, number))"),
+        ("read-number", "hits = (grid.argmax(1) == labels).sum().item()"),
+        ("kept-number", "kept = []\nkept.append(row.argmax().item())"),
+        # What belongs to a module, and what a function is given.
+        ("module-state", "scaled = grid / norm.running_var.sqrt().to(device)"),
+        ("module-state", "scores = grid @ nets[0].head.weight.T.cuda()"),
+        ("pageable-batch", "loss.weight = rows\nweights = loss.weight.to(device)"),
+        ("constant", "def put(x):\n    return x.to(device)\nput(torch.tensor(0.0))"),
+        ("made-on-cpu", "def at(x):\n    return x.to(device)\nat(torch.ones(8))"),
+        (
+            "pageable-batch",
+            "def put(x):\n    return x.to(device)\nput(torch.tensor(0.0)), put(rows)",
+        ),
+        (
+            "pageable-batch",
+            "def put(x):\n    x = rows\n    return x.to(device)\nput(torch.ones(8))",
+        ),
         # What has to be copied, and what torch does inside.
         ("pageable-batch", "for x in DataLoader(torch.ones(8, 4)): x.to(device)"),
         ("printed-tensor", "def log(*_): pass\nlog('loss', loss.mean().item())"),
@@ -238,6 +257,7 @@ OWN = """
 import pickle
 
 given, loss = 0.5, row.clone()
+norm, nets = nn.BatchNorm1d(4), [nn.ModuleDict({"head": nn.Linear(4, 4)})]
 loss.grad = row.clone()
 
 def assigned(costs):
