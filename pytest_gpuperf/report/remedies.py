@@ -319,6 +319,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="module-state",
+        by_hand="where to move the module is a choice",
         ops=_COPIES,
         spot=r"\.running_(?:mean|var)\b.*\.(?:to|cuda)\(|[\w\])]\.\w+\.(?:weight|bias)\b.*\.(?:to|cuda)\(",
         why=_TO_GPU,
