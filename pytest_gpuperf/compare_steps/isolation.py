@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -19,6 +19,9 @@ from ..measure.step import Subject
 #
 # Steps are plain functions, so what they refer to is found as a debugger would find it.
 # What is behind a library's functions, or in attributes made by C code, stays unseen.
+
+Unseen = Callable[[], AbstractContextManager[object]]
+"""Makes a context in which the simulated GPU counts nothing."""
 
 MOST_OBJECTS: Final = 100_000
 """Most objects that are visited; what a step refers to beyond them stays unseen."""
@@ -174,23 +177,20 @@ class SharedState:
     Python objects are not among them, nor tensors that ``tensors_of`` does not find.
     """
 
-    def __init__(self, before: Subject, after: Subject) -> None:
-        self._tensors = [(n, t, _content(t)) for n, t in _shared(before, after)]
-
-    def changed(self) -> str | None:
-        """Name a tensor that differs now, if one does."""
-        import torch
-
-        for name, tensor, content in self._tensors:
-            if not torch.equal(content, _content(tensor)):
-                return name or "a tensor"
-        return None
+    def __init__(self, pair: Pair) -> None:
+        self._unseen = pair.unseen
+        with self._unseen():
+            self._tensors = [(n, t, _content(t)) for n, t in _shared(pair)]
 
     def refuse_change_by(self, side: str) -> None:
         """Raise ``StepError`` if a tensor differs now that *side* has run."""
-        changed = self.changed()
-        if changed is None:
+        import torch
+
+        with self._unseen():
+            same = [torch.equal(was, _content(now)) for _, now, was in self._tensors]
+        if all(same):
             return
+        changed = self._tensors[same.index(False)][0] or "a tensor"
         other = "before" if side == "after" else "after"
         msg = (
             f"gpuperf.compare(before, after): {side} changes {changed}, "
@@ -200,11 +200,10 @@ class SharedState:
         raise StepError(msg, ErrorId.GP713)
 
 
-def _shared(before: Subject, after: Subject) -> Iterator[tuple[str, Any]]:
-    keys = {_key(tensor) for tensor in tensors_of(before.step).values()}
-    for name, tensor in tensors_of(after.step).items():
-        key = _key(tensor)
-        if key is not None and key in keys:
+def _shared(pair: Pair) -> Iterator[tuple[str, Any]]:
+    keys = {_key(tensor) for tensor in tensors_of(pair.before.step).values()} - {None}
+    for name, tensor in tensors_of(pair.after.step).items():
+        if _key(tensor) in keys:
             yield name, tensor
 
 
@@ -242,9 +241,10 @@ class Pair:
     """Two steps.
 
     ``training`` is the relative difference up to which both do the same training;
-    ``None`` does not ask.
+    ``None`` does not ask. What is read for it is ``unseen``: no wait of the steps.
     """
 
     before: Subject
     after: Subject
     training: float | None = None
+    unseen: Unseen = nullcontext

@@ -32,13 +32,12 @@ def begin(pair: Pair) -> Training | None:
     Returns what agreed, if it was asked for. Raises ``StepError`` if a side changes what the other uses
     or trains something else, and whatever a step raises.
     """
-    shared = SharedState(pair.before, pair.after)
+    shared = SharedState(pair)
     if pair.training is not None:
         return check_training(pair, pair.training, shared)
-    pair.before.run_once()
-    shared.refuse_change_by("before")
-    pair.after.run_once()
-    shared.refuse_change_by("after")
+    for name, side in (("before", pair.before), ("after", pair.after)):
+        side.run_once()
+        shared.refuse_change_by(name)
     return None
 
 
@@ -48,7 +47,7 @@ def check_training(pair: Pair, tolerance: float, shared: SharedState) -> Trainin
     Raises ``StepError`` if the training differs or cannot be compared, and whatever a
     step raises.
     """
-    sides = Recorder(), Recorder()
+    sides = Recorder(unseen=pair.unseen), Recorder(unseen=pair.unseen)
     for number in range(1, TRAINED_STEPS + 1):
         # One call of ``setup`` for both: two calls could return different batches.
         arguments = pair.before.arguments()
@@ -58,11 +57,11 @@ def check_training(pair: Pair, tolerance: float, shared: SharedState) -> Trainin
         results.append(_run(pair.after, arguments, sides[1], number))
         if number == 1:
             shared.refuse_change_by("after")
-        unlike = _unlike(*results)
+        with pair.unseen():
+            unlike = _unlike(*results)
         if unlike:
             _refuse(f"it cannot be checked: {unlike}")
-    before, after = (side.record() for side in sides)
-    return _judged(before, after, tolerance)
+    return _judged(sides[0].record(), sides[1].record(), tolerance)
 
 
 def _judged(

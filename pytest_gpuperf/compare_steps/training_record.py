@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache, wraps
 from itertools import chain
 from math import hypot
@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 from ..judge.training import EQUAL_WITHIN
 from ..measure.step import Subject
 from ..model.ab import Sketch, TrainedStep, TrainedTensor, TrainingRecord
-from .isolation import tensors_of
+from .isolation import Unseen, tensors_of
 
 
 TRAINED_STEPS: Final = 3
@@ -178,9 +178,6 @@ def recording_program(
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-Unseen = Callable[[], AbstractContextManager[object]]
-"""Makes a context in which the simulated GPU counts nothing."""
-
 SIXTEEN: Final = 16
 """Steps of which each has its values recorded, and then each of so many. All have losses."""
 
@@ -226,14 +223,16 @@ class Recorder:
         reached = tensors_of(subject.step)
         names = {id(tensor): name for name, tensor in reached.items()}
         leaves = {n: t for n, t in reached.items() if t.requires_grad and t.is_leaf}
-        values = {name: numbers_of(tensor) for name, tensor in leaves.items()}
-        with self.watching(), updates_in(names, self.keep) as updates:
+        with self._unseen():
+            values = {name: numbers_of(tensor) for name, tensor in leaves.items()}
+        with self.watching(), updates_in(names, self.hidden(self.keep)) as updates:
             result = subject.run_once()
         by_hand = (
             [] if any(updates) else [n for n in leaves if leaves[n].grad is not None]
         )
-        kept = [self.keep(name, leaves[name], values[name]) for name in by_hand]
-        self.end_step(result, updates, kept)
+        with self._unseen():
+            kept = [self.keep(name, leaves[name], values[name]) for name in by_hand]
+            self.end_step(result, updates, kept)
         return result
 
     def end_step(

@@ -67,7 +67,8 @@ _suite_key: Final[pytest.StashKey[SimulatedSuite]] = pytest.StashKey()
 
 def watch(config: pytest.Config) -> None:
     """Watch from now to the end of the session: conftest files may ask for a GPU."""
-    from ..devices.simulated import watching_suite
+    from ..devices.simulated import unrecorded, watching_suite
+    from ..worker.fixture import PlainRun, measurer_key
 
     try:
         check_device(config)
@@ -75,8 +76,9 @@ def watch(config: pytest.Config) -> None:
         raise pytest.UsageError(str(error)) from None
     stack = ExitStack()
     root = str(checkout_of(config.rootpath))
-    suite = stack.enter_context(watching_suite(root, _gib(config)))
-    config.stash[_suite_key] = suite
+    config.stash[_suite_key] = stack.enter_context(watching_suite(root, _gib(config)))
+    config.stash[measurer_key] = run = PlainRun()
+    run.unseen = unrecorded
     config.add_cleanup(stack.close)
 
 
@@ -237,8 +239,7 @@ PACKAGES: Final = re.compile(r"^.*[/\\](?:site|dist)-packages[/\\]")
 
 
 def _shown(file: str, root: Path) -> str:
-    path = PACKAGES.sub("", name_of(file, str(root)))
-    return path.replace(os.sep, "/")
+    return PACKAGES.sub("", name_of(file, str(root))).replace(os.sep, "/")
 
 
 # The end of the run: what all processes recorded, as one.

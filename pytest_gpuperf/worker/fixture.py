@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
@@ -14,7 +15,7 @@ from unittest import SkipTest
 
 import pytest
 
-from ..compare_steps.isolation import TRAINING_TOLERANCE, Pair
+from ..compare_steps.isolation import TRAINING_TOLERANCE, Pair, Unseen
 from ..devices import torch_device_for_plain_runs
 from ..devices.allow_sync import allow_sync
 from ..errors import ErrorId, GpuperfError, StepError, UsageError
@@ -413,10 +414,9 @@ def measurer_of(config: pytest.Config, *, is_enabled: bool) -> Measurer:
     Tests are measured in a process of their own. A test that gets the fixture elsewhere
     was collected without it, for example through ``request.getfixturevalue``.
     """
-    measurer = config.stash.get(measurer_key, None)
-    if measurer is None:
-        return NotMeasured(config) if is_enabled else PlainRun()
-    return measurer
+    if measurer_key in config.stash:
+        return config.stash[measurer_key]
+    return NotMeasured(config) if is_enabled else PlainRun()
 
 
 def refused_in(config: pytest.Config) -> set[str]:
@@ -425,7 +425,12 @@ def refused_in(config: pytest.Config) -> set[str]:
 
 
 class PlainRun:
-    """A plain run: the step runs once, so that the test still checks the code."""
+    """A plain run: the step runs once, so that the test still checks the code.
+
+    What a comparison reads for itself is ``unseen`` by who watches the run.
+    """
+
+    unseen: Unseen = nullcontext
 
     def torch_device(self) -> str:
         return torch_device_for_plain_runs()
@@ -437,7 +442,7 @@ class PlainRun:
         # Not at the top: most plain runs compare nothing.
         from ..compare_steps.same_training import begin
 
-        training = begin(pair)
+        training = begin(replace(pair, unseen=self.unseen))
         reasons = dict.fromkeys(METRICS, "pytest runs without --gpuperf")
         return Compared(Comparison(unmeasured=reasons, training=training))
 

@@ -123,6 +123,47 @@ def test_a_model_that_is_moved_comes_last_and_each_cause_of_a_line_has_its_fix(
     )
 
 
+TRAINER = """
+import torch
+
+class Trainer:
+    def __init__(self):
+        self.net = torch.nn.Linear(8, 4, device="cuda")
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+    def step(self, x):
+        loss = self.net(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.last = loss.item()
+        return loss
+"""
+
+
+@pytest.mark.parametrize("asked", [", same_training=True", ""])
+def test_what_a_comparison_of_two_steps_reads_is_not_the_programs_wait(
+    empty: Desk, asked: str
+) -> None:
+    empty.write("trainer.py", TRAINER)
+    empty.write(
+        "test_trainer.py",
+        "import torch\nfrom trainer import Trainer\n\n"
+        "def test_sides(gpuperf):\n"
+        '    x = torch.ones(2, 8, device="cuda")\n'
+        "    torch.manual_seed(0)\n    one = Trainer()\n"
+        "    torch.manual_seed(0)\n    other = Trainer()\n"
+        "    gpuperf.compare(\n"
+        f"        lambda: one.step(x), lambda: other.step(x){asked}\n    )\n",
+    )
+
+    found = watched(empty)
+
+    # The one wait of the step, in each of its runs, and nothing in a backward or an update.
+    assert "trainer.py:13 in step" in found.words
+    assert "on 1 line;" in found.words
+    assert "syncs on lines of the tests themselves" not in found.words
+
+
 @pytest.mark.parametrize("workers", [(), ("-p", "xdist", "-n1")], ids=str)
 def test_what_fails_there_is_not_checked_and_all_else_is_reported(
     suite: Desk, workers: tuple[str, ...]
