@@ -63,10 +63,12 @@ from .memory import PROGRAM_STEPS
 from .script import Program, check_script
 from .script_process import Asked, ScriptAnswer, ScriptRequest, run_program, unfinished
 from .shared_options import (
+    PAGES,
     add_device_argument,
     add_json_argument,
     add_page_argument,
     announce,
+    leave_page,
     passed_on,
     print_json,
     pytest_arguments,
@@ -174,17 +176,16 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     except KeyboardInterrupt:
         announce("interrupted: nothing was judged, no file is left")
         return EXIT_INTERRUPTED
+    blocks = comparison_blocks(found)
     if arguments.json:
         print_json(ab_document(found))
     else:
-        blocks = comparison_blocks(found)
         is_md = arguments.markdown
         sys.stdout.write(printed(markdown_lines(found) if is_md else terminal(blocks)))
     if arguments.markdown_file:
         write(arguments.markdown_file, printed(markdown_lines(found)))
-    if arguments.html:
-        view = AuditView(here=Path.cwd(), line_of=linecache.getline, steps=0)
-        write(arguments.html, ab_page(found, view, comparison_blocks(found)))
+    view = AuditView(here=Path.cwd(), line_of=linecache.getline, steps=0)
+    leave_page(PAGES[2], arguments.html, partial(ab_page, found, view, blocks))
     return code or found.status
 
 

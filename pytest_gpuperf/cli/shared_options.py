@@ -37,15 +37,14 @@ def add_page_argument(parser: argparse._ActionsContainer) -> None:
     )
 
 
-PAGES: Final = tuple(Path(ARTEFACTS) / f"{name}.html" for name in ("audit", "memory"))
+PAGES: Final = tuple(Path(ARTEFACTS) / f"{n}.html" for n in ("audit", "memory", "ab"))
 """What a command leaves for ``gpuperf report``."""
 
 
 def leave_page(default: Path, asked: Path | None, page: Callable[[], str]) -> None:
-    """Write the *page* to the file that was *asked* for, else to *default* if that works."""
+    """Write the *page* to the file that was *asked* for, and to *default* if that works."""
     if asked is not None:
         write(asked, page())
-        return
     with suppress(OSError, GpuperfError):  # nobody asked for it
         make_ignored(default.parent)
         write(default, page())

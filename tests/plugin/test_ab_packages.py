@@ -119,6 +119,8 @@ def test_what_a_lock_file_pinned_is_what_is_compared_with(
         "before this folder with fastops 1.0 -> 2.0, after this folder"
     )
     assert "better   syncs        1      0      -1" in out
+    # What `gpuperf report` shows, which nobody has to ask for.
+    assert ": 1 better</h1>" in Path(".gpuperf/ab.html").read_text("utf-8")
 
 
 def test_one_run_writes_json_and_the_table_for_a_reviewer(

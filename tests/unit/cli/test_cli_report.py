@@ -102,6 +102,17 @@ def test_the_page_of_a_command_needs_no_tests(
     )
 
 
+def test_the_page_that_is_written_elsewhere_is_the_last_one_too() -> None:
+    leave_page(PAGES[0], None, lambda: "an older audit")
+    leave_page(PAGES[0], Path("sent.html"), lambda: "an audit")
+
+    assert page() == Path("sent.html").read_text("utf-8") == "an audit"
+
+
+def test_a_comparison_of_versions_leaves_its_page() -> None:
+    assert [file.stem for file in PAGES] == ["audit", "memory", "ab"]
+
+
 def test_a_page_that_nobody_asked_for_is_left_out_where_no_file_can_be() -> None:
     Path(".gpuperf").write_text("a file")
 
@@ -154,8 +165,9 @@ def test_a_finding_shows_its_line_as_it_stands_now() -> None:
 
 def test_without_a_run_there_is_no_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys) == (
-        "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf` first, or "
-        "name the folder with its results [GP527]\n"
+        "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf`, "
+        "`gpuperf audit`, `memory` or `ab` first, or name the folder with its results "
+        "[GP527]\n"
     )
 
 
