@@ -32,8 +32,8 @@ from .shared_options import (
 REST: Final = None
 
 NO_RUN_TO_REPORT: Final = (
-    "run `pytest --gpuperf`, `gpuperf audit`, `memory` or `ab` first, or name the "
-    "folder with its results"
+    "run `pytest --gpuperf`, or audit, memory or ab first, or name the folder with "
+    "its results"
 )
 
 PAGE: Final = Path(ARTEFACTS) / "report.html"

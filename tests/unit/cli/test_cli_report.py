@@ -166,8 +166,7 @@ def test_a_finding_shows_its_line_as_it_stands_now() -> None:
 def test_without_a_run_there_is_no_page(capsys: pytest.CaptureFixture[str]) -> None:
     assert refusal(capsys) == (
         "gpuperf: .gpuperf: there is no such file; run `pytest --gpuperf`, "
-        "`gpuperf audit`, `memory` or `ab` first, or name the folder with its results "
-        "[GP527]\n"
+        "or audit, memory or ab first, or name the folder with its results [GP527]\n"
     )
 
 
