@@ -660,7 +660,7 @@ def test_a_planted_kind_of_device_is_reported(line: str, kinds: list[str]) -> No
         ),
         ("judge.stored_times", "import pytest", "imports pytest"),
         ("runner.fork_server", "import torch.cuda", "imports torch"),
-        ("report.wrapping", "import_module('torch')", "imports torch"),
+        ("report.document", "import_module('torch')", "imports torch"),
     ],
 )
 def test_a_planted_import_is_reported(module: str, line: str, complaint: str) -> None:

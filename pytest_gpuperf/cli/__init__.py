@@ -122,7 +122,7 @@ def _seen(stream: TextIO) -> TextIO:
 
 def _painted(text: str) -> str:
     # Not at the top: the help imports no report.
-    from ..report.wrapping import coloured
+    from ..report.document import coloured
 
     return coloured(text)
 

@@ -49,7 +49,7 @@ from ..model.metrics import (
     counted,
 )
 from ..report.document import terminal
-from ..report.html.sheets import ab_page
+from ..report.html.page import ab_page
 from ..report.json import ab_document
 from ..report.screen.audit import AuditView
 from ..report.screen.commits import comparison_blocks, markdown_lines

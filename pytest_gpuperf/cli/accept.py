@@ -25,6 +25,7 @@ from ..model.baseline import AcceptancePlan, BaselineChange, Baselines, Entry, R
 from ..model.run import RESULTS_NAME
 from ..model.verdict import TestVerdict
 from ..report.command import accept_command, measure_command
+from ..report.document import wrapped
 from ..report.json import verdict_of
 from ..report.numbers import join_fitting
 from ..report.screen.acceptance import (
@@ -36,7 +37,6 @@ from ..report.screen.acceptance import (
 from ..report.screen.failure import only_line
 from ..report.screen.findings import failing_findings, short
 from ..report.screen.summary import refresh_lines
-from ..report.wrapping import wrapped
 from ..settings import ARTEFACTS, refuse_in_ci
 from ..visible import printed
 from .shared_options import add_baselines_argument, read_document, read_results

@@ -17,7 +17,7 @@ from ..devices.audit_record import StepAudit
 from ..model.metrics import counted
 from ..report.command import audit_command
 from ..report.document import terminal
-from ..report.html.sheets import audit_page
+from ..report.html.page import audit_page
 from ..report.json import audit_document
 from ..report.screen.audit import AuditView, audit_blocks
 from ..sharing.processes import EXIT_INTERRUPTED, SIGNALLED

@@ -17,7 +17,7 @@ from ..judge.budget import fit_of
 from ..model.measurement import Fit, Forecast, Saving
 from ..report.command import memory_command
 from ..report.document import terminal
-from ..report.html.sheets import memory_page
+from ..report.html.page import memory_page
 from ..report.json import memory_document
 from ..report.screen.audit import AuditView
 from ..report.screen.memory import MemoryView, is_large, memory_blocks

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..model.metrics import counted
+from ..report.document import wrapped
 from ..report.numbers import rounded
-from ..report.wrapping import wrapped
 from .counts import Fall, Ran, Texts, fallen
 from .edits import ByHand, Edit
 from .trial import Proven, Tried

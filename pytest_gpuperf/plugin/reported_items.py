@@ -16,10 +16,10 @@ import pytest
 from ..judge.readings import WOULD_HAVE_FAILED
 from ..marks import RANKS_MARK
 from ..model.run import Ending, Report
+from ..report.document import painted
 from ..report.headline import fitting_headline
 from ..report.measured_calls import OUTCOME_PROPERTY, WARNED_PROPERTY, properties_of
 from ..report.secrets import masked, secrets_of
-from ..report.wrapping import painted
 from ..visible import visible_text
 from .mark_checks import record_warning
 

@@ -30,6 +30,7 @@ from ..model.metrics import (
     Metric,
 )
 from ..model.verdict import Outcome, TestVerdict, Verdict
+from .document import text_width
 from .numbers import (
     each,
     excess_alike,
@@ -39,7 +40,6 @@ from .numbers import (
     metric_named,
     texts_apart,
 )
-from .wrapping import text_width
 
 
 TITLES: Final = {

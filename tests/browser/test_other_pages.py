@@ -16,7 +16,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit" / "report"))
 from golden_audits import FORECAST, FORECAST_BLOCKS, HERE, SAVINGS, WAITING, line_of
 from golden_commands import COMPARED
 
-from pytest_gpuperf.report.html.sheets import ab_page, audit_page, memory_page
+from pytest_gpuperf.report.html.page import ab_page, audit_page, memory_page
 from pytest_gpuperf.report.screen.audit import AuditView, audit_blocks
 from pytest_gpuperf.report.screen.commits import comparison_blocks
 

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import accumulate
-from math import ceil, floor, log10
-from typing import Final
+from math import ceil, floor, inf, log10
+from typing import Final, NamedTuple
 
-from ...model.metrics import Direction, Metric, Unit
+from ...model.ab import AbRun, Answer, Turn
+from ...model.metrics import STEP_MS, Direction, Metric, Unit
 from ...model.verdict import Outcome, Verdict
-from ..numbers import format_value, unit_of
-from .contents import Markup, rendered
+from ..headline import title
+from ..numbers import format_apart, format_change, format_value, metric_named, unit_of
+from .contents import Markup, Section, rendered
 
 
 # The lines of pictures, and what explains them.
@@ -192,3 +194,80 @@ class Scale:
     def share(self, value: float) -> float:
         """Return how far *value* is from the lower edge to the upper one."""
         return (value - self.low) / (self.high - self.low)
+
+
+# What changed, before and after: bars of each metric on one scale, the worst first.
+
+
+class MetricChange(NamedTuple):
+    """A *metric* of what is named before and after."""
+
+    metric: str
+    name: str
+    before: float
+    after: float
+
+    @property
+    def worse(self) -> float:
+        """How many times as much, or as little of what should be much; above 1 is worse."""
+        is_less = metric_named(self.metric).direction is Direction.HIGHER
+        sizes = (self.before, self.after)
+        small, large = reversed(sizes) if is_less else sizes
+        return large / small if small else inf
+
+
+MOST_ROWS: Final = 6
+"""Changes of a metric that are drawn; the others are counted."""
+
+
+def changes_figure(
+    changes: Iterable[MetricChange], caption: str = "before and after"
+) -> Iterator[Markup]:
+    """Draw *changes*, a part for each metric; nothing where nothing changed."""
+    by_metric: dict[str, list[MetricChange]] = {}
+    for change in sorted(changes, key=lambda change: -change.worse):
+        if change.before != change.after:
+            by_metric.setdefault(change.metric, []).append(change)
+    if by_metric:
+        parts = [(title(metric), *_rows(rows)) for metric, rows in by_metric.items()]
+        yield rendered("changes", caption=caption, parts=parts)
+
+
+def _rows(changes: Sequence[MetricChange]) -> tuple[list[tuple[str, ...]], int]:
+    """Return a row for each change, and how many more there are."""
+    most = max(max(change.before, change.after) for change in changes) or 1.0
+    rows = []
+    for change in changes[:MOST_ROWS]:
+        metric = metric_named(change.metric)
+        before, after = format_apart(metric, change.before, change.after)
+        ink = "worse" if change.worse > 1 else "better"
+        widths = (percent(n / most) for n in (change.before, change.after))
+        moved = format_change(metric, change.before, change.after)
+        rows.append((change.name, ink, *widths, before, after, moved))
+    return rows, len(changes) - len(rows)
+
+
+TURNED: Final = frozenset({Answer.SLOWER, Answer.FASTER})
+"""What is said of a time that changed."""
+
+
+def changes_of_commits(found: AbRun) -> Iterator[MetricChange]:
+    """Yield what differs between two versions: times, counts and bytes, if that is certain."""
+    for call in found.calls:
+        time = call.time
+        if time and time.answer in TURNED and time.before_ms and time.after_ms:
+            yield MetricChange(STEP_MS.name, call.test, time.before_ms, time.after_ms)
+        for exact in call.exact:
+            own = (n - exact.workspace_bytes for n in (exact.before, exact.after))
+            if exact.turn is not Turn.VARIES:
+                yield MetricChange(exact.metric, call.test, *own)
+
+
+def changes_of_run(sections: Sequence[Section]) -> Iterator[MetricChange]:
+    """Yield what failed or improved against a baseline, in several tests."""
+    for section in sections:
+        for verdict in section.verdict.verdicts if section.verdict else ():
+            now, before = verdict.own_bytes
+            is_judged = verdict.outcome.fails or verdict.outcome is Outcome.IMPROVED
+            if is_judged and now is not None and before is not None:
+                yield MetricChange(verdict.metric, section.key, before, now)

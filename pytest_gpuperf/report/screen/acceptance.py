@@ -10,9 +10,9 @@ from ...model.baseline import AcceptancePlan, Drift, Kept, Leftovers, Refresh
 from ...model.metrics import counted
 from ...model.verdict import Outcome, TestVerdict
 from ..command import DEFAULT_INVOCATION, Invocation, prune_command, refresh_command
+from ..document import labelled, uncut, wrapped
 from ..headline import title
 from ..numbers import each, format_apart, format_change, join_fitting, metric_named
-from ..wrapping import labelled, uncut, wrapped
 from .counts import MOST_NAMES, named
 from .summary import NO_VALUE, Line, LineRole, as_lines, table
 

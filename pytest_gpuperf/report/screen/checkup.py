@@ -9,8 +9,8 @@ from ...model.baseline import ENOUGH_RUNS
 from ...model.environment import Capability, Circumstance, Examination
 from ...model.metrics import PAGEABLE_COPIES, PEAK_ALLOCATED, STEP_MS, SYNCS, counted
 from ...model.verdict import SuiteAcuity
+from ..document import text_width, wrapped
 from ..numbers import join_fitting
-from ..wrapping import text_width, wrapped
 from .counts import acuity_sentence
 
 

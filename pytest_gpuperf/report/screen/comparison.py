@@ -16,9 +16,8 @@ from ...model.metrics import (
     Metric,
 )
 from ...model.verdict import TestVerdict
-from ..document import Block, Field
+from ..document import Block, Field, align, wrapped
 from ..numbers import format_apart, format_change, format_value
-from ..wrapping import align, wrapped
 from .summary import (
     NO_VALUE,
     ROLES,

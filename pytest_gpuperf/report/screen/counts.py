@@ -20,9 +20,9 @@ from ...model.verdict import (
     Verdict,
 )
 from ..command import Invocation, ab_command, refresh_command
+from ..document import wrapped
 from ..headline import PEOPLE
 from ..numbers import join_fitting
-from ..wrapping import wrapped
 from .summary import ROLES, WORST_FIRST_OUTCOMES, Line, LineRole, as_lines
 
 

@@ -22,7 +22,16 @@ from ..command import (
     diff_command,
     refresh_command,
 )
-from ..document import Block, Field, Heading, Place, Text, terminal
+from ..document import (
+    REASON_INDENT,
+    Block,
+    Field,
+    Heading,
+    Place,
+    Text,
+    terminal,
+    text_width,
+)
 from ..headline import (
     merged_headlines,
     missed_headline,
@@ -33,7 +42,6 @@ from ..headline import (
 )
 from ..numbers import join_fitting, metric_named
 from ..remedies import METRIC_REMEDIES, has_rewrite
-from ..wrapping import REASON_INDENT, text_width
 from .counts import COUNTED_WORDS
 from .findings import (
     LINES_OF_PAGE,

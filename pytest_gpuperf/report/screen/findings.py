@@ -26,10 +26,9 @@ from ...model.metrics import (
     counted,
 )
 from ...model.verdict import Outcome, TestVerdict
-from ..document import Block, Field, Place, below, terminal
+from ..document import REASON_INDENT, Block, Field, Place, below, terminal, text_width
 from ..numbers import format_value, join_fitting, metric_named
 from ..remedies import remedy_of
-from ..wrapping import REASON_INDENT, text_width
 
 
 MOST_FINDINGS: Final = 8

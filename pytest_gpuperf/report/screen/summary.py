@@ -22,6 +22,7 @@ from ...model.metrics import (
     counted,
 )
 from ...model.verdict import Outcome, TestVerdict, Verdict
+from ..document import align, text_width, wrapped
 from ..headline import PEOPLE, title, what_happened
 from ..numbers import (
     format_apart,
@@ -30,7 +31,6 @@ from ..numbers import (
     metric_named,
     rates_in_words,
 )
-from ..wrapping import align, text_width, wrapped
 from .findings import inconclusive_remark
 
 

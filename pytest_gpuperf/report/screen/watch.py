@@ -11,9 +11,9 @@ from ...judge.watch import UNKNOWN, Objection, SuiteLine, suite_lines, tally
 from ...model.baseline import Entry
 from ...model.finding import Finding, FindingKind, WatchedTest, syncs_in
 from ...model.metrics import PEAK_ALLOCATED, counted
+from ..document import REASON_INDENT, align, labelled, text_width, uncut, wrapped
 from ..numbers import format_value
 from ..remedies import remedy_of
-from ..wrapping import REASON_INDENT, align, labelled, text_width, uncut, wrapped
 from .summary import NO_VALUE, filled
 
 

@@ -27,12 +27,12 @@ from pytest_gpuperf.model.finding import FindingKind, Phase
 from pytest_gpuperf.model.metrics import METRICS
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.command import Invocation
+from pytest_gpuperf.report.document import coloured
 from pytest_gpuperf.report.headline import fitting_headline, open_headline
 from pytest_gpuperf.report.screen.acceptance import drift_text
 from pytest_gpuperf.report.screen.failure import failure_text
 from pytest_gpuperf.report.screen.findings import SharedCauses
 from pytest_gpuperf.report.screen.summary import summary_lines
-from pytest_gpuperf.report.wrapping import coloured
 
 
 SLOWER: Final = a_regression(

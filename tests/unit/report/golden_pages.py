@@ -64,8 +64,7 @@ from pytest_gpuperf.report.ci.github import commands, line_address, outputs
 from pytest_gpuperf.report.ci.job_summary import run_markdown
 from pytest_gpuperf.report.ci.worst_findings import Sources, remarks
 from pytest_gpuperf.report.command import at_root
-from pytest_gpuperf.report.html.page import page_text
-from pytest_gpuperf.report.html.sheets import ab_page, audit_page, memory_page
+from pytest_gpuperf.report.html.page import ab_page, audit_page, memory_page, page_text
 from pytest_gpuperf.report.measured_calls import (
     MeasuredCall,
     measured_calls,

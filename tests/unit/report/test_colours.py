@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 
-from pytest_gpuperf.report.wrapping import coloured
+from pytest_gpuperf.report.document import coloured
 from pytest_gpuperf.visible import VisibleStream, shows_colours
 
 

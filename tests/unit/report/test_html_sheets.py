@@ -14,8 +14,8 @@ from pages import BAD, GOOD, HOSTILE, Page, page
 
 from pytest_gpuperf.model.ab import Comparison, Turn
 from pytest_gpuperf.report.document import terminal
-from pytest_gpuperf.report.html.changes import MOST_ROWS, MetricChange, changes_figure
-from pytest_gpuperf.report.html.sheets import ab_page, audit_page, memory_page
+from pytest_gpuperf.report.html.page import ab_page, audit_page, memory_page
+from pytest_gpuperf.report.html.pictures import MOST_ROWS, MetricChange, changes_figure
 from pytest_gpuperf.report.screen.audit import AuditView, audit_blocks
 from pytest_gpuperf.report.screen.commits import comparison_blocks
 
