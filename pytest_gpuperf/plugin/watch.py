@@ -33,14 +33,16 @@ from ..model.environment import SIMULATED_GIB, SIMULATED_GPU, Capability, Device
 from ..model.finding import A_MOVE, FindingKind, WatchedTest, is_test_code
 from ..model.metrics import counted
 from ..report.ci.github import watch_commands
+from ..report.document import terminal
 from ..report.line_syntax import with_context
 from ..report.remedies import moves_module
-from ..report.screen.watch import watch_lines
+from ..report.screen.watch import watch_blocks
 from ..settings import ARTEFACTS, MissingBaseline, Settings, refuse_in_ci
 from ..visible import visible_line
 from .options import early_value, environment, is_device_typed
 from .outputs import RunPlace
 from .parse_settings import missing_baseline, narrowed_by, positive_gib, resolver, today
+from .reported_items import write_painted
 
 
 if TYPE_CHECKING:
@@ -389,7 +391,7 @@ class WatchReport:
         self._conclude(exitstatus)
         terminalreporter.section("gpuperf: tests on the simulated GPU")
         records = [*self._records.values()]
-        lines = watch_lines(
+        blocks = watch_blocks(
             records,
             self._objections,
             notes=[*self._lost, *filter(None, [self._note, self._warning_note])],
@@ -402,7 +404,8 @@ class WatchReport:
             noun = "count" if len(self._objections) == 1 else "counts"
             key = f"{noun} {WOULD_HAVE_FAILED if self._warns else 'failed'}"
             terminalreporter.stats[key] = [*self._objections]
-        for line in (*map(visible_line, lines), *self._annotations()):
+        write_painted(terminalreporter, map(visible_line, terminal(blocks)))
+        for line in self._annotations():
             terminalreporter.write_line(line)
 
     def _annotations(self) -> tuple[str, ...]:

@@ -181,7 +181,7 @@ def test_what_fails_there_is_not_checked_and_all_else_is_reported(
         "  fix *",
         "  test_suite.py::test_leak: 1 tensor, 4.000 KiB",
         "  --> package.py:11 in remember",
-        "  kept by  package.CACHE[[]...]",
+        "  kept     package.CACHE[[]...]",
         "3 tests not checked: plain pytest says how each ends *",
         "  test_suite.py::test_gpu_is_wrong: failed: *why here*",
         "  test_suite.py::test_without_gpu: skipped: requires only a CPU",
@@ -337,7 +337,7 @@ def test_memory_of_a_test_that_only_the_collector_frees_is_shown_with_its_cycle(
         "tests with device memory that only Python's garbage collector frees:",
         "  test_suite.py::test_cycle: 1.000 MiB",
         "  --> test_suite.py:8 in __init__",
-        '  source   self.me, self.big = self, torch.ones(2**18, device="cuda")',
+        '    8 | self.me, self.big = self, torch.ones(2**18, device="cuda")',
         "  kept     in a cycle of Node.me",
         "  fix      break the cycle *",
     )

@@ -335,6 +335,18 @@ def _blocks(
         yield Field("fix", remedy.do)
 
 
+def fix_fields(*findings: Finding) -> Iterator[Block]:
+    """Say why what outlives its step is kept, and once what to do about *findings*."""
+    tried: set[str] = set()
+    for finding in findings:
+        if finding.kind in OUTLIVING:
+            yield Field("kept", finding.reason)
+        remedy = remedy_of(finding)
+        if remedy is not None and remedy.do not in tried:
+            tried.add(remedy.do)
+            yield Field("fix", remedy.do)
+
+
 def grows_by(nbytes: int, left: Sequence[Finding]) -> str:
     """Say by how much a step, and which line keeps most of that, the first of *left*."""
     place = left[0].location if left else None

@@ -13,9 +13,9 @@ from ...model.measurement import Fit, Forecast, Saving
 from ...model.metrics import PEAK_ALLOCATED, counted
 from ..document import Block, Field, Heading, Place, Text, typed_next
 from ..numbers import format_value
-from ..remedies import SAVING_REMEDIES, remedy_of
+from ..remedies import SAVING_REMEDIES
 from .audit import AuditView
-from .findings import OUTLIVING, badness, grows_by, place_of
+from .findings import OUTLIVING, badness, fix_fields, grows_by, place_of
 
 
 MEMORY_DIGITS: Final = 3
@@ -167,11 +167,7 @@ def _place(group: Sequence[Finding], view: MemoryView) -> Iterator[Block]:
     first, text = group[0], "; ".join(_uses(group, view))
     where = view.places.where(first.location) if first.location else place_of(first)
     yield Place(where, first, text, called(first))
-    for finding in group:
-        if finding.kind in OUTLIVING:
-            remedy = remedy_of(finding)
-            yield Field("kept", finding.reason)
-            yield Field("fix", remedy.do if remedy else "")
+    yield from fix_fields(*(f for f in group if f.kind in OUTLIVING))
 
 
 def _uses(group: Sequence[Finding], view: MemoryView) -> Iterator[str]:

@@ -15,12 +15,13 @@ from pytest_gpuperf.judge.watch import objections
 from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.environment import Circumstance, Examination
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location, WatchedTest
+from pytest_gpuperf.report.document import terminal
 from pytest_gpuperf.report.screen.checkup import (
     examined_lines,
     last_lines,
     stored_lines,
 )
-from pytest_gpuperf.report.screen.watch import watch_lines
+from pytest_gpuperf.report.screen.watch import watch_blocks
 
 
 # A suite that is watched.
@@ -88,13 +89,13 @@ WATCHED: Final = (
 
 
 def watched(**fields: Any) -> str:
-    return text_of(watch_lines(WATCHED, (), **fields))
+    return text_of(terminal(watch_blocks(WATCHED, (), **fields)))
 
 
 def watch_gates() -> str:
     found = tuple(objections({"max-syncs": 0, "leak": 0}, WATCHED))
-    failed = watch_lines(WATCHED, found, most=1)
-    unused = watch_lines(WATCHED[-1:], ())
+    failed = terminal(watch_blocks(WATCHED, found, most=1))
+    unused = terminal(watch_blocks(WATCHED[-1:], ()))
     return text_of((*failed, *unused))
 
 
