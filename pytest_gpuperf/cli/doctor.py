@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,8 @@ from ..model.baseline import ENOUGH_RUNS, Entry
 from ..model.codec import decode
 from ..model.environment import DeviceKind, Examination
 from ..model.metrics import STEP_MS
-from ..report.screen.checkup import examined_lines, last_lines, stored_lines
+from ..report.document import terminal
+from ..report.screen.checkup import Labelled, checkup_blocks, stored_words
 from ..runner.baseline_writer import acuity_of
 from ..runner.fork_server import ForkServer, Job, preloaded_for
 from ..settings import Settings
@@ -58,7 +59,7 @@ def run(arguments: argparse.Namespace, _rest: Sequence[str]) -> int:
         sys.stderr.write(f"gpuperf: {error}\n")
         return WRONG
     stored = _stored(found, project, _options(arguments))
-    sys.stdout.write(printed((*examined_lines(found), *stored, *last_lines(found))))
+    sys.stdout.write(printed(terminal(checkup_blocks(found, stored))))
     return WRONG if found.refusal else 0
 
 
@@ -84,11 +85,11 @@ def _examined(server: ForkServer, kind: DeviceKind | None) -> Examination:
 
 def _stored(
     found: Examination, project: Settings, options: Sequence[str]
-) -> tuple[str, ...]:
+) -> Iterator[Labelled]:
     hardware = found.environment.hardware
     folder = Path(os.path.relpath(project.baselines))
     entries = read(folder, hardware).entries
-    return stored_lines(
+    return stored_words(
         str(path_of(folder, hardware)),
         len(entries),
         _thin(entries, hardware.kind),

@@ -16,11 +16,7 @@ from pytest_gpuperf.model.baseline import Entry
 from pytest_gpuperf.model.environment import Circumstance, Examination
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location, WatchedTest
 from pytest_gpuperf.report.document import terminal
-from pytest_gpuperf.report.screen.checkup import (
-    examined_lines,
-    last_lines,
-    stored_lines,
-)
+from pytest_gpuperf.report.screen.checkup import checkup_blocks, stored_words
 from pytest_gpuperf.report.screen.watch import watch_blocks
 
 
@@ -109,8 +105,8 @@ def doctor() -> str:
         disturbance="the GPU was throttled by power brake",
     )
     file = "baselines/cuda-nvidia-h200.json"
-    stored = stored_lines(file, 2, ("test_a", "test_b"), NOISY, ())
-    return text_of((*examined_lines(found), *stored, *last_lines(found)))
+    stored = stored_words(file, 2, ("test_a", "test_b"), NOISY, ())
+    return text_of(terminal(checkup_blocks(found, stored)))
 
 
 def doctor_without_gpu() -> str:
@@ -127,8 +123,8 @@ def doctor_without_gpu() -> str:
         refusal="CUDA_LAUNCH_BLOCKING=1 is set",
     )
     options = ("--gpuperf-device=simulated",)
-    stored = stored_lines("baselines/simulated-cuda.json", 0, (), None, options)
-    return text_of((*examined_lines(found), *stored, *last_lines(found)))
+    stored = stored_words("baselines/simulated-cuda.json", 0, (), None, options)
+    return text_of(terminal(checkup_blocks(found, stored)))
 
 
 WATCHES: Final[Mapping[str, Callable[[], str]]] = {
