@@ -16,9 +16,7 @@ from typing import Any, Final
 
 from ...errors import ErrorId, UsageError
 from ...model.baseline import Entry
-from ...model.environment import DeviceKind
 from ...model.finding import Location
-from ...model.metrics import STEP_MS
 from ...model.run import Ending, Record, Results
 from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..headline import PEOPLE, TITLES, excess, telling
@@ -86,15 +84,6 @@ class Section:
         worst = telling(self.verdict)
         return sorted(worst, key=lambda v: (_familiarity(v.metric), -excess(v)))
 
-    @property
-    def metric(self) -> str:
-        """The metric that it is about: one that failed, else the time of a step."""
-        if self.failing:
-            return self.failing[0].metric
-        judged = self.verdict.verdicts if self.verdict else ()
-        known = [v.metric for v in judged if v.now is not None]
-        return next(iter(known), "") if STEP_MS.name not in known else STEP_MS.name
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contents:
@@ -111,12 +100,6 @@ class Contents:
     lines: SourceLines = field(default_factory=dict)
     pending_folder: str = ".gpuperf"
     baselines_folder: str = ""
-
-    @property
-    def kind(self) -> DeviceKind:
-        """The kind of device that was measured on; any kind if nothing was measured."""
-        hardware = self.results.head.hardware
-        return hardware.kind if hardware else DeviceKind.CPU
 
     def line_of(self, file: str, line: int) -> str:
         """Return the text of a line as it is now; nothing if that is not known."""

@@ -11,7 +11,7 @@ from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind, MemoryCour
 from ...model.metrics import PEAK_ALLOCATED
 from ..numbers import format_value
 from .contents import Markup, rendered
-from .pictures import Scale, bars, level, ticks_of, upright
+from .pictures import bars, level, ticks_of, upright
 
 
 UNKNOWN_STEP: Final = StepSummary()
@@ -99,16 +99,16 @@ def _course_figure(course: MemoryCourse, kept: str) -> Markup:
     own = _rows(course)
     rows = list(own.values()) or [[0] * _moments(course)]
     tops = list(accumulate(rows, _on_top))
-    scale = Scale(0.0, max(*tops[-1], 1) * KIB * 1.05)
-    ticks = ticks_of(PEAK_ALLOCATED, scale)
+    full = max(*tops[-1], 1) * KIB * 1.05
+    ticks = ticks_of(PEAK_ALLOCATED, full)
     count = len(rows[0])
-    heights = [[_height(kib * KIB, scale) for kib in top] for top in tops]
-    grid = "".join(f"M0 {_height(v, scale)}H{count}" for v, _ in ticks)
+    heights = [[_height(kib * KIB, full) for kib in top] for top in tops]
+    grid = "".join(f"M0 {_height(v, full)}H{count}" for v, _ in ticks)
     return rendered(
         "course",
         box=f"0 0 {count} {BOTTOM}",
         height=COURSE_HEIGHT,
-        ticks=upright(ticks, scale, COURSE_HEIGHT),
+        ticks=upright(ticks, full, COURSE_HEIGHT),
         drawn=(*_areas(own, heights), ("grid", grid), *_marks(course, count)),
         phases=level(_phases(course, count)),
         entries=(
@@ -125,8 +125,8 @@ def _on_top(below: Sequence[int], row: Sequence[int]) -> list[int]:
     return [a + b for a, b in zip(below, row, strict=True)]
 
 
-def _height(nbytes: float, scale: Scale) -> int:
-    return round(BOTTOM * (1 - scale.share(nbytes)))
+def _height(nbytes: float, full: float) -> int:
+    return round(BOTTOM * (1 - nbytes / full))
 
 
 def _areas(

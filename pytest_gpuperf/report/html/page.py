@@ -39,15 +39,7 @@ from .contents import (
 )
 from .findings import cause_blocks, markup_of, with_lines, words_of, worst_of
 from .memory import UNKNOWN_STEP, memory_figures
-from .pictures import (
-    Ink,
-    MetricChange,
-    changes_figure,
-    changes_of_commits,
-    changes_of_run,
-    lines_of,
-)
-from .samples import Runs, interval_of, samples_figure, strips_of
+from .pictures import MetricChange, changes_figure, changes_of_commits, changes_of_run
 from .step import step_figure
 
 
@@ -201,7 +193,6 @@ def _details(
         "pictures": (
             *(step_figure(verdict.findings) if has_step else ()),
             *memory_figures(verdict.findings, (entry and entry.step) or UNKNOWN_STEP),
-            *_runs_figures(section, verdict, contents),
         ),
         "numbers": _all_numbers(verdict, contents, answer),
     }
@@ -223,27 +214,6 @@ def _all_numbers(
     numbers = number_blocks(verdict, explained=bool(answer))
     blocks = [*numbers, *cause_blocks(verdict.findings, shown)]
     return markup_of(blocks, contents.line_of)
-
-
-def _runs_figures(
-    section: Section, verdict: TestVerdict, contents: Contents
-) -> Iterator[Markup]:
-    """Draw the runs of the metrics that it is about, the worst first."""
-    about = dict.fromkeys((section.metric, *(v.metric for v in section.failing)))
-    for name in about:
-        judged = [v for v in verdict.verdicts if v.metric == name and v.now is not None]
-        if judged:
-            yield samples_figure(_runs(name, judged, contents, verdict.test))
-
-
-def _runs(name: str, judged: Sequence[Verdict], contents: Contents, key: str) -> Runs:
-    return Runs(
-        metric=metric_named(name),
-        stored=strips_of(name, contents.stored.get(key), contents.kind),
-        fresh=strips_of(name, contents.pending.get(key), contents.kind),
-        lines=lines_of(judged),
-        interval=interval_of(judged),
-    )
 
 
 # All numbers: the verdicts of one call as a table, and what decided each below it.
@@ -294,9 +264,7 @@ def _word(verdict: Verdict) -> str:
 def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
     """Write the numbers of a metric by its baseline and budget, as far as they are known."""
     alone = [found[0].own] if len(found) == 1 else found
-    lines = lines_of(alone)
-    now = next((v.now for v in alone if v.now is not None), None)
-    values = (now, *map(lines.get, (Ink.BASELINE, Ink.LIMIT, Ink.BUDGET)))
+    values = (_first(v.now for v in alone), *_references(alone))
     text = texts_apart(metric, *values)
     texts = [NO_VALUE if v is None else text[v] for v in values]
     if metric.direction is Direction.HIGHER:
@@ -305,6 +273,19 @@ def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
     if values[0] is not None and values[1] is not None:
         change = format_change(metric, values[1], values[0])
     return [*texts[:2], change, *texts[2:]]
+
+
+def _references(judged: Sequence[Verdict]) -> Iterator[float | None]:
+    """Yield the baseline of a metric, what it allows, and the limit of a budget."""
+    by_baseline = [v for v in judged if v.baseline is not None]
+    allowed = [v for v in by_baseline if v.outcome is not Outcome.OVER_BUDGET]
+    yield _first(v.baseline for v in by_baseline)
+    yield _first(v.limit for v in allowed)
+    yield _first(v.limit for v in judged if v not in allowed)
+
+
+def _first(values: Iterable[float | None]) -> float | None:
+    return next((value for value in values if value is not None), None)
 
 
 # The line.

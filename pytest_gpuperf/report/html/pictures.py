@@ -3,64 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
 from itertools import accumulate
-from math import ceil, floor, inf, log10
+from math import floor, inf, log10
 from typing import Final, NamedTuple
 
 from ...model.ab import AbRun, Answer, Turn
-from ...model.metrics import STEP_MS, Direction, Metric, Unit
-from ...model.verdict import Outcome, Verdict
+from ...model.metrics import STEP_MS, Direction, Metric
+from ...model.verdict import Outcome
 from ..headline import title
-from ..numbers import format_apart, format_change, format_value, metric_named, unit_of
+from ..numbers import format_apart, format_change, metric_named, unit_of
 from .contents import Markup, Section, rendered
 
 
-# The lines of pictures, and what explains them.
-
-
-class Ink(Enum):
-    """How something is drawn; it differs in shape as well as in colour."""
-
-    BASELINE = "base"
-    LIMIT = "limit"
-    BUDGET = "budget"
-    INTERVAL = "interval"
-    BAND = "band"
-    PEAK = "peak"
-
-
-def lines_of(judged: Sequence[Verdict]) -> dict[Ink, float]:
-    """Return the lines that the verdicts compare one metric with."""
-    found: dict[Ink, float] = {}
-    for verdict in judged:
-        if verdict.baseline is not None:
-            found.setdefault(Ink.BASELINE, verdict.baseline)
-        if verdict.limit is not None:
-            stored = verdict.baseline is not None
-            is_limit = stored and verdict.outcome is not Outcome.OVER_BUDGET
-            found.setdefault(Ink.LIMIT if is_limit else Ink.BUDGET, verdict.limit)
-    return found
-
-
-def line_in_words(metric: Metric, ink: Ink, value: float, *, shown: bool) -> str:
-    """Write ``baseline 10.00 ms``, and whether it is too far off to be seen."""
-    name = LINE_NAMES.get(ink, ink.value)
-    higher_is_better = metric.direction is Direction.HIGHER
-    bound = "at least " if higher_is_better and ink is not Ink.BASELINE else ""
-    beyond = "" if shown else " (outside of the picture)"
-    return f"{name} {bound}{format_value(metric, value)}{beyond}"
-
-
-LINE_NAMES: Final = {
-    Ink.BASELINE: "baseline",
-    Ink.LIMIT: "allowed",
-    Ink.BUDGET: "limit",
-}
-
-
 # Axes: their texts are elements of their own, as a stretched picture would stretch them.
+
 
 MOST_TICKS: Final = 4
 """Steps between the ticks of an axis, at most."""
@@ -68,41 +24,27 @@ MOST_TICKS: Final = 4
 NICE_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
-def ticks_of(metric: Metric, scale: Scale) -> list[tuple[float, str]]:
-    """Return round values on *scale*, written in one unit."""
-    symbol, size = unit_of(metric, max(abs(scale.low), abs(scale.high)))
-    low, high = scale.low / size, scale.high / size
-    least = (high - low) / MOST_TICKS
-    # Between the smallest floats there is no room for a step.
-    if not least > SMALLEST_STEP:
-        return []
+def ticks_of(metric: Metric, top: float) -> list[tuple[float, str]]:
+    """Return round values from 0 to the *top* of a picture, written in one unit."""
+    symbol, size = unit_of(metric, top)
+    least = top / size / MOST_TICKS
     power = 10.0 ** floor(log10(least))
-    step = power * next(nice for nice in NICE_STEPS if nice * power >= least)
-    if metric.unit is Unit.COUNT:
-        step = max(1.0, step)
-    digits = max(0, -floor(log10(step) + TINY))
-    digits += (
-        not (step * 10**digits + TINY).is_integer()
-        and round(step * 10**digits, 6) % 1 > 0
-    )
-    first = ceil(low / step - TINY)
+    step = next(nice * power for nice in NICE_STEPS if nice * power >= least)
     return [
-        (step * n * size, f"{step * n:.{digits}f} {symbol}".strip())
-        for n in range(first, floor(high / step + TINY) + 1)
+        (step * n * size, f"{step * n:g} {symbol}")
+        for n in range(floor(top / size / step + TINY) + 1)
     ]
 
-
-SMALLEST_STEP: Final = 1e-290
 
 TINY: Final = 1e-9
 """What rounding may add to a tick."""
 
 
 def upright(
-    ticks: Sequence[tuple[float, str]], scale: Scale, height: int
+    ticks: Sequence[tuple[float, str]], top: float, height: int
 ) -> list[tuple[float, str]]:
     """Place the texts of an axis at the left of a picture of this *height*."""
-    return [(round(height * (1 - scale.share(v)), 1), text) for v, text in ticks]
+    return [(round(height * (1 - v / top), 1), text) for v, text in ticks]
 
 
 def level(ticks: Iterable[tuple[float, str]]) -> list[tuple[str, str, str]]:
@@ -158,42 +100,6 @@ THINNEST_SHARE: Final = 0.002
 
 PICTURE_WIDTH: Final = 1000
 """Units across a picture, which is as wide on paper as there is room."""
-
-MARGIN: Final = 0.05
-
-REACH: Final = 2.0
-"""What is so many times above or below all that is drawn is left out of the picture."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """The values between the two edges of a picture."""
-
-    low: float
-    high: float
-
-    @classmethod
-    def around(cls, values: Sequence[float], lines: Iterable[float] = ()) -> Scale:
-        """Show all *values*, at least one, and those of *lines* that are near."""
-        low, high = min(values), max(values)
-        near = [v for v in lines if low / REACH <= v <= high * REACH]
-        low, high = min([low, *near]), max([high, *near])
-        # A scale of no width could not place anything.
-        margin = MARGIN * (high - low or abs(high) or 1.0)
-        return cls(low - margin, high + margin)
-
-    def shows(self, value: float) -> bool:
-        """Whether *value* lies between the edges."""
-        return self.low <= value <= self.high
-
-    def at(self, value: float) -> int:
-        """Return the place of *value* from the left, at an edge if it is beyond."""
-        inside = min(max(value, self.low), self.high)
-        return round(PICTURE_WIDTH * self.share(inside))
-
-    def share(self, value: float) -> float:
-        """Return how far *value* is from the lower edge to the upper one."""
-        return (value - self.low) / (self.high - self.low)
 
 
 # What changed, before and after: bars of each metric on one scale, the worst first.
