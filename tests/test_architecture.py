@@ -428,8 +428,8 @@ MOST_CODE: Final = {
     "plugin": 2272,  # no server without measured tests; what a pull request changes in a baseline
     "report": 2134,  # where in a step a line waits; the document of blocks, from report.screen and report.html
     "report.ci": 507,  # a watch marks its lines on GitHub
-    "report.html": 985,  # the step as a picture; pages of audit, memory and ab; bars of what changed
-    "report.screen": 2235,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "report.html": 793,  # the step as a picture; pages of audit, memory and ab; bars of what changed
+    "report.screen": 2161,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2445,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 283,  # how every process is started, and signals; where a program is; one process for several programs
     "trainers": 473,
