@@ -3,7 +3,7 @@
 Each row of ``upgrades.toml`` is one program, run with two releases of a package on the simulated GPU. The
 earlier release is installed by `uv` into an environment of its own, the later one by
 `gpuperf ab --with`, so this needs an index of packages. Prints what the table of
-`docs/evidence/upgrades.md` is made of, a row as soon as it is known. The rows were picked before any of them ran; those that fail stay in the table.
+`benchmarks/evidence/upgrades.md` is made of, a row as soon as it is known. The rows were picked before any of them ran; those that fail stay in the table.
 
     python benchmarks/upgrades.py            # all rows
     python benchmarks/upgrades.py kornia     # rows with this in their name
