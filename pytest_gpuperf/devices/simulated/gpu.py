@@ -19,7 +19,7 @@ import torch
 from torch._C import DispatchKey
 from torch._ops import HigherOrderOperator
 from torch.utils import _device
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from ..audit_record import StepAudit
 from ..operations import eager
@@ -213,6 +213,8 @@ def _on_one_device(parallel: Any, *args: Any, **options: Any) -> Any:
     WATCH.leave_unchecked(
         "torch.nn.DataParallel", "the copies to and from its replicas are not made"
     )
+    move = functools.partial(torch.Tensor.to, device="cuda", non_blocking=True)
+    args, options = tree_map_only(torch.Tensor, move, (args, options))
     return parallel.module(*args, **options)
 
 

@@ -53,31 +53,21 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
         source="sparse_sparse_matmul_cuda_kernel, counted in a run of torch 2.13 over "
         "stub CUDA",
     ),
-    SyncRule(
-        ops=("_sparse_softmax", "_sparse_log_softmax"),
-        when=along_sparse("dim"),
-        reason="the rows of a sparse tensor are grouped and counted with thrust",
-        count=7,
-        source="SoftMax.cu, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("_sparse_softmax_backward_data", "_sparse_log_softmax_backward_data"),
-        when=along_sparse("dim"),
-        reason="the rows of a sparse tensor are grouped and counted with thrust",
-        count=9,
-        source="SoftMax.cu, counted in a run of torch 2.13 over stub CUDA",
+    *(
+        SyncRule(
+            ops=(f"_sparse_softmax{step}", f"_sparse_log_softmax{step}"),
+            when=along_sparse("dim"),
+            reason="the rows of a sparse tensor are grouped and counted with thrust",
+            count=count,
+            source="SoftMax.cu, counted in a run of torch 2.13 over stub CUDA",
+        )
+        for step, count in {"": 7, "_backward_data": 9}.items()
     ),
     SyncRule(
         ops=("_sparse_sum_backward",),
         when=keeps_sparse,
         reason="the indices of the gradient are looked up with thrust",
         source="SparseCUDATensorMath.cu, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("_to_sparse_semi_structured",),
-        when=on_device,
-        reason="the size of the result depends on values: their count is read",
-        source="libtorch_cuda 2.13, masked_select",
     ),
     SyncRule(
         ops=("_cslt_sparse_mm", "_cslt_sparse_mm_search"),

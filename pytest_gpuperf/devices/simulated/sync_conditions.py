@@ -29,6 +29,11 @@ def not_empty(call: OpCall) -> int:
     return int(call.is_any_on_device() and next(call.tensors()).numel() > 0)
 
 
+def errors_checked(call: OpCall) -> int:
+    """It reads error codes, unless its argument says that it does not."""
+    return on_device(call) if call["check_errors"] is not False else 0
+
+
 def filled(name: str) -> Condition:
     """The argument *name* is a tensor on the device that has elements."""
     return lambda call: int(call.on_device(name) and call[name].numel() > 0)
@@ -110,9 +115,8 @@ def several_matrices(call: OpCall) -> int:
     return int(_batch(matrices) > 1 and matrices.shape[-1] > 1 and not_empty(call))
 
 
-def place_bytes(call: OpCall) -> int:
+def place_bytes(_: OpCall) -> int:
     """Bytes of one index."""
-    del call
     return int(torch.int64.itemsize)
 
 
@@ -215,12 +219,12 @@ def device_masks(call: OpCall) -> int:
 
 def host_masks(call: OpCall) -> int:
     """Once for each dimension of a mask on the host."""
-    return call.dimensions_of_host_masks() if _on_device_self(call) else 0
+    return call.dimensions_of_host_masks() if call.on_device("self") else 0
 
 
 def host_positions(call: OpCall) -> int:
     """Once for each index tensor on the host that is no mask."""
-    if not _on_device_self(call) or _masks(call):
+    if not call.on_device("self") or _masks(call):
         return 0
     return call.host_indices()
 
@@ -235,17 +239,15 @@ def put_bytes(call: OpCall) -> int:
     return int(call["values"].element_size())
 
 
-def _on_device_self(call: OpCall) -> bool:
-    return call.on_device("self")
-
-
 def _masks(call: OpCall) -> int:
-    return call.device_indices(masks=True) if _on_device_self(call) else 0
+    return call.device_indices(masks=True) if call.on_device("self") else 0
 
 
 def _has_host_number(call: OpCall) -> bool:
     values = call["values"]
-    return _on_device_self(call) and call.is_host_tensor(values) and values.numel() == 1
+    return (
+        call.on_device("self") and call.is_host_tensor(values) and values.numel() == 1
+    )
 
 
 def _is_fill(call: OpCall) -> bool:
@@ -279,7 +281,7 @@ def grows_beyond_itself(call: OpCall) -> int:
     pair = [call["self"], call["other"]]
     if not all(hasattr(t, "inside") and t.layout is torch.sparse_coo for t in pair):
         return 0
-    insides = [_inside(tensor) for tensor in pair]
+    insides = [tensor.inside for tensor in pair]
     count = sum(inside._nnz() for inside in insides)  # noqa: SLF001, its only name
     return int(count > insides[0].numel())
 
@@ -301,7 +303,7 @@ def along_sparse(name: str) -> Condition:
         tensor = call["self"]
         if not call.on_device("self") or not tensor.is_sparse:
             return 0
-        return int(call[name] % tensor.dim() < _inside(tensor).sparse_dim())
+        return int(call[name] % tensor.dim() < tensor.inside.sparse_dim())
 
     return condition
 
@@ -311,7 +313,7 @@ def keeps_sparse(call: OpCall) -> int:
     if not call.on_device("grad") or not call["grad"].is_sparse:
         return 0
     tensor = call["self"]
-    sparse = _inside(tensor).sparse_dim()
+    sparse = tensor.inside.sparse_dim()
     return int(any(dim % tensor.dim() < sparse for dim in call["dim"]))
 
 
@@ -325,7 +327,7 @@ def sums_some(call: OpCall) -> int:
     tensor = call["self"]
     if not call.on_device("self") or not tensor.is_sparse or not call["dim"]:
         return 0
-    sparse = _inside(tensor).sparse_dim()
+    sparse = tensor.inside.sparse_dim()
     summed = {dim % tensor.dim() for dim in call["dim"]}
     over = sum(dim < sparse for dim in summed)
     return int(0 < over < sparse and _elements(tensor))
@@ -343,16 +345,11 @@ def _on_device(call: OpCall) -> list[Any]:
 def _is_uncoalesced(tensor: Any) -> bool:
     if tensor.layout is not torch.sparse_coo:
         return False
-    return not _inside(tensor).is_coalesced() and _elements(tensor)
+    return not tensor.inside.is_coalesced() and _elements(tensor)
 
 
 def _elements(tensor: Any) -> bool:
-    return bool(_inside(tensor)._nnz() >= FEWEST_TO_COALESCE)  # noqa: SLF001, its only name
-
-
-def _inside(tensor: Any) -> Any:
-    """Return the tensor inside: to ask the GPU tensor would count as an operation."""
-    return tensor.inside
+    return bool(tensor.inside._nnz() >= FEWEST_TO_COALESCE)  # noqa: SLF001, its only name
 
 
 # The polynomials by which torch computes ``matrix_exp``: their degree follows the norm.

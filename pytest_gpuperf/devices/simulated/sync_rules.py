@@ -24,6 +24,7 @@ from .sync_conditions import (
     deviations_checked,
     device_masks,
     element_bytes,
+    errors_checked,
     factored_by_magma,
     filled,
     host_masks,
@@ -71,10 +72,13 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         source="CUDAScalar.cu, libtorch_cuda 2.13",
     ),
     SyncRule(
-        ops=("nonzero", "nonzero_numpy", "masked_select"),
+        ops=(
+            *("nonzero", "nonzero_numpy", "masked_select", "masked_scatter_backward"),
+            "_to_sparse_semi_structured",
+        ),
         when=on_device,
         reason="the size of the result depends on values: their count is read",
-        source="Nonzero.cu, libtorch_cuda 2.13",
+        source="Nonzero.cu, TensorAdvancedIndexing.cpp, libtorch_cuda 2.13",
     ),
     SyncRule(
         ops=("_unique", "_unique2", "unique_consecutive"),
@@ -87,12 +91,6 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         when=of_slices,
         reason="thrust compares and numbers the slices and waits, and their number is read",
         source="Unique.cu, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("masked_scatter_backward",),
-        when=on_device,
-        reason="the size of the result depends on values: their count is read",
-        source="TensorAdvancedIndexing.cpp, masked_select",
     ),
     SyncRule(
         ops=INDEXING,
@@ -243,19 +241,20 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         source="TensorShape.cpp",
     ),
     SyncRule(
-        ops=("_linalg_check_errors",),
-        when=on_device,
-        reason="the error code is read (the variants named *_ex do not)",
+        ops=(
+            "_linalg_check_errors",
+            *(
+                f"linalg_{name}_ex"
+                for name in "inv cholesky lu_factor ldl_factor".split()
+            ),
+            "_linalg_solve_ex",
+        ),
+        when=errors_checked,
+        reason="the error code is read (without check_errors, the variants named *_ex do not)",
         source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13; that of no matrix as well",
     ),
     SyncRule(
-        ops=("cholesky",),
-        when=not_empty,
-        reason="the error code is read (the variants named *_ex do not)",
-        source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("_linalg_eigh", "_linalg_svd", "linalg_pinv"),
+        ops=("cholesky", "linalg_lstsq", "_linalg_eigh", "_linalg_svd", "linalg_pinv"),
         when=not_empty,
         reason="the error codes of the decomposition are read",
         source="BatchLinearAlgebra.cpp, libtorch_cuda 2.13",
@@ -315,12 +314,6 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         when=not_empty,
         reason="cuSOLVER is waited for",
         source="BatchLinearAlgebraLib.cpp, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("linalg_lstsq",),
-        when=not_empty,
-        reason="the error codes are read",
-        source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("linalg_matrix_exp",),
@@ -387,16 +380,10 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         "stub CUDA",
     ),
     SyncRule(
-        ops=("quantize_per_channel",),
-        when=named("zero_points"),
-        reason="the CPU checks the zero points",
-        source="check_zero_points_cuda, libtorch_cuda 2.13",
-    ),
-    SyncRule(
-        ops=("quantize_per_tensor",),
-        when=named("scale", "zero_point"),
-        reason="a parameter of the quantiser is read with item()",
-        source="QTensor.cpp",
+        ops=("quantize_per_tensor", "quantize_per_channel"),
+        when=named("scale", "zero_point", "zero_points"),
+        reason="a parameter of the quantiser is read",
+        source="QTensor.cpp; check_zero_points_cuda, libtorch_cuda 2.13",
     ),
     SyncRule(
         ops=("_grouped_mm",),

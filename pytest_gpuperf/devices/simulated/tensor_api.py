@@ -15,8 +15,8 @@ from .guesses import Guess, concluded
 from .modules import is_uninitialized, mark
 from .patches import Patch
 from .tensor import OWN_ATTRIBUTES, GpuTensor, is_gpu_tensor, parameter_patches
-from .tensor_values import GpuStorage
-from .transfers import MOVED, PINNED_MEMORY, record_copy
+from .tensor_values import GpuStorage, copy_storage, new_storage
+from .transfers import MOVED, PINNED_MEMORY
 
 
 # Functions of ``math`` that read a float without its methods, so guesses must be
@@ -58,14 +58,9 @@ def restore_location(storage: Any, location: str) -> Any:
     __tracebackhide__ = True
     if not is_cuda(str(location)):
         return _restore(storage, location)
-    record_copy(
-        "torch.load",
-        CopyDirection.H2D,
-        pinned=False,
-        non_blocking=False,
-        nbytes=storage.nbytes(),
-    )
-    return GpuStorage(storage, CUDA)
+    made = GpuStorage(storage, CUDA)
+    made.move("torch.load", CopyDirection.H2D)
+    return made
 
 
 UNBOUND: Final = ("__format__", "numpy", "tolist")
@@ -107,6 +102,9 @@ def method_patches() -> Iterator[Patch]:
     yield Patch(torch.nn.Module, "to", _to_named_gpu(torch.nn.Module.to))
     yield Patch(torch.nn.Module, "_apply", _keeping_attributes(torch.nn.Module._apply))  # noqa: SLF001
     yield Patch(torch.UntypedStorage, "cuda", storage_to_cuda)
+    yield Patch(torch.UntypedStorage, "copy_", copy_storage)
+    yield Patch(torch.UntypedStorage, "__new__", new_storage)
+    yield Patch(torch.storage.TypedStorage, "_new_wrapped_storage", _typed)
     yield Patch(torch._C, "_group_tensors_by_device_and_dtype", group_tensors)  # noqa: SLF001
 
 
@@ -154,9 +152,12 @@ def _is_on_cuda(tensor: Any) -> bool:
 
 
 def _move(tensor: Any, *args: Any, **options: Any) -> Any:
-    """``Tensor.to`` as torch has it; a host tensor is remembered meanwhile."""
+    """``Tensor.to`` as torch has it; a host tensor is remembered meanwhile.
+
+    Not one with parts, which are moved one by one.
+    """
     __tracebackhide__ = True
-    if is_gpu_tensor(tensor):
+    if is_gpu_tensor(tensor) or tensor.layout is torch.jagged:
         return _to(tensor, *args, **options)
     if is_uninitialized(tensor) and LAZY in (*args[:1], options.get("device")):
         return mark(tensor)
@@ -291,9 +292,22 @@ def _keep_identity(module: Any, before: Mapping[str, Any]) -> None:
             module._parameters[name] = old  # noqa: SLF001
 
 
-def storage_to_cuda(storage: Any, *_: object, **__: object) -> GpuStorage:
+def storage_to_cuda(storage: Any, _: Any = None, non_blocking: bool = False) -> Any:  # noqa: FBT001, FBT002, torch's
     """``UntypedStorage.cuda``, which map_location functions call: a copy."""
-    return GpuStorage(storage.clone(), CUDA)
+    made = new_storage(torch.UntypedStorage, storage.nbytes(), device=CUDA)
+    return copy_storage(made, storage, non_blocking)
+
+
+_wrap_storage = torch.storage.TypedStorage._new_wrapped_storage  # noqa: SLF001
+
+
+def _typed(typed: Any, storage: Any) -> Any:
+    """``TypedStorage`` around another storage, of which torch asks that it be its own."""
+    if type(storage) is not GpuStorage:
+        return _wrap_storage(typed, storage)
+    return torch.storage.TypedStorage(
+        wrap_storage=storage, dtype=typed.dtype, _internal=True
+    )
 
 
 _group = torch._C._group_tensors_by_device_and_dtype  # noqa: SLF001

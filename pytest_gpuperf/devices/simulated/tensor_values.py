@@ -15,7 +15,9 @@ from typing import Any, Final
 import torch
 
 from ..audit_record import CopyDirection
+from .device_names import CUDA, is_cuda
 from .memory import SIMULATED_MEMORY
+from .recorder import WATCH
 from .transfers import record_copy
 
 
@@ -85,43 +87,33 @@ class GpuStorage:
         """Pass for the class that it replaces: typed storages check it."""
         return torch.UntypedStorage
 
-    @property
-    def is_cuda(self) -> bool:
-        """It says so."""
-        return True
+    is_cuda, is_cpu = True, False
+    to, tolist = torch.UntypedStorage.to, torch.UntypedStorage.tolist
 
-    @property
-    def is_cpu(self) -> bool:
-        """It says not."""
-        return False
+    def cpu(self) -> Any:
+        """Copy to the host, which waits."""
+        self.move("UntypedStorage.cpu", CopyDirection.D2H)
+        return self.real.clone()
 
     def get_device(self) -> int:
         """Return the one device there is."""
         return 0
 
-    def cpu(self) -> Any:
-        """Copy to the host, which waits."""
-        self._move("UntypedStorage.cpu", CopyDirection.D2H)
-        return self.real.clone()
-
     def _write_file(self, *place: Any) -> None:
         """Write to a file, as pickling does, by way of the host."""
-        self._move("UntypedStorage._write_file", CopyDirection.D2H)
+        self.move("UntypedStorage._write_file", CopyDirection.D2H)
         self.real._write_file(*place)  # noqa: SLF001, its only name
 
     def _set_from_file(self, *place: Any) -> Any:
         """Read a file, as unpickling does, by way of the host."""
-        self._move("UntypedStorage._set_from_file", CopyDirection.H2D)
+        self.move("UntypedStorage._set_from_file", CopyDirection.H2D)
         return self.real._set_from_file(*place)  # noqa: SLF001, its only name
 
-    def _move(self, op: str, direction: CopyDirection) -> None:
-        record_copy(
-            op,
-            direction,
-            pinned=False,
-            non_blocking=False,
-            nbytes=self.real.nbytes(),
-        )
+    def move(self, op: str, direction: CopyDirection, **options: Any) -> None:
+        """Record that *op* copies it to the other side, in pageable memory."""
+        options.setdefault("non_blocking", False)
+        nbytes = self.real.nbytes()
+        record_copy(op, direction, pinned=False, nbytes=nbytes, **options)
 
     def resize_(self, nbytes: int) -> GpuStorage:
         """Take another block, or give back the one there is."""
@@ -134,6 +126,24 @@ class GpuStorage:
         """Is there already."""
         return self
 
+    def clone(self) -> GpuStorage:
+        """Copy within the device."""
+        return GpuStorage(self.real.clone(), self.device)
+
+    def copy_(self, source: Any, non_blocking: bool = False) -> Any:  # noqa: FBT001, FBT002, torch's
+        """Copy from a storage on either side."""
+        return copy_storage(self, source, non_blocking)
+
+    def __getitem__(self, place: int) -> int:
+        """Read one byte, which waits."""
+        value: int = self.real[place]
+        WATCH.sync("UntypedStorage.__getitem__", "the CPU reads one element")
+        return value
+
+    def __setitem__(self, place: int, value: int) -> None:
+        """Fill one byte."""
+        self.real[place] = value
+
     def __len__(self) -> int:
         """Bytes."""
         return len(self.real)
@@ -141,6 +151,31 @@ class GpuStorage:
     def __getattr__(self, name: str) -> Any:
         """Everything else is the real storage's."""
         return getattr(self.real, name)
+
+
+_copy = torch.UntypedStorage.copy_
+
+
+def copy_storage(target: Any, source: Any, non_blocking: bool = False) -> Any:  # noqa: FBT001, FBT002, torch's
+    """``UntypedStorage.copy_``, whose C code must not get one of ours."""
+    ours = [s for s in (target, source) if type(s) is GpuStorage]
+    if len(ours) == 1:
+        direction = CopyDirection.H2D if ours[0] is target else CopyDirection.D2H
+        ours[0].move("UntypedStorage.copy_", direction, non_blocking=bool(non_blocking))
+    _copy(
+        getattr(target, "real", target), getattr(source, "real", source), non_blocking
+    )
+    return target
+
+
+_new = torch.UntypedStorage.__new__
+
+
+def new_storage(cls: Any, *args: Any, device: Any = None, **options: Any) -> Any:
+    """``UntypedStorage()``, also on the device."""
+    if not is_cuda(device):
+        return _new(cls, *args, device=device, **options)
+    return GpuStorage(_new(cls, *args, device=BACKING.device, **options), CUDA)
 
 
 MIB: Final = 2**20

@@ -486,7 +486,9 @@ def test_the_square_root_of_a_matrix_waits_since_torch_has_it() -> None:
 def test_torch_2_14_and_2_15_wait_less_in_three_operations_and_more_in_polar() -> None:
     before, since = (rules_by_op(version=version) for version in ("2.14.1", "2.15.0"))
 
-    assert {"linalg_lu", "linalg_lu_factor_ex"} <= before.keys() - since.keys()
+    assert "linalg_lu" in before.keys() - since.keys()
+    factored = [len(rules["linalg_lu_factor_ex"]) for rules in (before, since)]
+    assert factored == [2, 1]  # what check_errors reads stays
     assert "linalg_polar" not in before
     assert "normal" in rules_by_op(version="2.13.0")
     assert "normal" not in before

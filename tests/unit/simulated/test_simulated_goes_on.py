@@ -924,3 +924,27 @@ def test_a_tensor_on_meta_is_refused_with_the_gpu_s_name(
 
     with pytest.raises(RuntimeError, match=said):
         run(on_gpu(2), torch.ones(2, device="meta"))
+
+
+# Memory without a tensor, and replicas.
+
+
+def test_a_storage_is_made_copied_and_looked_at_on_the_device() -> None:
+    storage = torch.UntypedStorage(8, device="cuda")
+
+    storage.copy_(torch.ones(2).untyped_storage())
+    storage[0] = 0
+    copied = torch.empty(0, device="cuda").set_(storage.clone(), 0, (2,))
+
+    assert storage.is_cuda
+    assert storage.tolist() == [0, 0, 128, 63, 0, 0, 128, 63]
+    assert copied.is_cuda
+    assert copied[1].item() == 1
+    assert torch.UntypedStorage(4).device.type == "cpu"
+
+
+def test_replicas_take_batches_of_the_host() -> None:
+    replicas = nn.DataParallel(nn.Linear(2, 2).cuda())
+
+    assert replicas(torch.ones(4, 2)).is_cuda
+    assert replicas(input=torch.ones(4, 2)).is_cuda
