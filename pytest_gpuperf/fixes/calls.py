@@ -42,9 +42,6 @@ def _is_of_same(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
     return all(m.matches(v, compares) and v.left.deep_equals(x) for v in values)
 
 
-_ADDED: Final = m.AugAssign(operator=m.AddAssign())
-
-
 def _is_place(code: Code, node: Any, parts: Mapping[str, Any]) -> bool:
     """Whether a row is only computed with, and its place never negative."""
     places = code.defined(code.text(parts["i"]))
@@ -58,20 +55,14 @@ _FITS: Final[Mapping[str, Fits]] = {
     "any": lambda *_: True,
     "plain": _is_plain,
     "number": lambda _, __, parts: is_number(parts["n"]),
-    "added": lambda code, node, _: m.matches(code.parent(node), _ADDED),
     "of-same": _is_of_same,
     "place": _is_place,
 }
 
 SWAPS: Final = """
 unique | plain | torch.bincount({x}, minlength={n}) | torch.zeros({n}, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))
-positions | added | {x}.nonzero().size(0) | {x}.count_nonzero()
-positions | added | {x}.nonzero().shape[0] | {x}.count_nonzero()
-positions | added | len({x}.nonzero()) | {x}.count_nonzero()
 python-max | number | max({a}, {n}) | {a}.clamp(min={n})
 python-max | number | min({a}, {n}) | {a}.clamp(max={n})
-python-max | any | max({a}, {b}) | torch.maximum({a}, {b})
-python-max | any | min({a}, {b}) | torch.minimum({a}, {b})
 normal | plain | torch.normal({a}, {s}) | {a} + {s} * torch.randn_like({s})
 linalg-check | any | torch.linalg.inv({x}) | torch.linalg.inv_ex({x})[0] | a matrix without an inverse raises no error
 linalg-check | any | torch.linalg.cholesky({x}) | torch.linalg.cholesky_ex({x})[0] | a matrix that is not positive raises no error
@@ -107,7 +98,7 @@ def swapped(code: Code, statement: Any, rule: str) -> Iterator[Changes]:
                 yield Changes(code, says).swap(node, template, **parts)
 
 
-_CLOCKS: Final = re.compile(r"\btime\(|_counter\b|\bmonotonic|elapsed_time|timeit")
+_CLOCKS: Final = re.compile(r"(?i)time[(ir]|_counter|monotonic|elapsed|datetime|profil")
 _ASYNC: Final = re.compile(r"non_blocking|cuda\.(?:stream|Stream|graph)\b|async_op")
 LATE: Final = "the run ends some operations later, with an error of the GPU"
 
@@ -121,6 +112,8 @@ def without_call(code: Code, statement: Any) -> Iterator[Changes]:
     if code.calls(statement, "synchronize"):
         clear(not _CLOCKS.search(code.module.code), "a clock may need the wait")
         clear(not _ASYNC.search(code.module.code), "copies or streams may need it")
+        tried = any(isinstance(above, cst.Try) for above in code.around(statement))
+        clear(not tried, "an error of the GPU may be caught here")
     following = code.following(statement)
     also = [s for s in following[:1] if code.calls(s, "collect")]
     for removed in ([statement, *also], [statement])[not also :]:
@@ -168,34 +161,6 @@ def asserted_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     clear(is_one, "it is not clear that one tensor is asked")
     no = "~" if "bad" in found else ""
     yield Changes(code, LATE).swap(statement, f"torch._assert_async({no}{{x}})", x=x)
-
-
-_CHOICES: Final = (
-    "{a} if {c} else {b}",
-    "if {c}:\n {to} = {a}\nelse:\n {to} = {b}",
-    "if {c}:\n {to} = {a}",
-)
-
-
-def chosen_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
-    """``x = x + 1 if gate else x``, in one line or more: let the GPU choose."""
-    for node in code.nodes(statement):
-        found = found_by(node, *_CHOICES)
-        if found and code.statement(node) is statement:
-            a, c, b = found["a"], found["c"], found.get("b", found.get("to"))
-            # All else may be NaN where it is not chosen, and so are its gradients then.
-            is_sum = _is_sum(a) and _is_sum(b) and _is_plain(code, node, {"c": c})
-            clear(is_sum, "the GPU would compute both ways")
-            to = f"{code.text(found['to'])} = " if "to" in found else ""
-            text = f"{to}torch.where({{c}}, {{a}}, {{b}})"
-            yield Changes(code).swap(node, text, a=a, b=b, c=c)
-
-
-def _is_sum(node: Any) -> bool:
-    if isinstance(node, cst.BinaryOperation):
-        adds = isinstance(node.operator, cst.Add | cst.Subtract)
-        return adds and _is_sum(node.left) and _is_sum(node.right)
-    return m.matches(node, m.Name() | m.Integer() | m.Float())
 
 
 def printed_sometimes(code: Code, statement: Any) -> Iterator[Changes]:

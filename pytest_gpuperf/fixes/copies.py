@@ -40,7 +40,8 @@ def moves(code: Code, statement: Any) -> Iterator[tuple[cst.Call, Any]]:
             yield call, cst.SimpleString('"cuda"')
         elif called(call) == "to" and len(others) == 1:
             is_device = others[0].keyword is None or keyword(call, "device")
-            is_gpu = "cpu" not in code.text(others[0].value)
+            is_dtype = m.matches(others[0].value, m.Attribute(m.Name("torch")))
+            is_gpu = not is_dtype and "cpu" not in code.text(others[0].value)
             yield from [(call, others[0].value)] if is_device and is_gpu else []
 
 
@@ -63,7 +64,8 @@ def made_on_gpu(code: Code, statement: Any) -> Iterator[Changes]:
     for move, device in moves(code, statement):
         parts = code.all(owner(move), cst.Call)
         made_here = [call for call in parts if _is_made(call, _SAME)]
-        if len(made_here) == 1:
+        is_named = m.findall(owner(move), m.NamedExpr())
+        if len(made_here) == 1 and not is_named:
             (maker,) = made_here
             on_gpu = with_argument(maker, "device", code.text(device))
             yield Changes(code).put(move, owner(move).deep_replace(maker, on_gpu))
@@ -80,7 +82,10 @@ def pinned(code: Code, statement: Any) -> Iterator[Changes]:
     """``torch.tensor(values, device=device)``: copy it from pinned memory."""
     for whole, maker, device in made(code, statement, _ANY):
         value = maker.args[0].value
-        if called(maker) == "tensor" and len(maker.args) == 1 and is_number(value):
+        # A number of numpy may be of another type.
+        is_python = not m.findall(value, m.Call(m.Attribute()))
+        is_one = is_python and is_number(value) and len(maker.args) == 1
+        if called(maker) == "tensor" and is_one:
             template = "torch.full((), {number}, device={device})"
             yield Changes(code).swap(whole, template, number=value, device=device)
         # as_tensor() has no pin_memory.
@@ -134,6 +139,7 @@ def _once(changes: Changes, whole: Any, loop: Loop, name: str) -> Changes:
 
 _FUNCTION: Final = m.Call(
     m.Attribute(m.Name("torch") | m.Name("F"), m.Name(m.MatchRegex(r"\w*[^_]\Z")))
+    | m.Attribute(attr=m.Name(m.MatchRegex(r"[A-Z]\w+Loss\Z")))
 )
 
 
@@ -156,7 +162,9 @@ def _loop_without(code: Code, whole: cst.CSTNode, value: cst.CSTNode | None) -> 
     for loop in code.loops(whole):
         used = [n for n in code.variables(loop) if n.value in names]
         others = [n for n in used if n.value in of_value and not code.is_in(n, whole)]
-        changed = [n for n in used if code.is_stored(n) or written(n.value, loop)]
+        changed = [
+            n for n in used if code.is_stored(n) or written(n.value, code.module)
+        ]
         if others or changed:
             break
         fitting.append(loop)
@@ -184,18 +192,12 @@ def read_before_loop(code: Code, statement: Any) -> Iterator[Changes]:
             clear(
                 any(i in names for names in turns), f"{i} may be the same in each step"
             )
-            numbers, loop = (
-                code.unused("numbers"),
-                _loop_without(code, found["x"], None),
-            )
-            template = (
-                "{n}[{i}]"
-                if called(read) == "item"
-                else f"{called(read)}({{n}}[{{i}}])"
-            )
-            parts = {"n": cst.Name(numbers), "i": found["i"]}
+            numbers = code.unused("numbers")
+            loop = _loop_without(code, found["x"], found["x"])
+            kind = called(read)
+            template = "{n}[{i}]" if kind == "item" else f"{kind}({{n}}[{{i}}])"
             changes = Changes(code).before(loop, f"{numbers} = {x}.tolist()")
-            yield changes.swap(read, template, **parts)
+            yield changes.swap(read, template, n=cst.Name(numbers), i=found["i"])
 
 
 def both_ends(code: Code, statement: Any) -> Iterator[Changes]:
@@ -203,12 +205,19 @@ def both_ends(code: Code, statement: Any) -> Iterator[Changes]:
     for loop in code.loops(statement):
         if isinstance(loop, cst.For):
             batch = code.words(loop.target)
+            for part in code.all(loop.body, cst.CompFor):
+                if code.words(part.iter) & batch:
+                    batch |= code.words(part.target)
             lines = code.all(loop.body, cst.SimpleStatementLine)
             all_moves = [move for line in lines for move, _ in moves(code, line)]
             # What a call returns may go elsewhere: nobody may read a copy too early.
             own = [c for c in all_moves if not [*code.all(owner(c), cst.Call)]]
             copies = [call for call in own if code.words(owner(call)) & batch]
             clear(copies, "it is not the batch of a loop that is copied")
+            # The CPU must not write what is still being copied.
+            stored = {n.value for n in code.variables(loop.body) if code.is_stored(n)}
+            is_written = any(written(name, loop.body) for name in batch - stored)
+            clear(not is_written, "the CPU changes the batch")
             yield _unblocked(code, code.made_by("DataLoader", loop.iter), copies)
 
 

@@ -51,7 +51,7 @@ Read = Callable[[StepAudit], float]
 
 
 class _Count(NamedTuple):
-    """A sum over all steps, which may rise by ``slack`` a step, or by that if it is none."""
+    """A sum, which may rise by ``slack`` a step or spared sync, or by that if it is none."""
 
     what: str
     read: Read
@@ -180,27 +180,32 @@ class Counted:
         is_loop = old.mark is StepMark.LOOP and new.mark in {StepMark.LOOP, None}
         if not is_same and not is_loop:
             yield f"the program makes {new.steps} steps, {old.steps} before"
+        spared = max(old.steps, old.totals.syncs - new.totals.syncs)
         for what, read, slack, is_sum in COUNTS:
             were, are = read(old), read(new)
-            if are - were > slack * (old.steps if is_sum else 1):
+            if are - were > slack * (spared if is_sum else 1):
                 yield f"{what} rise from {were:g} to {are:g}"
         if not any(fallen(old, new)):
             yield "nothing is counted less often"
         yield from self._waiting(lines)
-        yield from self._new()
+        yield from self._new(lines)
 
     def _waiting(self, lines: Sequence[tuple[str, int]]) -> Iterator[str]:
         for file, line in lines:
             place = self._place(file, line)
             were, are = self._were.count(place), self._are.count(place)
             stays = self._were.in_most_steps(place) & self._are.in_most_steps(place)
-            if were and (are >= were or (stays and place.line is None)):
+            is_less = place.line is not None or 2 * are < were
+            if were and (are >= were or (stays and not is_less)):
                 yield f"{Path(file).name}:{line} still waits"
 
-    def _new(self) -> Iterator[str]:
+    def _new(self, lines: Sequence[tuple[str, int]]) -> Iterator[str]:
         """Yield what waits more often; what was read in each step may be in a few."""
+        ended = {self._place(*line) for line in lines}
+        spared = sum(self._were.count(p) - self._are.count(p) for p in ended)
         for place in self._are.by_place:
-            is_more = self._are.count(place) > self._were.count(place)
+            moved = 0 if place.line or place in ended else max(0, spared // 2)
+            is_more = self._are.count(place) > self._were.count(place) + moved
             if is_more and self._are.in_most_steps(place):
                 yield f"{place} waits where it did not"
 

@@ -9,12 +9,11 @@ from typing import Any, Final
 import libcst as cst
 from libcst import matchers as m
 
-from .code import Changes, Code, Loop, called, clear, found_by, owner
+from .code import Changes, Code, Loop, called, clear, filled, found_by, is_torch, owner
 
 
 _STRIPPED: Final = frozenset({"cpu", "detach", "item", "clone"})
-_COUNTING: Final = frozenset("argmax count_nonzero eq ne gt lt ge le int long".split())
-_FLOATING: Final = frozenset({"float", "mean", "double"})
+_COUNTING: Final = frozenset("argmax count_nonzero eq ne gt lt ge le long".split())
 _REDUCING: Final = frozenset("sum mean norm prod std var max min amax amin".split())
 _ARITHMETIC: Final = cst.Add | cst.Subtract | cst.Multiply | cst.Divide
 _SHOWN: Final = m.Integer() | m.Float()
@@ -23,6 +22,9 @@ _NUMBER: Final = (
     | m.UnaryOperation(expression=_SHOWN)
     | m.Call(m.Name("float"), [m.Arg(m.SimpleString())])
 )
+_FOUND: Final = (
+    "{x}.nonzero().size(0) {x}.nonzero().shape[0] len({x}.nonzero())".split()
+)
 _SIZE: Final = m.Name("len") | m.Attribute(attr=m.Name("size") | m.Name("numel"))
 _SHAPE: Final = m.Subscript(m.Attribute(attr=m.Name("shape")))
 _TERM: Final = m.Name() | _SHOWN | m.Attribute() | m.Call(_SIZE) | _SHAPE
@@ -30,6 +32,9 @@ _TERM: Final = m.Name() | _SHOWN | m.Attribute() | m.Call(_SIZE) | _SHAPE
 
 def read_from(node: cst.CSTNode) -> Any:
     """Return the tensor of which *node* reads a number: ``x`` of ``x.item()``."""
+    places = found_by(node, *_FOUND)
+    if places:
+        return filled("{x}.count_nonzero()", **places).value
     found = found_by(node, "{x}.item()", "float({x})", "int({x})")
     inner = found["x"] if found else None
     while inner and called(inner) in _STRIPPED and owner(inner) and not inner.args:
@@ -43,7 +48,8 @@ def reads(code: Code, value: cst.CSTNode) -> list[tuple[cst.CSTNode, Any]]:
     if tensor:
         return [(value, tensor)]
     if isinstance(value, cst.BinaryOperation):
-        fits = isinstance(value.operator, _ARITHMETIC)
+        is_square = found_by(value, "{x} ** 2")
+        fits = is_square or isinstance(value.operator, _ARITHMETIC)
         clear(fits, f"{code.text(value)} is another formula on the GPU")
         return [*reads(code, value.left), *reads(code, value.right)]
     is_number = m.matches(value, _TERM)
@@ -57,9 +63,12 @@ def is_fresh(code: Code, tensor: Any) -> bool:
     if not isinstance(tensor, cst.Name):
         return isinstance(tensor, cst.BinaryOperation) or called(tensor) in _REDUCING
     values = code.assigned(tensor.value, code.scope(tensor))
-    made = [isinstance(v, cst.Call | cst.BinaryOperation) for v in values]
-    return bool(made) and all(made) and not written(tensor.value, code.scope(tensor))
+    made = (isinstance(v, _MADE) and called(v) not in _VIEWS for v in values)
+    return bool(values) and all(made) and not written(tensor.value, code.scope(tensor))
 
+
+_MADE: Final = cst.Call | cst.BinaryOperation
+_VIEWS: Final = "detach expand flatten float get narrow reshape select to view".split()
 
 _IN_PLACE: Final = m.Name(m.MatchRegex(r"(?!__)\w*[^_]_\Z"))
 
@@ -82,19 +91,37 @@ def keep(
 ) -> None:
     """Let *value* compute with tensors, as exactly as Python does with numbers."""
     code = changes.code
+    known = counts(code, value)
     for read, tensor in reads(code, value):
-        copied = "" if is_fresh(code, tensor) else ".clone()"
-        exact = ("" if ints else ".double()") if adds or read is not value else copied
-        detached = "" if counts(code, value) else ".detach()"
-        changes.swap(read, f"{{tensor}}{detached}{exact}", tensor=tensor)
+        # Of less than 64 bits a sum would overflow.
+        is_cut = ints or called(read) == "int"
+        bare = "" if known else ".long()" if is_cut else ".detach()"
+        computes = adds or read is not value
+        copied = "" if computes or is_fresh(code, tensor) else ".clone()"
+        exact = ".double()" if computes and not ints else copied
+        changes.swap(read, f"{{tensor}}{bare}{exact}", tensor=tensor)
 
 
 def counts(code: Code, value: cst.CSTNode) -> bool:
     """Whether what *value* reads are whole numbers."""
-    tensors = [tensor for _, tensor in reads(code, value)]
-    compares = any(True for t in tensors for _ in code.all(t, cst.Comparison))
-    calls = {called(call) for t in tensors for call in code.all(t, cst.Call)}
-    return (compares or bool(calls & _COUNTING)) and not calls & _FLOATING
+    return all(_is_whole(tensor) for _, tensor in reads(code, value))
+
+
+def _is_whole(tensor: Any) -> bool:
+    """Whether a tensor is of booleans or of numbers of 64 bits, as far as it shows it."""
+    if m.matches(tensor, m.BinaryOperation(operator=m.BitAnd() | m.BitOr())):
+        return _is_whole(tensor.left) or _is_whole(tensor.right)
+    if called(tensor) in {"sum", "all", "any"}:
+        return _is_whole(tensor.args[0].value if is_torch(tensor) else owner(tensor))
+    return isinstance(tensor, cst.Comparison) or called(tensor) in _COUNTING
+
+
+def _is_fraction(value: cst.CSTNode) -> bool:
+    """Whether a formula of whole numbers has another result, as far as it shows it."""
+    if isinstance(value, cst.BinaryOperation):
+        divides = isinstance(value.operator, cst.Divide)
+        return divides or _is_fraction(value.left) or _is_fraction(value.right)
+    return isinstance(value, cst.Float)
 
 
 def number_in_loop(code: Code, statement: Any) -> Iterator[Changes]:
@@ -110,7 +137,8 @@ def number_in_loop(code: Code, statement: Any) -> Iterator[Changes]:
     starts = [v for v in code.assigned(name, scope) if m.matches(v, _NUMBER)]
     clear(starts or not adds, f"it is not clear what {name} is before the loop")
     is_whole = adds and all(isinstance(start, cst.Integer) for start in starts)
-    counted = counts(code, value)
+    is_int = all(called(read) == "int" for read, _ in reads(code, value))
+    counted = (is_int or counts(code, value)) and not _is_fraction(value)
     for ints in [False, True][counted : 1 + (counted or is_whole)]:
         changes = Changes(code)
         keep(changes, value, adds=adds, ints=ints)
@@ -142,7 +170,9 @@ def _clear_of_others(code: Code, use: cst.Name, block: cst.CSTNode) -> None:
     is_here = own is block or (block is not code.module and own is code.scope(block))
     clear(is_here, f"{at} uses {use.value} in another function")
     names_itself = m.FormattedStringExpression(equal=m.AssignEqual())
-    is_odd = code.is_stored(use) or m.matches(code.parent(use), names_itself)
+    # What sets it after the loop, such as a mean, has the number there.
+    is_set = code.is_stored(use) and not code.is_after(use, block)
+    is_odd = is_set or m.matches(code.parent(use), names_itself)
     clear(not is_odd, f"{at} does something else with {use.value}")
     for above in code.around(use):
         if isinstance(above, cst.ExceptHandler | cst.Finally):
@@ -204,24 +234,6 @@ def _read_list(code: Code, region: Loop, name: str, read: str) -> Changes:
                 _clear_of_each_turn(code, use, region)
                 changes.put(use, cst.parse_expression(read))
     return changes.after(region, f"{name} = {read} if {name} else []")
-
-
-def copied_at_end(code: Code, statement: Any) -> Iterator[Changes]:
-    """``kept.append(x.cpu())``: copy all of them at once, where they are joined."""
-    joins = m.Call(m.Attribute(m.Name("torch"), m.Name("cat") | m.Name("stack")))
-    for copied in code.calls(statement, "cpu"):
-        found = found_by(code.parent(code.parent(copied)), _APPEND)
-        if found and isinstance(found["kept"], cst.Name):
-            name, changes = found["kept"].value, Changes(code)
-            region = _loop_of_list(code, statement, name)
-            for above in code.looked_at(name, statement):
-                call = code.parent(above)
-                if not code.is_in(above, statement):
-                    is_joined = m.matches(call, joins) and code.is_after(call, region)
-                    clear(is_joined, f"{name} is more than joined")
-                    changes.swap(call, "{joined}.cpu()", joined=call)
-            kept = "" if is_fresh(code, owner(copied)) else ".clone()"
-            yield changes.swap(copied, f"{{x}}{kept}", x=owner(copied))
 
 
 _KEEPS: Final = ("{kept}.append({x})", "{kept}.appendleft({x})")

@@ -34,15 +34,14 @@ REWRITES: Final[Mapping[str, tuple[Rule, ...]]] = {
     "synchronize": (calls.without_call,),
     "empty-cache": (calls.without_call,),
     "printed-tensor": (*_NUMBER, calls.printed_sometimes),
+    "positions": _NUMBER,
     "size": (calls.read_from_cpu,),
-    "condition": (*_NUMBER, calls.chosen_on_gpu, calls.asserted_on_gpu),
-    "random-choice": (calls.chosen_on_gpu,),
+    "condition": (*_NUMBER, calls.asserted_on_gpu),
     "grad-scaler": (calls.fused_optimizer,),
     "distribution-check": (calls.unchecked_distribution,),
     "finite-norm": (calls.checked_norm,),
     "index": (calls.numbers_of_loop, copies.read_before_loop),
     **dict.fromkeys(("number-in-formula", "kept-number", "read-number"), _NUMBER),
-    "copy-to-cpu": (reads.copied_at_end,),
     "made-on-cpu": (copies.made_on_gpu, copies.pinned),
     "constant": _ONCE,
     "tensor-from-cpu": _ONCE,
@@ -107,7 +106,7 @@ def _understood(finding: Finding, source: str, file: Path) -> tuple[Code, cst.CS
     clear("-packages" not in str(file), "the file is a library's")
     head = "".join(islice(source.splitlines(keepends=True), 10))
     clear(not _GENERATED.search(head), "the file is generated")
-    clear(not _THREADS.search(source), "another thread may use what the line makes")
+    clear(not _OTHERS.search(source), "a thread or eval() may use what the line makes")
     code = Code(source)
     clear(code.module.code == source, "its layout would change")
     statement = code.statement_at(place.line)
@@ -116,7 +115,10 @@ def _understood(finding: Finding, source: str, file: Path) -> tuple[Code, cst.CS
 
 
 _GENERATED: Final = re.compile(r"(?i)^#.*(?:\bgenerated\b|do not edit)", re.MULTILINE)
-_THREADS: Final = re.compile(r"(?m)^\s*(?:import|from) (?:threading|concurrent)\b")
+_OTHERS: Final = re.compile(
+    r"(?m)^\s*(?:import|from) [\w, ]*\b(?:threading|concurrent|multiprocessing\.\w+)\b"
+    r"|(?<![.\w])(?:globals|locals|vars|eval|exec)\("
+)
 _DECORATORS: Final = re.compile(
     r"(?:torch\.)?(?:no_grad|inference_mode|enable_grad)\b|(?:static|class)method$|property$|"
     r"pytest\.|\w*gpuperf\w*\."

@@ -113,8 +113,7 @@ SYNC_REMEDIES: Final = (
         functions=r"\w+",
         reaches=True,
         spot=r"\berror_if_nonfinite\s*=\s*True",
-        do="leave error_if_nonfinite out; add up ~norm.isfinite() on the GPU, read it every "
-        "N steps",
+        do="leave error_if_nonfinite out; add up ~norm.isfinite() on the GPU, read it every N steps",
     ),
     Remedy(
         rule="loss-scale",
@@ -128,6 +127,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="random-choice",
+        by_hand="both ways have their own types, shapes and gradients",
         ops=_NUMBERS,
         spot=r"\b(?:if|elif)\b.*\btorch\.(?:rand|randint|bernoulli)\(",
         do="choose on the CPU: random.random() < p, which gives other numbers",
@@ -204,8 +204,7 @@ SYNC_REMEDIES: Final = (
         by_hand="how often to read the counts is a choice",
         ops=_READS,
         spot=r"\[.*(?:\.item\(\)|\bint\().*\]\s*\+=",
-        do="count on the GPU: counts.index_add_(0, index, torch.ones_like(index)), read every N "
-        "steps",
+        do="count on the GPU: counts.index_add_(0, index, torch.ones_like(index)), read every N steps",
     ),
     Remedy(
         rule="index",
@@ -253,6 +252,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="copy-to-cpu",
+        by_hand="how much stays on the GPU is a choice",
         ops=_READS,
         spot=r"\.(?:cpu|tolist|numpy)\(|\.to\((?:device=)?['\"]cpu",
         named_by=r"^a (?:blocking |non_blocking )?copy to (?:the CPU|pinned|pageable)",

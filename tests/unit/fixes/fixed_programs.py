@@ -36,6 +36,89 @@ def train(x, y):
 """
 
 FIXED: Final = {
+    "a mean over an epoch": """
+  for epoch in range(2):
+      total = right = 0.0
+      for x, y in zip(inputs, labels):
+-         total += train(x, y).item()
++         total += train(x, y).detach().double()
++     total = float(total)
+      total /= len(inputs)
+      print(f"{total:.4f}")
+""",
+    "a norm of all gradients": """
+  for x, y in zip(inputs, labels):
+      train(x, y)
+      norm = 0.0
+      for p in model.parameters():
+-         norm += p.grad.norm().item() ** 2
++         norm += p.grad.norm().detach().double() ** 2
++     norm = float(norm)
+      norm = norm**0.5
+  print(f"{norm:.5f}")
+""",
+    "the share of right answers": """
+  share = 0.0
+  for x, y in zip(inputs, labels):
+-     share += (model(x).argmax(1) == y).sum().item() / len(y)
++     share += (model(x).argmax(1) == y).sum().double() / len(y)
++ share = float(share)
+  print(share)
+""",
+    "a sum of short numbers": """
+  lengths, longest = labels.to(torch.uint8) + 60, 0
+  for n in lengths:
+-     longest += n.max().item()
++     longest += n.max().long()
++ longest = int(longest)
+  print(longest)
+""",
+    "a sum of what is cut off": """
+  total = 0
+  for x, y in zip(inputs, labels):
+-     total += int(100 * x.sum())
++     total += (100 * x.sum()).long()
++ total = int(total)
+  print(total)
+""",
+    "a list of places in a buffer": """
+  state, log = torch.zeros(3, device=device), []
+  for x, y in zip(inputs, labels):
+      first = state.narrow(0, 0, 1)
+-     log.append(first.item())
++     log.append(first.detach().clone())
+      state += x.sum()
+- print(log)
++ log = torch.stack(log).flatten().tolist() if log else []
++ print(log)
+""",
+    "places that some steps print": """
+  import json
+  found = 0
+  for step, (x, y) in enumerate(zip(inputs, labels)):
+-     found += len((x > 0).nonzero())
++     found += (x > 0).count_nonzero()
+      if step == 3:
+-         print(json.dumps({"found": found}))
++         print(json.dumps({"found": int(found)}))
+""",
+    "weights of a loss": """
++ constant = torch.tensor([1.0, 2.0, 3.0, 4.0]).to(device)
+  for x, y in zip(inputs, labels):
+-     criterion = nn.CrossEntropyLoss(torch.tensor([1.0, 2.0, 3.0, 4.0]).to(device))
++     criterion = nn.CrossEntropyLoss(constant)
+      loss = criterion(model(x), y)
+  print(loss.item())
+""",
+    "batches of names": """
+  rows = [{"x": x, "y": y} for x, y in zip(inputs[0].cpu(), labels[0].cpu())]
+- for batch in DataLoader(rows, batch_size=2):
+-     batch = {k: v.to(device) for k, v in batch.items()}
++ for batch in DataLoader(rows, batch_size=2, pin_memory=True):
++     batch = {k: v.to(device, non_blocking=True) for k, v in batch.items()}
+      loss = train(batch["x"], batch["y"])
+  print(loss.item())
+""",
     "a sum of losses": """
   total = 0.0
   for x, y in zip(inputs, labels):
@@ -263,7 +346,8 @@ FIXED: Final = {
   for x, y in zip(inputs, labels):
 -     found += (x > 0).nonzero().size(0)
 +     found += (x > 0).count_nonzero()
-  print(int(found))
++ found = int(found)
+  print(found)
 """,
     "a sum of what a mask chooses": """
   total = torch.zeros((), device=device)
@@ -425,14 +509,6 @@ FIXED: Final = {
       x = x.to("cpu")
   print(back.sum().item())
 """,
-    "rows that are kept on the CPU": """
-  kept = []
-  for x, y in zip(inputs, labels):
--     kept.append(model(x).detach().cpu())
-+     kept.append(model(x).detach().clone())
-- print(torch.cat(kept).sum())
-+ print(torch.cat(kept).cpu().sum())
-""",
     "sizes that the CPU has": """
   sizes = torch.tensor([3, 5])
   counts = sizes.to(device)
@@ -465,32 +541,6 @@ FIXED: Final = {
 -     print(loss.item())
 +     if step % 10 == 0:
 +         print(loss.item())
-""",
-    "a choice by a number": """
-  shift = torch.zeros(4, device=device)
-  for x, y in zip(inputs, labels):
--     if x.mean() > 0:
--         shift = shift - x
--     else:  # too small
--         shift = shift + x
-+     shift = torch.where(x.mean() > 0, shift - x, shift + x)
-  print(shift.sum())
-""",
-    "a choice without another way": """
-  shift = torch.zeros(4, device=device)
-  for x, y in zip(inputs, labels):
--     if x.mean() > 0:
--         shift = shift - 1
-+     shift = torch.where(x.mean() > 0, shift - 1, shift)
-  print(shift.sum())
-""",
-    "a choice in a line": """
-  shift = torch.zeros(4, device=device)
-  for x, y in zip(inputs, labels):
-      gate = x.mean() > 0
--     shift = shift + 1 if gate else shift
-+     shift = torch.where(gate, shift + 1, shift)
-  print(shift.sum())
 """,
     "the least of many": """
   best, losses = 10.0, inputs.mean((1, 2))
@@ -539,6 +589,108 @@ print(total.item())
 """Programs of which each edit raises an error, and is not shown."""
 
 NOT_FIXED: Final = {
+    "places that an object counts": (
+        "no rewrite",
+        """
+class Stats:
+    hot = 0
+
+
+stats = Stats()
+for x, y in zip(inputs, labels):
+    stats.hot += (x > 2).nonzero().size(0)
+print(stats)
+""",
+    ),
+    "a number that locals() shows": (
+        "eval",
+        """
+def epoch():
+    total = 0.0
+    for step, (x, y) in enumerate(zip(inputs, labels)):
+        total += train(x, y).item()
+        if step == 400:
+            print("{total}".format(**locals()))
+    return total
+
+
+print(epoch())
+""",
+    ),
+    "a pool of threads": (
+        "thread",
+        """
+from multiprocessing.pool import ThreadPool
+total = 0.0
+for x, y in zip(inputs, labels):
+    total += train(x, y).item()
+print(total, ThreadPool)
+""",
+    ),
+    "a clock of another file": (
+        "clock",
+        """
+class Timer:
+    def lap(self):
+        return self
+
+
+timer = Timer()
+for x, y in zip(inputs, labels):
+    torch.cuda.synchronize()
+    timer.lap()
+""",
+    ),
+    "a wait for an error": (
+        "error",
+        """
+for x, y in zip(inputs, labels):
+    try:
+        train(x, y)
+        torch.cuda.synchronize()
+    except RuntimeError:
+        print("skipped")
+""",
+    ),
+    "a batch that the CPU changes": (
+        "the CPU c",
+        """
+rows = torch.utils.data.TensorDataset(inputs[0].cpu(), labels[0].cpu())
+for x, y in DataLoader(rows, batch_size=2):
+    moved = x.to(device)
+    x.mul_(0.5)
+print(moved.shape)
+""",
+    ),
+    "elements that a function changes": (
+        "change|each step",
+        """
+scores = inputs.sum((1, 2))
+
+
+def relax(scores, i):
+    if i > 100:
+        scores[i] += 1
+
+
+best = 0.0
+for i in range(6):
+    relax(scores, i)
+    found = scores[i].item()
+    if found > best:
+        best = found
+print(best)
+""",
+    ),
+    "a tensor with a name on the CPU": (
+        "no rewrite",
+        """
+for x, y in zip(inputs, labels):
+    loss = train(x + (ones := torch.ones(4)).to(device), y)
+    if loss.shape:
+        print(ones.numpy())
+""",
+    ),
     "a sum that decides": (
         "decides|each step",
         """
@@ -735,7 +887,7 @@ print(time.perf_counter() > start)
 """,
     ),
     "a loop over places that are counted too": (
-        "more than an index|no rewrite",
+        "more than an index|no rewrite|a choice",
         """
 total = torch.zeros(4)
 rows = inputs[0].cpu()
@@ -745,7 +897,7 @@ print(total)
 """,
     ),
     "places that are used": (
-        "no rewrite",
+        "is a number|no rewrite",
         """
 for x, y in zip(inputs, labels):
     places = (x > 0).nonzero()
@@ -825,7 +977,7 @@ print(total.sum().device)
 """,
     ),
     "a choice that calls": (
-        "both ways",
+        "no rewrite",
         """
 total = torch.zeros((), device=device)
 for x, y in zip(inputs, labels):
