@@ -23,8 +23,9 @@ from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.finding import FindingKind, Location, MemoryCourse, Phase
 from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
-from pytest_gpuperf.report.html.contents import Contents, sections_of
+from pytest_gpuperf.report.html.contents import Contents
 from pytest_gpuperf.report.html.page import page_text
+from pytest_gpuperf.report.judged_calls import judged_calls
 
 
 HEAD: Final = a_head(commit="7a1d8c2f5e0b4936a7c1d2e3f405162738495a6b", exit_status=1)
@@ -116,7 +117,7 @@ def contents(
     tests = {verdict.test: record(verdict) for verdict in verdicts}
     head = more.pop("head", HEAD)
     results = Results(head=head, tests={**tests, **(others or {})})
-    sections = sections_of(results, "results.json")
+    sections = judged_calls(results, "results.json")
     return Contents(results=results, sections=sections, **more)
 
 

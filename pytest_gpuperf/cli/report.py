@@ -16,8 +16,9 @@ from ..model.baseline import Entry
 from ..model.environment import Hardware
 from ..model.finding import Location
 from ..model.run import RESULTS_NAME
-from ..report.html.contents import Contents, locations_of, sections_of
+from ..report.html.contents import Contents, locations_of
 from ..report.html.page import page_text
+from ..report.judged_calls import judged_calls
 from ..settings import ARTEFACTS
 from ..visible import printed
 from .shared_options import (
@@ -88,7 +89,7 @@ def _instead(left: Path | None, results: Path) -> Iterator[str]:
 def _contents(arguments: argparse.Namespace) -> Contents:
     file = results_file(arguments.results)
     results = read_results(file, NO_RUN_TO_REPORT)
-    sections = sections_of(results, str(file))
+    sections = judged_calls(results, str(file))
     hardware = results.head.hardware
     return Contents(
         results=results,

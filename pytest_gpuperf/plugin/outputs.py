@@ -36,11 +36,11 @@ from ..model.run import (
     Unseen,
 )
 from ..model.verdict import worst_of
-from ..report.ci.github import commands, line_address, outputs
+from ..report.ci.github import Sources, commands, line_address, outputs
 from ..report.ci.job_summary import run_markdown
-from ..report.ci.worst_findings import Sources, remarks
 from ..report.command import at_root
 from ..report.json import dumps, from_json
+from ..report.judged_calls import judged_calls
 from ..report.screen.counts import moved_line, named, skipped_line, suite_line
 from ..report.secrets import secrets_of, shown_headline, shown_verdict
 from ..runner.evaluation import RunResult
@@ -212,12 +212,16 @@ def forgiving(results: Results, tests: Collection[str]) -> Results:
 def annotation_lines(results: Results, place: RunPlace) -> tuple[str, ...]:
     """Return what GitHub reads on standard output."""
     invocation = at_root(results.head.hardware)
-    return commands(remarks(results), place.sources(results.head.commit), invocation)
+    return commands(
+        judged_calls(results, RESULTS_FILE),
+        place.sources(results.head.commit),
+        invocation,
+    )
 
 
 def publish(results: Results, place: RunPlace, baseline_file: str) -> Iterator[str]:
     """Write all files that this place reads, and say which of them cannot be."""
-    found, pending = remarks(results), place.pending(results)
+    found, pending = judged_calls(results, RESULTS_FILE), place.pending(results)
     sources = place.sources(results.head.commit)
     markdown = partial(
         run_markdown,

@@ -32,10 +32,10 @@ from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.environment import DeviceKind, Hardware
 from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.ci.github import commands
-from pytest_gpuperf.report.ci.worst_findings import Sources, remarks
+from pytest_gpuperf.report.ci.github import Sources, commands
 from pytest_gpuperf.report.command import accept_command
 from pytest_gpuperf.report.json import dumps as dumps_results
+from pytest_gpuperf.report.judged_calls import judged_calls
 from pytest_gpuperf.visible import VisibleStream, visible, visible_line, visible_text
 
 
@@ -239,7 +239,8 @@ def test_an_annotation_is_one_command_of_ours(text: str) -> None:
     }
 
     found = commands(
-        remarks(Results(head=head, tests=tests)), Sources(is_ours=lambda _: True)
+        judged_calls(Results(head=head, tests=tests), "results.json"),
+        Sources(is_ours=lambda _: True),
     )
 
     assert len(found) == 2

@@ -10,7 +10,7 @@ from pytest_gpuperf.model.codec import encode_briefly
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.report.ci.worst_findings import Sources
+from pytest_gpuperf.report.ci.github import Sources
 
 
 SYNC: Final = a_finding(blocked_ms=0.5, location=a_location(3, "train.py", "step"))

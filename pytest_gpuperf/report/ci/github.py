@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import chain, islice
 from typing import Final
 from urllib.parse import quote
 
 from ...judge.readings import WOULD_HAVE_FAILED
 from ...judge.watch import Objection
-from ...model.finding import Finding
+from ...model.baseline import Refresh
+from ...model.finding import Finding, Location
 from ...model.run import Results
 from ...model.verdict import Outcome
 from ...visible import visible_line
-from ..command import DEFAULT_INVOCATION, Invocation
+from ..command import DEFAULT_INVOCATION, Invocation, refresh_command
+from ..judged_calls import JudgedCall
 from ..numbers import join_fitting
 from ..remedies import remedy_of
-from .worst_findings import (
-    Remark,
-    Sources,
-    advice,
-    has_cause,
-    place,
-    sentence,
-    stored_by,
-)
+from ..screen.findings import explained, short
 
 
 MOST_ANNOTATIONS: Final = 10
@@ -35,50 +31,118 @@ MOST_NAMED: Final = 300
 
 LONGEST_ANNOTATION: Final = 1000
 
+MARKED: Final = frozenset({Outcome.INCONCLUSIVE, Outcome.NO_BASELINE})
+"""Outcomes that are marked although they fail no test."""
+
+
+def no_address(_file: str, _line: int) -> str:
+    """Return that no page shows the line."""
+    return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sources:
+    """The files of a project as a CI service names them.
+
+    ``is_ours`` returns whether a file, named from the rootdir on, belongs to the project.
+    ``folder`` is the rootdir as seen from the repository, with a slash behind it, or
+    nothing. ``address`` returns the page of a line, of a file named from the repository on,
+    or nothing.
+    """
+
+    is_ours: Callable[[str], bool]
+    folder: str = ""
+    address: Callable[[str, int], str] = no_address
+
+    def path(self, file: str) -> str:
+        """Return *file*, or nothing of none, as it is named from the repository on."""
+        return posixpath.normpath(f"{self.folder}{file}") if file else self.folder
+
+    def cause(self, call: JudgedCall) -> Finding | None:
+        """Return the worst cause of what failed *call*, of the project if there is one."""
+        if call.outcome is Outcome.NO_BASELINE:
+            return None
+        own = filter(self._shows, call.causes)
+        return next(chain(own, call.causes), None)
+
+    def _shows(self, finding: Finding) -> bool:
+        at = finding.location
+        return at is not None and at.exact and self.is_ours(at.file)
+
+    def line_of(self, call: JudgedCall) -> Location | None:
+        """Return the line of the project that is to blame for *call*."""
+        cause = self.cause(call)
+        return cause.location if cause and self._shows(cause) else None
+
+    def place(self, call: JudgedCall) -> tuple[str, int]:
+        """Return the file and line to look at: what waits or copies, else the test."""
+        at = self.line_of(call)
+        if at:
+            return at.file, at.line
+        file, _, line = call.record.where.rpartition(":")
+        return (file, int(line)) if line.isdecimal() else (call.record.where, 1)
+
+    def advice(self, call: JudgedCall) -> str:
+        """Say what happens on the line that is to blame, and what to do about it."""
+        worst = self.cause(call)
+        if worst is None:
+            return ""
+        remedy = remedy_of(worst)
+        fix = f"; fix: {remedy.do}" if remedy else ""
+        # The reader is at the line, unless it is in a library.
+        at = None if self._shows(worst) else short(worst.location)
+        return f"{f'{at.file}:{at.line}: ' if at else ''}{explained(worst)}{fix}"
+
 
 def commands(
-    found: Iterable[Remark],
+    found: Iterable[JudgedCall],
     sources: Sources,
     invocation: Invocation = DEFAULT_INVOCATION,
 ) -> tuple[str, ...]:
     """Return the commands that mark the worst of what was *found*, worst first.
 
-    *invocation* is how the tests are measured again.
+    Tests that one line of the project fails alike share one. *invocation* is how the
+    tests are measured again.
     """
-    marked: dict[Hashable, list[Remark]] = {}
-    for remark in filter(_is_marked, found):
-        marked.setdefault(_mark(remark, sources), []).append(remark)
+    marked: dict[Hashable, list[JudgedCall]] = {}
+    for call in found:
+        if call.is_accused or call.outcome in MARKED:
+            line = sources.line_of(call)
+            alike = call.is_accused, call.is_warned, call.happened, line
+            marked.setdefault(alike if line else call.key, []).append(call)
     return tuple(
         _annotation(alike, sources, invocation)
         for alike in islice(marked.values(), MOST_ANNOTATIONS)
     )
 
 
-def _is_marked(remark: Remark) -> bool:
-    return remark.fails or remark.outcome in {Outcome.INCONCLUSIVE, Outcome.NO_BASELINE}
-
-
-def _mark(remark: Remark, sources: Sources) -> Hashable:
-    """Return what is the same for tests that one line of the project fails alike."""
-    if not has_cause(remark, sources.is_ours):
-        return remark.test, remark.metric
-    return remark.fails, remark.is_warned, remark.word, place(remark, sources.is_ours)
-
-
 def _annotation(
-    alike: Sequence[Remark], sources: Sources, invocation: Invocation
+    alike: Sequence[JudgedCall], sources: Sources, invocation: Invocation
 ) -> str:
     worst = alike[0]
-    tips = (advice(worst, sources.is_ours), stored_by(worst, invocation))
-    tests = list(dict.fromkeys(remark.test for remark in alike))
     return _command(
-        *place(worst, sources.is_ours),
+        *sources.place(worst),
         sources,
-        (sentence(worst), *tips, join_fitting(tests, MOST_NAMED)),
+        (
+            *worst.sentences,
+            sources.advice(worst),
+            stored_by(worst, invocation),
+            join_fitting([call.key for call in alike], MOST_NAMED),
+        ),
         # It says why the check is red, so a missing baseline that fails is an error.
-        is_error=worst.fails and not worst.is_warned,
-        title=(WOULD_HAVE_FAILED if worst.is_warned else "", worst.word),
+        is_error=worst.failed,
+        title=(WOULD_HAVE_FAILED if worst.is_warned else "", worst.happened),
     )
+
+
+def stored_by(call: JudgedCall, invocation: Invocation) -> str:
+    """Name the command that stores a missing baseline, as it is typed outside of CI."""
+    if call.outcome is not Outcome.NO_BASELINE:
+        return ""
+    why = "a missing baseline fails if CI is set"
+    why = why if call.is_accused else "nothing was checked"
+    command = refresh_command(Refresh.MISSING, invocation, [call.test])
+    return f"{why}; store one outside of CI and commit it: {command}"
 
 
 def watch_commands(

@@ -26,11 +26,12 @@ from ..command import (
 )
 from ..document import markdown_row, terminal
 from ..headline import title as title_of
+from ..judged_calls import PASSABLE, JudgedCall
 from ..screen.counts import COUNTED_WORDS, UNCHECKED_WORDS
 from ..screen.failure import Failure, only_line, screen_room
 from ..screen.findings import SharedCauses
 from ..screen.summary import refresh_cells
-from .worst_findings import Remark, Sources, has_cause, place, sentences
+from .github import Sources
 
 
 # Markdown from untrusted text: names of tests, messages of errors.
@@ -113,9 +114,6 @@ FINISHED_EXITS: Final = frozenset({0, 1, 5})
 
 GREEN_EXITS: Final = frozenset({0, 5})
 
-PASSABLE: Final = frozenset({Outcome.PASS, Outcome.NOT_CHECKED})
-"""Outcomes that fail no test by any setting."""
-
 BY_ITSELF: Final = "failed"
 """Counts a test that failed without a metric that failed it."""
 
@@ -129,7 +127,7 @@ TITLE_WORDS: Final[Mapping[Outcome, str]] = {
 
 def run_markdown(  # noqa: PLR0913  a run, and how its place names things
     results: Results,
-    found: Sequence[Remark],
+    found: Sequence[JudgedCall],
     sources: Sources,
     *,
     baseline_file: str,
@@ -139,7 +137,7 @@ def run_markdown(  # noqa: PLR0913  a run, and how its place names things
 ) -> str:
     """Say what came of a run in at most *room* bytes: failing tests, the others folded.
 
-    *found* are its remarks, *pending* is the file that can be accepted, empty if there
+    *found* are its calls, *pending* is the file that can be accepted, empty if there
     is none, and *changed* is what a pull request changes in the baselines.
     """
     failing, others = _parted(found)
@@ -215,17 +213,17 @@ def _notes(results: Results) -> Iterator[str]:
         yield ""
 
 
-ByTest = Mapping[str, Sequence[Remark]]
-"""Remarks on each test by its node id."""
+ByTest = Mapping[str, Sequence[JudgedCall]]
+"""The calls of each test by its node id."""
 
 
-def _parted(found: Sequence[Remark]) -> tuple[ByTest, ByTest]:
+def _parted(found: Sequence[JudgedCall]) -> tuple[ByTest, ByTest]:
     """Return what is said of tests that fail or would have, and of the others."""
-    failing: dict[str, list[Remark]] = {}
-    others: dict[str, list[Remark]] = {}
-    for remark in found:
-        accused = remark.record.ending.accuses
-        (failing if accused else others).setdefault(remark.node, []).append(remark)
+    failing: dict[str, list[JudgedCall]] = {}
+    others: dict[str, list[JudgedCall]] = {}
+    for call in found:
+        accused = call.record.ending.accuses
+        (failing if accused else others).setdefault(call.test, []).append(call)
     return failing, others
 
 
@@ -308,25 +306,24 @@ def _fitting_table(
         yield ""
 
 
-def _what(test: str, said: Sequence[Remark]) -> str:
+def _what(test: str, said: Sequence[JudgedCall]) -> str:
     """Say in one cell what came of the *test*, of the worst of its metrics first."""
     first, record = said[0], said[0].record
-    if first.call is None or not first.is_telling or first.verdict is None:
+    if first.verdict is None or not first.is_telling:
         ended = "" if record.ending.accuses else f"{record.ending.value}: "
         return ended + code(record.headline) if record.headline else _word(record)
-    calls = {remark.test: remark.call for remark in said if remark.call}
     parts = [
-        f"{_call(name, test)}{escaped(text)}"
-        for name, call in calls.items()
-        for text in sentences(call)
+        f"{_call(call.key, test)}{escaped(text)}"
+        for call in said
+        for text in call.sentences
     ]
     return f"{_prefix(first)}{_joined(parts)}"
 
 
-def _prefix(remark: Remark) -> str:
-    if remark.record.ending is Ending.XFAILED and remark.record.outcome is not None:
+def _prefix(call: JudgedCall) -> str:
+    if call.record.ending is Ending.XFAILED and call.record.outcome is not None:
         return "expected to fail: "
-    return f"{WOULD_HAVE_FAILED}: " if remark.is_warned else ""
+    return f"{WOULD_HAVE_FAILED}: " if call.is_warned else ""
 
 
 def _call(name: str, test: str) -> str:
@@ -346,11 +343,10 @@ def _joined(parts: Sequence[str]) -> str:
     return "; ".join(shown) + (f"; and {left} more" if left else "")
 
 
-def _where(said: Sequence[Remark], sources: Sources) -> str:
+def _where(said: Sequence[JudgedCall], sources: Sources) -> str:
     """Link the line to blame, else that of the test."""
-    failing = [remark for remark in said if remark.fails] or said
-    causes = (remark for remark in failing if has_cause(remark, sources.is_ours))
-    file, line = place(next(causes, failing[0]), sources.is_ours)
+    blaming = (call for call in said if call.is_accused and sources.line_of(call))
+    file, line = sources.place(next(blaming, said[0]))
     if not file:
         return ""
     label = code(f"{file}:{line}", LONGEST_PLACE)
@@ -359,53 +355,42 @@ def _where(said: Sequence[Remark], sources: Sources) -> str:
 
 
 def _details(
-    found: Sequence[Remark], invocation: Invocation, *, strict: bool
+    found: Sequence[JudgedCall], invocation: Invocation, *, strict: bool
 ) -> Iterator[str]:
     """Explain the worst failures, each as a block on one line of the list."""
-    failing: dict[str, Remark] = {}
-    for remark in found:
-        if remark.fails:
-            failing.setdefault(remark.test, remark)
-    shared = _shared(failing.values())
+    failing = [call for call in found if call.is_accused][:MOST_EXAMINED]
+    shared = SharedCauses()
+    for call in failing:
+        if call.verdict is not None:
+            shared.add(call.key, call.verdict)
     explained = _explained(failing, shared, invocation, strict=strict)
-    for test, text in islice(explained, MOST_DETAILS):
-        lines = [line[:LONGEST_LIST] for line in text.splitlines()]
+    for test, lines in islice(explained, MOST_DETAILS):
+        block = preformatted(line[:LONGEST_LIST] for line in lines[:MOST_DETAIL_LINES])
         summary = f"<details><summary>Why: {code(test)}</summary>"
-        block = preformatted(lines[:MOST_DETAIL_LINES])
         yield f"{summary}\n\n{block}\n\n</details>\n"
 
 
-def _shared(failing: Iterable[Remark]) -> SharedCauses:
-    shared = SharedCauses()
-    for remark in islice(failing, MOST_EXAMINED):
-        if remark.call is not None:
-            shared.add(remark.test, remark.call)
-    return shared
-
-
 def _explained(
-    failing: Mapping[str, Remark],
+    failing: Iterable[JudgedCall],
     shared: SharedCauses,
     invocation: Invocation,
     *,
     strict: bool,
-) -> Iterator[tuple[str, str]]:
+) -> Iterator[tuple[str, Sequence[str]]]:
     """Yield why each test failed, but for those that fail as one above does."""
-    for test, remark in islice(failing.items(), MOST_EXAMINED):
-        if remark.call is None:
-            yield test, remark.record.headline or remark.word
+    for call in failing:
+        if call.verdict is None:
+            yield call.key, call.sentences
             continue
-        found = Failure(remark.call, test, invocation, strict=strict, shared=shared)
-        if not found.is_shown_elsewhere:
-            yield test, "\n".join(terminal(found.blocks(screen_room())))
+        why = Failure(call.verdict, call.key, invocation, strict=strict, shared=shared)
+        if not why.is_shown_elsewhere:
+            yield call.key, terminal(why.blocks(screen_room()))
 
 
-def _accept(found: Sequence[Remark], pending: str, baseline_file: str) -> Iterator[str]:
-    worse = {
-        remark.test: remark
-        for remark in found
-        if remark.fails and remark.outcome in ACCEPTABLE
-    }
+def _accept(
+    found: Sequence[JudgedCall], pending: str, baseline_file: str
+) -> Iterator[str]:
+    worse = [c for c in found if c.is_accused and c.outcome in ACCEPTABLE]
     if pending and worse:
         yield (
             "Intended? Download the artifact of this run into `.gpuperf`, type this, "
@@ -417,12 +402,12 @@ def _accept(found: Sequence[Remark], pending: str, baseline_file: str) -> Iterat
         yield ""
 
 
-def _command(worse: Mapping[str, Remark], pending: str, folder: str) -> str:
+def _command(worse: Sequence[JudgedCall], pending: str, folder: str) -> str:
     """Name the lines that alone made all tests worse, else the tests."""
-    calls = [each.call for each in worse.values() if each.call]
+    calls = [call.verdict for call in worse if call.verdict]
     places = {only_line(call): None for call in calls}
     is_few = len(places) < len(calls)
     if is_few and None not in places and folder in {"", BASELINES}:
         return accept_lines_command([place for place in places if place])
-    named = list(worse) if len(worse) <= MOST_DROPPED_NAMED else []
+    named = [call.key for call in worse] if len(worse) <= MOST_DROPPED_NAMED else []
     return accept_command(pending, folder, named)

@@ -10,8 +10,9 @@ from typing import Final
 
 from ...model.finding import Finding, FindingKind
 from ..document import Block, Field, Heading, Place
-from ..screen.findings import badness, cause, causes_of, place_block, place_of, short
-from .contents import AROUND, Markup, Section, SourceLines, rendered
+from ..judged_calls import JudgedCall
+from ..screen.findings import badness, cause, place_block, place_of, short
+from .contents import AROUND, Markup, SourceLines, rendered
 
 
 LineOf = Callable[[str, int], str]
@@ -58,7 +59,7 @@ def _row(number: str, line: str, place: Place | None) -> SourceRow:
     return f"{number}  {line[:start]}", line[start:end], f"{line[end:]}\n"
 
 
-def with_lines(section: Section, lines: SourceLines) -> Section:
+def with_lines(section: JudgedCall, lines: SourceLines) -> JudgedCall:
     """Return *section* with the text of the line of each finding, where that is known."""
     verdict = section.verdict
     if verdict is None:
@@ -75,13 +76,6 @@ def _with_line(finding: Finding, lines: SourceLines) -> Finding:
     # As it ran first: the file may have changed since.
     line = finding.source or lines.get((at.file, at.line), "").strip()
     return replace(finding, source=line)
-
-
-def worst_of(section: Section) -> Finding | None:
-    """Return the worst cause of what failed."""
-    findings = section.verdict.findings if section.verdict else ()
-    failing = {verdict.metric for verdict in section.failing}
-    return min(causes_of(findings, failing), key=badness, default=None)
 
 
 # All causes, each with its place.
@@ -132,7 +126,7 @@ def cause_blocks(
         yield Field("", f"and {left} more" if left > 0 else "")
 
 
-def words_of(section: Section) -> str:
+def words_of(section: JudgedCall) -> str:
     """Return the words by which *section* is found, besides those of its line."""
     findings = section.verdict.findings if section.verdict else ()
     known = (f"{place_of(f)} {cause(f)} {f.source}" for f in findings)

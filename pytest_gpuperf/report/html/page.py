@@ -21,6 +21,7 @@ from ...model.verdict import Outcome, TestVerdict, Verdict
 from ..command import accept_command, at_root
 from ..document import Block, Field, Place, Table, Text
 from ..headline import PEOPLE, merged_headlines, title, what_happened
+from ..judged_calls import WORST_FIRST_ENDINGS, JudgedCall
 from ..numbers import format_change, metric_named, rates_in_words, texts_apart
 from ..remedies import SAVING_REMEDIES
 from ..screen.audit import AuditView, is_in_each_step
@@ -28,16 +29,8 @@ from ..screen.comparison import compared_cells, sides_blocks
 from ..screen.failure import PAGE_ROOM, Failure, changed_in_words, explanation_blocks
 from ..screen.findings import SharedCauses, found_blocks, place_of
 from ..screen.summary import NO_VALUE, summary_cells
-from .contents import (
-    COMMIT_CHARS,
-    WORST_FIRST_ENDINGS,
-    Contents,
-    Markup,
-    Section,
-    asset,
-    rendered,
-)
-from .findings import cause_blocks, markup_of, with_lines, words_of, worst_of
+from .contents import COMMIT_CHARS, Contents, Markup, asset, rendered
+from .findings import cause_blocks, markup_of, with_lines, words_of
 from .memory import UNKNOWN_STEP, memory_figures
 from .pictures import MetricChange, changes_figure, changes_of_commits, changes_of_run
 from .step import step_figure
@@ -101,13 +94,13 @@ def page_text(contents: Contents) -> str:
     return f"<!doctype html>\n{page}\n"
 
 
-def _explained(sections: Sequence[Section]) -> list[Metric]:
+def _explained(sections: Sequence[JudgedCall]) -> list[Metric]:
     """Return the metrics that were judged, as far as this version measures them."""
     judged = {v.metric for s in sections if s.verdict for v in s.verdict.verdicts}
     return [m for m in map(metric_named, sorted(judged)) if m.summary]
 
 
-def _changes(sections: Sequence[Section]) -> list[Markup]:
+def _changes(sections: Sequence[JudgedCall]) -> list[Markup]:
     """Draw what changed in several tests; of a single one its own page says it all."""
     changes = list(changes_of_run(sections))
     return [*changes_figure(changes)] if len({c.name for c in changes}) > 1 else []
@@ -128,7 +121,7 @@ def _inline(bodies: Sequence[Markup]) -> int:
     return max(fitting, OPEN_TESTS)
 
 
-def _packed(sections: Sequence[Section], bodies: Sequence[Markup]) -> Markup:
+def _packed(sections: Sequence[JudgedCall], bodies: Sequence[Markup]) -> Markup:
     """Return *bodies* as one compressed block, each with the words it is found by."""
     if not bodies:
         return Markup()
@@ -149,7 +142,7 @@ def _lost(results: Results) -> list[str]:
     return list(dict.fromkeys((*head.unreported, *selected)))
 
 
-def _counts(sections: Sequence[Section]) -> list[tuple[str, int]]:
+def _counts(sections: Sequence[JudgedCall]) -> list[tuple[str, int]]:
     """Count the sections by their words, the worst first."""
     counts = Counter(section.word for section in sections)
     return [(word, counts[word]) for word in WORST_FIRST_ENDINGS if counts[word]]
@@ -165,7 +158,7 @@ def _list(contents: Contents, bodies: Sequence[Markup]) -> list[Markup]:
 # What the line of a test opens to: an answer, pictures and all numbers.
 
 
-def body_of(section: Section, contents: Contents, shared: SharedCauses) -> Markup:
+def body_of(section: JudgedCall, contents: Contents, shared: SharedCauses) -> Markup:
     """Return what a line opens to; *shared* causes are explained once in all bodies."""
     verdict = section.verdict
     explained = verdict is not None and (verdict.outcome.fails or not section.failed)
@@ -175,7 +168,7 @@ def body_of(section: Section, contents: Contents, shared: SharedCauses) -> Marku
 
 
 def _details(
-    section: Section, verdict: TestVerdict, contents: Contents, shared: SharedCauses
+    section: JudgedCall, verdict: TestVerdict, contents: Contents, shared: SharedCauses
 ) -> dict[str, object]:
     """Return the answer, the pictures that belong to it, and all numbers."""
     entry = contents.stored.get(section.key)
@@ -198,7 +191,7 @@ def _details(
     }
 
 
-def _accept(section: Section, contents: Contents) -> str:
+def _accept(section: JudgedCall, contents: Contents) -> str:
     """Return how to accept what this run measured, if it is still there."""
     hardware = contents.results.head.hardware
     if hardware is None or section.key not in contents.pending:
@@ -294,7 +287,7 @@ SILENT: Final = frozenset({Outcome.PASS, Outcome.NOT_CHECKED, Outcome.NO_BASELIN
 """Outcomes with a reason that is not worth a line."""
 
 
-def section_of(section: Section, body: Markup | None, *, is_open: bool) -> Markup:
+def section_of(section: JudgedCall, body: Markup | None, *, is_open: bool) -> Markup:
     """Return the element of *section*, found by its word; without a *body* it is empty."""
     return rendered(
         "section",
@@ -307,14 +300,14 @@ def section_of(section: Section, body: Markup | None, *, is_open: bool) -> Marku
     )
 
 
-def _badges(section: Section) -> Iterator[str]:
+def _badges(section: JudgedCall) -> Iterator[str]:
     """Say that a test failed, and what its outcome is if that did not fail it."""
     yield section.word
     if section.failed and section.verdict and not section.verdict.outcome.fails:
         yield PEOPLE[section.verdict.outcome]
 
 
-def _said(section: Section) -> Iterator[tuple[str, str, str]]:
+def _said(section: JudgedCall) -> Iterator[tuple[str, str, str]]:
     """Say what happened to a test that did not simply pass, and name the line.
 
     Yields the class of a text, the line that it is about, and the text.
@@ -330,8 +323,7 @@ def _said(section: Section) -> Iterator[tuple[str, str, str]]:
     yield "head", "", "; ".join(heads[:MOST_HEADS])
     if not verdict.outcome.fails:
         yield "", "", section.failing[0].because
-    worst = worst_of(section)
-    if worst is not None:
+    for worst in section.causes[:1]:
         at = worst.location
         where = f"{at.file}:{at.line}" if at else place_of(worst)
         yield "line", where, f" {worst.source}"
@@ -341,7 +333,7 @@ MOST_HEADS: Final = 2
 """Metrics that are named in the line of a test."""
 
 
-def _numbers(section: Section) -> tuple[str, ...]:
+def _numbers(section: JudgedCall) -> tuple[str, ...]:
     """Return time, its change or the speedup, memory and syncs, as the terminal's table."""
     if section.verdict is None:
         return (NO_VALUE,) * 4

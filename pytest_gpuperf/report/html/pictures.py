@@ -11,8 +11,9 @@ from ...model.ab import AbRun, Answer, Turn
 from ...model.metrics import STEP_MS, Direction, Metric
 from ...model.verdict import Outcome
 from ..headline import title
+from ..judged_calls import JudgedCall
 from ..numbers import format_apart, format_change, metric_named, unit_of
-from .contents import Markup, Section, rendered
+from .contents import Markup, rendered
 
 
 # Axes: their texts are elements of their own, as a stretched picture would stretch them.
@@ -169,7 +170,7 @@ def changes_of_commits(found: AbRun) -> Iterator[MetricChange]:
                 yield MetricChange(exact.metric, call.test, *own)
 
 
-def changes_of_run(sections: Sequence[Section]) -> Iterator[MetricChange]:
+def changes_of_run(sections: Sequence[JudgedCall]) -> Iterator[MetricChange]:
     """Yield what failed or improved against a baseline, in several tests."""
     for section in sections:
         for verdict in section.verdict.verdicts if section.verdict else ():

@@ -15,10 +15,10 @@ from pytest_gpuperf.model.environment import Hardware
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, Verdict
-from pytest_gpuperf.report.ci.github import commands
+from pytest_gpuperf.report.ci.github import Sources, commands
 from pytest_gpuperf.report.ci.job_summary import run_markdown, title
-from pytest_gpuperf.report.ci.worst_findings import Sources, remarks, sentence
 from pytest_gpuperf.report.command import Invocation
+from pytest_gpuperf.report.judged_calls import judged_calls
 
 
 PEAK: Final = "peak_allocated_bytes"
@@ -35,7 +35,12 @@ def over(metric: str, now: float, limit: float) -> Verdict:
 def rows(found: Results, sources: Sources = SOURCES) -> list[str]:
     """The rows of a summary."""
     text = run_markdown(
-        found, remarks(found), sources, baseline_file="", pending="", room=64_000
+        found,
+        judged_calls(found, "results.json"),
+        sources,
+        baseline_file="",
+        pending="",
+        room=64_000,
     )
     return [line for line in text.splitlines() if line.startswith("| <code>")]
 
@@ -120,7 +125,9 @@ def summary_rows() -> Cases:
     )
     said["what a pull request changes in the baselines"] = text.splitlines()[2:]
     said["what a budget could not decide is against the budget"] = [
-        sentence(remark) for remark in remarks(results(a=record("a", doubted)))
+        line
+        for call in judged_calls(results(a=record("a", doubted)), "results.json")
+        for line in call.sentences
     ]
     return said
 
@@ -155,7 +162,9 @@ def annotations() -> Cases:
     def marked(
         sources: Sources = SOURCES, *command: Invocation, **tests: Record
     ) -> tuple[str, ...]:
-        return commands(remarks(results(**tests)), sources, *command)
+        return commands(
+            judged_calls(results(**tests), "results.json"), sources, *command
+        )
 
     def waits(*findings: Finding, name: str = "t", verdicts: Any = (SYNCS,)) -> Record:
         return record(name, *verdicts, ending=Ending.FAILED, findings=findings)

@@ -60,11 +60,11 @@ from pytest_gpuperf.model.measurement import Samples
 from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict, Verdict
 from pytest_gpuperf.report import json as results_json, pytest_benchmark
-from pytest_gpuperf.report.ci.github import commands, line_address, outputs
+from pytest_gpuperf.report.ci.github import Sources, commands, line_address, outputs
 from pytest_gpuperf.report.ci.job_summary import run_markdown
-from pytest_gpuperf.report.ci.worst_findings import Sources, remarks
 from pytest_gpuperf.report.command import at_root
 from pytest_gpuperf.report.html.page import ab_page, audit_page, memory_page, page_text
+from pytest_gpuperf.report.judged_calls import judged_calls
 from pytest_gpuperf.report.measured_calls import (
     MeasuredCall,
     measured_calls,
@@ -126,7 +126,7 @@ def a_whole_run(**head: Any) -> Results:
 def markdown(found: Results, room: int = 64_000) -> str:
     return run_markdown(
         found,
-        remarks(found),
+        judged_calls(found, "results.json"),
         SOURCES,
         baseline_file="baselines/cuda-nvidia-h200.json",
         pending=PENDING,
@@ -154,7 +154,9 @@ def shared_summary() -> str:
 
 def annotations() -> str:
     found = a_whole_run()
-    lines = commands(remarks(found), SOURCES, at_root(found.head.hardware))
+    lines = commands(
+        judged_calls(found, "results.json"), SOURCES, at_root(found.head.hardware)
+    )
     return text_of(lines) + outputs(found, f"models/{PENDING}")
 
 

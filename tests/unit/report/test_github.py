@@ -9,11 +9,13 @@ from remarkable_runs import SOURCES, regressed, results
 
 from pytest_gpuperf.model.run import Results
 from pytest_gpuperf.report.ci.github import commands, line_address
-from pytest_gpuperf.report.ci.worst_findings import remarks
+from pytest_gpuperf.report.judged_calls import judged_calls
 
 
 def marked(found: Results, folder: str = "") -> tuple[str, ...]:
-    return commands(remarks(found), replace(SOURCES, folder=folder))
+    return commands(
+        judged_calls(found, "results.json"), replace(SOURCES, folder=folder)
+    )
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,9 @@ from pages import (
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, TestVerdict
-from pytest_gpuperf.report.html.contents import (
-    WORST_FIRST_ENDINGS,
-    locations_of,
-    sections_of,
-)
+from pytest_gpuperf.report.html.contents import locations_of
 from pytest_gpuperf.report.html.page import page_text
+from pytest_gpuperf.report.judged_calls import WORST_FIRST_ENDINGS, judged_calls
 
 
 SOURCE = {
@@ -158,7 +155,7 @@ def test_a_verdict_of_another_shape_is_refused() -> None:
     )
 
     with pytest.raises(UsageError) as raised:
-        sections_of(results, "results.json")
+        judged_calls(results, "results.json")
 
     assert str(raised.value).startswith(
         "results.json: a verdict of t.py::t has another shape, "

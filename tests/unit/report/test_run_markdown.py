@@ -13,13 +13,13 @@ from remarkable_runs import SOURCES, record, regressed, results, time
 from pytest_gpuperf.model.run import Ending, Record, Results
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.report.ci.job_summary import code, preformatted, run_markdown
-from pytest_gpuperf.report.ci.worst_findings import remarks
+from pytest_gpuperf.report.judged_calls import judged_calls
 
 
 def markdown(found: Results, room: int = 64_000, pending: str = "") -> str:
     return run_markdown(
         found,
-        remarks(found),
+        judged_calls(found, "results.json"),
         SOURCES,
         baseline_file="baselines/cuda-nvidia-h200.json",
         pending=pending,
