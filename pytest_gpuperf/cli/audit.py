@@ -129,15 +129,14 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
     command = ""
     if offers_limit:
         command = audit_command(_limit(audited.audit), program.typed)
-    here, line_of = Path.cwd(), linecache.getline
-    blocks = audit_blocks(
-        audited.audit, audited.notes, here, line_of=line_of, command=command
+    view = AuditView(
+        here=Path.cwd(), line_of=linecache.getline, steps=audited.audit.steps
     )
+    blocks = audit_blocks(audited.audit, audited.notes, view, command)
     if arguments.json:
         print_json(audit_document(audited.audit, audited.notes))
     else:
         sys.stdout.write(printed(terminal(blocks)))
-    view = AuditView(here=here, line_of=line_of, steps=audited.audit.steps)
     page = partial(audit_page, program.name, audited.audit, view, blocks)
     leave_page(PAGES[0], arguments.html, page)
     return _judged(code, audited.audit, audited.unchecked, arguments)

@@ -300,7 +300,7 @@ _HEADLINE: Final = re.compile(
     r"(?:, was (?P<before>.+?) \((?P<change>[^()]+)\)(?: when last accepted)?)?"
     r"(?P<limit>, (?:limit|allowed|and|with) .+)?"
 )
-"""The first line of ``failure_text`` and ``drift_text``."""
+"""The first line of ``Failure.text`` and ``drift_text``."""
 
 
 def fitting_headline(text: str, room: int) -> str:

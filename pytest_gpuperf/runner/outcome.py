@@ -19,7 +19,7 @@ from ..report.command import Invocation
 from ..report.headline import open_headline
 from ..report.json import to_json
 from ..report.screen.acceptance import LEFT_ALONE, drift_text, is_explained
-from ..report.screen.failure import failure_text
+from ..report.screen.failure import Failure
 from ..report.screen.findings import SharedCauses
 from ..report.secrets import shown_verdict
 from ..settings import MissingBaseline, Settings, UncheckedBudget
@@ -282,14 +282,14 @@ class Reporter:
         self, nodeid: str, shared: SharedCauses, verdict: TestVerdict
     ) -> str:
         """Say why *verdict*, of a call of the test *nodeid*, fails it."""
-        return failure_text(
+        return Failure(
             verdict,
-            nodeid=nodeid,
-            invocation=self.invocation,
+            nodeid,
+            self.invocation,
             strict=self.settings.strict,
             baseline_needed=self.settings.missing_baseline is not MissingBaseline.WARN,
             shared=shared,
-        )
+        ).text
 
     def refusal(
         self,

@@ -47,9 +47,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     )
     audit = replace(WAITING, findings=tuple(waits))
     texts = {
-        "audit": audit_page(
-            "train.py", audit, view, audit_blocks(audit, (), HERE, line_of=line_of)
-        ),
+        "audit": audit_page("train.py", audit, view, audit_blocks(audit, (), view)),
         "memory": memory_page(FORECAST, SAVINGS, view, FORECAST_BLOCKS),
         "ab": ab_page(COMPARED, view, comparison_blocks(COMPARED)),
     }

@@ -14,16 +14,7 @@ from ...devices.audit_record import StepAudit, most_of
 from ...devices.memory_picture import Garbage
 from ...model.finding import Finding, Location, Phase
 from ...model.metrics import D2H_BYTES, GARBAGE, H2D_BYTES, PEAK_ALLOCATED, counted
-from ..document import (
-    EMPTY_GUTTER,
-    Block,
-    Field,
-    Heading,
-    Place,
-    Text,
-    below,
-    typed_next,
-)
+from ..document import Block, Field, Heading, Place, Text, below, typed_next
 from ..line_syntax import with_context
 from ..numbers import format_value
 from ..remedies import Remedy, garbage_remedy, has_rewrite, moves_module, remedy_of
@@ -40,48 +31,42 @@ LineOf = Callable[[str, int], str]
 
 
 def audit_blocks(
-    audit: StepAudit,
-    notes: Sequence[str],
-    here: Path,
-    *,
-    line_of: LineOf = lambda _file, _line: "",
-    command: str = "",
+    audit: StepAudit, notes: Sequence[str], view: AuditView, command: str = ""
 ) -> tuple[Block, ...]:
     """Return the answer in a line, then what repeats with its source and its fix.
 
     What happened once follows, what is inconclusive, what was not checked, *notes*, totals and
-    the *command* to type next. Paths are relative to *here*.
+    the *command* to type next.
     """
-    shown = AuditView(here=here, line_of=line_of, steps=audit.steps)
     certain = [f for f in audit.findings if f.is_certain]
     return (
         Heading(_answer(audit)),
-        *_marked(audit, shown),
+        *_marked(audit, view),
         *_blocks(
             "each step:" if audit.steps > 1 else "",
             [f for f in certain if is_in_each_step(f, audit.steps)],
-            shown,
+            view,
         ),
         *_blocks(
             "in some steps:",
             [f for f in certain if not f.once and not is_in_each_step(f, audit.steps)],
-            shown,
+            view,
         ),
         *_blocks(
             "inconclusive (only a GPU can show):",
             [f for f in audit.findings if not f.is_certain],
-            shown,
+            view,
         ),
-        *_garbage(audit, shown),
-        *_listed("not checked (only a GPU can show):", audit.not_checked, shown),
-        *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, shown),
+        *_garbage(audit, view),
+        *_listed("not checked (only a GPU can show):", audit.not_checked, view),
+        *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, view),
         *_blocks(
             "once, before the first step was over:",
             [f for f in certain if f.once],
-            replace(shown, steps=0),
+            replace(view, steps=0),
         ),
         *(Text(f"note: {note}", rest=" " * 6) for note in with_counts(notes)),
-        *_summary(audit, command, shown),
+        *_summary(audit, command, view),
     )
 
 
@@ -169,15 +154,11 @@ def _rank(place: tuple[str, int], causes: Sequence[Finding]) -> tuple[Any, ...]:
 
 def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[Block]:
     """Yield a place, and each of the causes for which it waits, the most frequent first."""
-    if len(causes) == 1:
-        yield from _one_cause(causes[0], view)
-    else:
-        yield from _several_causes(causes, view)
     advised = ""
-    for cause in causes:
-        if len(causes) > 1:
-            reason = reason_of(cause, view)
-            yield Text(reason, EMPTY_GUTTER, f"{EMPTY_GUTTER}  ")
+    for n, cause in enumerate(causes):
+        shown, said = view.shown(cause), reason_of(cause, view)
+        text = said if shown.source else f"{cause.op}, {said}"
+        yield below(text) if n else Place(view.where(cause.location), shown, text)
         yield from _inside(cause, view)
         # What happens once costs nothing worth changing, before the loop or after it.
         is_once = cause.once or cause.in_steps == 1 < view.steps
@@ -185,21 +166,6 @@ def _block(causes: Sequence[Finding], view: AuditView) -> Iterator[Block]:
         if fix != advised:
             yield Field("fix", fix)
         advised = fix
-
-
-def _one_cause(found: Finding, view: AuditView) -> Iterator[Block]:
-    shown, said = view.shown(found), reason_of(found, view)
-    text = said if shown.source else f"{found.op}, {said}"
-    yield Place(view.where(found.location), shown, text)
-
-
-def _several_causes(causes: Sequence[Finding], view: AuditView) -> Iterator[Block]:
-    yield Place(view.where(causes[0].location), view.shown(causes[0]), "")
-    total = replace(
-        max(causes, key=lambda f: f.in_steps),
-        per_step=sum(f.per_step for f in causes),
-    )
-    yield below(f"{_often(total, view.steps)}, for {len(causes)} causes:")
 
 
 def remedy_of_sync(found: Finding, view: AuditView) -> Remedy:

@@ -80,27 +80,6 @@ MEASURING_NEEDED: Final = (
 )
 
 
-def failure_text(  # noqa: PLR0913  keywords, each said once a failure
-    verdict: TestVerdict,
-    *,
-    nodeid: str,
-    invocation: Invocation = DEFAULT_INVOCATION,
-    strict: bool = False,
-    baseline_needed: bool = False,
-    shared: SharedCauses | None = None,
-) -> str:
-    """Return the ``Failure`` of a test as it is printed, on one screen."""
-    failure = Failure(
-        verdict,
-        nodeid,
-        invocation,
-        strict=strict,
-        baseline_needed=baseline_needed,
-        shared=shared,
-    )
-    return "\n".join(map(visible, terminal(failure.blocks(screen_room()))))
-
-
 class Room(NamedTuple):
     """How much a failure may take: lines in all, columns of a list, lines of operations."""
 
@@ -154,6 +133,11 @@ class Failure:
         self._shared = shared or SharedCauses()
         self._seen = _seen(verdict, failing, self._shared)
         self._alike = self._shared.tests_of(failing_findings(verdict))
+
+    @property
+    def text(self) -> str:
+        """All of it as it is printed, on one screen."""
+        return "\n".join(map(visible, terminal(self.blocks(screen_room()))))
 
     @property
     def is_shown_elsewhere(self) -> bool:

@@ -175,9 +175,8 @@ NOTES: Final = ("values were given up", "values were given up")
 
 
 def audited(audit: StepAudit, *notes: str, command: str = "") -> str:
-    return text_of(
-        terminal(audit_blocks(audit, notes, HERE, line_of=line_of, command=command))
-    )
+    view = AuditView(here=HERE, line_of=line_of, steps=audit.steps)
+    return text_of(terminal(audit_blocks(audit, notes, view, command)))
 
 
 def audit_clean() -> str:
@@ -239,10 +238,9 @@ def audit_remedies() -> str:
         replace(ITEM, location=at, op=op, reason=reason)
         for at, (op, reason) in zip(places, WAITING_LINES.values(), strict=True)
     ]
-    shown = terminal(
-        audit_blocks(an_audit(*found), (), HERE, line_of=lambda _, n: sources[n])
-    )
-    return text_of(shown)
+    audit = an_audit(*found)
+    view = AuditView(here=HERE, line_of=lambda _, n: sources[n], steps=audit.steps)
+    return text_of(terminal(audit_blocks(audit, (), view)))
 
 
 # A script whose memory is predicted.

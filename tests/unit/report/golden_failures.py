@@ -30,7 +30,7 @@ from pytest_gpuperf.report.command import Invocation
 from pytest_gpuperf.report.document import coloured
 from pytest_gpuperf.report.headline import fitting_headline, open_headline
 from pytest_gpuperf.report.screen.acceptance import drift_text
-from pytest_gpuperf.report.screen.failure import failure_text
+from pytest_gpuperf.report.screen.failure import Failure
 from pytest_gpuperf.report.screen.findings import SharedCauses
 from pytest_gpuperf.report.screen.summary import summary_lines
 
@@ -66,7 +66,7 @@ def failed(*verdicts: Verdict, **fields: Any) -> str:
     asked = {"nodeid": fields.get("test", TEST)}
     options = ("nodeid", "invocation", "strict", "baseline_needed")
     asked |= {name: fields.pop(name) for name in options if name in fields}
-    return f"{failure_text(a_test(*verdicts, **fields), **asked)}\n"
+    return f"{Failure(a_test(*verdicts, **fields), **asked).text}\n"
 
 
 def slower() -> str:
@@ -419,7 +419,7 @@ def shared() -> str:
     for test, verdict in verdicts.items():
         causes.add(test, verdict)
     for test, verdict in verdicts.items():
-        texts.append(failure_text(verdict, nodeid=test, shared=causes))
+        texts.append(Failure(verdict, test, shared=causes).text)
     return text_of(texts)
 
 

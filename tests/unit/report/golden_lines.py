@@ -61,7 +61,7 @@ from pytest_gpuperf.report.screen.acceptance import (
     drifted_line,
     kept_lines,
 )
-from pytest_gpuperf.report.screen.audit import audit_blocks
+from pytest_gpuperf.report.screen.audit import AuditView, audit_blocks
 from pytest_gpuperf.report.screen.commits import comparison_blocks, markdown_lines
 from pytest_gpuperf.report.screen.comparison import compared_lines
 from pytest_gpuperf.report.screen.counts import (
@@ -308,11 +308,12 @@ def audits() -> Cases:
     ) -> Iterable[str]:
         sources = fields.pop("sources", {})
         audit = an_audit(*found, steps=steps, **fields)
-        return terminal(
-            audit_blocks(
-                audit, notes, HERE, line_of=lambda file, n: sources.get((file, n), "")
-            )
+        view = AuditView(
+            here=HERE,
+            line_of=lambda file, n: sources.get((file, n), ""),
+            steps=audit.steps,
         )
+        return terminal(audit_blocks(audit, notes, view))
 
     batches = a_location(70, "/env/lib/site-packages/models/trainer.py", "fit")
     clipping = a_location(
@@ -355,7 +356,15 @@ def audits() -> Cases:
         for each in (((19, 19),), ((2, 2),), ((20, 20), (38, 19)), ((3, 1),))
     ]
     said["a file from elsewhere keeps its path"] = terminal(
-        audit_blocks(an_audit(AUDITED), (), Path("/home/me/proj"))
+        audit_blocks(
+            an_audit(AUDITED),
+            (),
+            AuditView(
+                here=Path("/home/me/proj"),
+                line_of=lambda _file, _line: "",
+                steps=an_audit(AUDITED).steps,
+            ),
+        )
     )
     return said
 

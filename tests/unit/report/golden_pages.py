@@ -268,7 +268,7 @@ def sheets() -> Mapping[str, Callable[[], str]]:
                 "train.py",
                 waiting,
                 view,
-                audit_blocks(waiting, (), HERE, line_of=line_of),
+                audit_blocks(waiting, (), view),
             )
         ),
         "page-memory.html": lambda: outlined(

@@ -25,9 +25,7 @@ VIEW = AuditView(here=HERE, line_of=line_of, steps=WAITING.steps)
 
 def pages() -> list[str]:
     return [
-        audit_page(
-            "train.py", WAITING, VIEW, audit_blocks(WAITING, (), HERE, line_of=line_of)
-        ),
+        audit_page("train.py", WAITING, VIEW, audit_blocks(WAITING, (), VIEW)),
         memory_page(FORECAST, SAVINGS, VIEW, FORECAST_BLOCKS),
         ab_page(COMPARED, VIEW, comparison_blocks(COMPARED)),
     ]
@@ -49,7 +47,7 @@ def test_no_text_becomes_markup(evil: str) -> None:
     tags = [tag for tag, _ in Page(pages()[0]).elements]
     (first, *others) = WAITING.findings
     hostile = replace(WAITING, findings=(replace(first, reason=evil), *others))
-    said = [*audit_blocks(hostile, (), HERE, line_of=line_of)]
+    said = [*audit_blocks(hostile, (), VIEW)]
     page = audit_page("train.py", hostile, VIEW, said)
 
     assert [tag for tag, _ in Page(page).elements] == tags

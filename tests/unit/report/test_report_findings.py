@@ -13,7 +13,7 @@ from pytest_gpuperf.model.finding import Finding, FindingKind, LineChange, Locat
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.document import terminal
 from pytest_gpuperf.report.remedies import SYNC_REMEDIES, remedy_of
-from pytest_gpuperf.report.screen.failure import failure_text
+from pytest_gpuperf.report.screen.failure import Failure
 from pytest_gpuperf.report.screen.findings import (
     SharedCauses,
     badness,
@@ -293,7 +293,7 @@ def test_a_failure_of_one_cause_takes_twelve_lines_of_80_columns_also_with_its_t
     for verdict in failing:
         shared.add(verdict.test, verdict)
 
-    text = failure_text(failing[0], nodeid=tests[0], shared=shared)
+    text = Failure(failing[0], tests[0], shared=shared).text
 
     assert "3 fail here" in text
     assert len(text.splitlines()) <= 12, text
