@@ -414,7 +414,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 779,  # files that are opened and not read whole
     "baselines": 1166,  # the folder that is written is locked; modes and links are kept
-    "cli": 2229,  # pages of audit, memory and ab, also for `gpuperf report`; a line accepts the tests that it made worse; a script in another encoding; edits that are tried, and written
+    "cli": 2228,  # pages of audit, memory and ab, also for `gpuperf report`; a line accepts the tests that it made worse; a script in another encoding; edits that are tried, and written
     "compare_commits": 952,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 987,  # records of what steps train, for another process; all steps of a program
     "devices": 2648,  # live memory, which was of the CPU
@@ -427,9 +427,9 @@ MOST_CODE: Final = {
     "model": 1948,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2272,  # no server without measured tests; what a pull request changes in a baseline
     "report": 2134,  # where in a step a line waits; the document of blocks, from report.screen and report.html
-    "report.ci": 507,  # a watch marks its lines on GitHub
-    "report.html": 793,  # the step as a picture; pages of audit, memory and ab; bars of what changed
-    "report.screen": 2161,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "report.ci": 403,  # a watch marks its lines on GitHub
+    "report.html": 714,  # the step as a picture; pages of audit, memory and ab; bars of what changed
+    "report.screen": 2125,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2445,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 283,  # how every process is started, and signals; where a program is; one process for several programs
     "trainers": 473,
