@@ -211,12 +211,8 @@ def forgiving(results: Results, tests: Collection[str]) -> Results:
 
 def annotation_lines(results: Results, place: RunPlace) -> tuple[str, ...]:
     """Return what GitHub reads on standard output."""
-    invocation = at_root(results.head.hardware)
-    return commands(
-        judged_calls(results, RESULTS_FILE),
-        place.sources(results.head.commit),
-        invocation,
-    )
+    head, found = results.head, judged_calls(results, RESULTS_FILE)
+    return commands(found, place.sources(head.commit), at_root(head.hardware))
 
 
 def publish(results: Results, place: RunPlace, baseline_file: str) -> Iterator[str]:
