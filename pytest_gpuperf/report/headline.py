@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import inf
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..model.metrics import (
     COLLECTIVE_BYTES,
@@ -42,71 +42,55 @@ from .numbers import (
 )
 
 
-TITLES: Final = {
-    STEP_MS.name: "step time",
-    LATENCY_MS.name: "latency",
-    PEAK_ALLOCATED.name: "peak memory",
-    PEAK_RESERVED.name: "reserved memory",
-    GROWTH.name: "memory growth",
-    GARBAGE.name: "garbage",
-    RETAINED_GRAPHS.name: "retained graphs",
-    SYNCS.name: "syncs",
-    OCCASIONAL_SYNCS.name: "syncs in some steps",
-    OCCASIONAL_COPIES.name: "unpinned copies in some steps",
-    PAGEABLE_COPIES.name: "unpinned copies",
-    H2D_BYTES.name: "bytes to the GPU",
-    D2H_BYTES.name: "bytes to the CPU",
-    LAUNCHES.name: "kernel launches",
-}
-"""What people call a metric; the others go by their names."""
+class MetricWords(NamedTuple):
+    """What people call a metric, and in capitals what became of it.
 
-WORSE_WORDS: Final = {
-    STEP_MS.name: "SLOWER",
-    PEAK_ALLOCATED.name: "MORE MEMORY",
-    PEAK_RESERVED.name: "MORE RESERVED MEMORY",
-    GROWTH.name: "MEMORY GROWS",
-    GARBAGE.name: "MORE GARBAGE",
-    RETAINED_GRAPHS.name: "RETAINED GRAPH",
-    SYNCS.name: "MORE SYNCS",
-    OCCASIONAL_SYNCS.name: "MORE SYNCS",
-    OCCASIONAL_COPIES.name: "MORE UNPINNED COPIES",
-    PAGEABLE_COPIES.name: "MORE UNPINNED COPIES",
-    H2D_BYTES.name: "MORE COPIED TO THE GPU",
-    D2H_BYTES.name: "MORE COPIED TO THE CPU",
-    FLOPS.name: "MORE FLOPS",
-    LAUNCHES.name: "MORE LAUNCHES",
-    COLLECTIVES.name: "MORE COLLECTIVES",
-    COLLECTIVE_BYTES.name: "MORE SENT BETWEEN RANKS",
-}
-"""What became worse than the baseline."""
+    It is ``worse`` or ``better`` than the baseline, or ``new`` where that had none of it.
+    An amount is ``per_step`` if each step has its own; counts say so by themselves.
+    """
 
-NEW_WORDS: Final = {
-    SYNCS.name: "NEW SYNC",
-    OCCASIONAL_SYNCS.name: "NEW SYNC",
-    PAGEABLE_COPIES.name: "NEW UNPINNED COPY",
-    OCCASIONAL_COPIES.name: "NEW UNPINNED COPY",
+    title: str = ""
+    worse: str = ""
+    new: str = ""
+    better: str = ""
+    per_step: bool = False
+
+
+_NEW_SYNC: Final = "NEW SYNC"
+_NEW_COPY: Final = "NEW UNPINNED COPY"
+_MORE_COPIES: Final = "MORE UNPINNED COPIES"
+
+WORDS: Final = {
+    STEP_MS.name: MetricWords("step time", "SLOWER", better="FASTER", per_step=True),
+    LATENCY_MS.name: MetricWords("latency"),
+    PEAK_ALLOCATED.name: MetricWords(
+        "peak memory", "MORE MEMORY", better="LESS MEMORY"
+    ),
+    PEAK_RESERVED.name: MetricWords("reserved memory", "MORE RESERVED MEMORY"),
+    GROWTH.name: MetricWords("memory growth", "MEMORY GROWS", per_step=True),
+    GARBAGE.name: MetricWords("garbage", "MORE GARBAGE", per_step=True),
+    RETAINED_GRAPHS.name: MetricWords("retained graphs", "RETAINED GRAPH"),
+    SYNCS.name: MetricWords("syncs", "MORE SYNCS", _NEW_SYNC, "FEWER SYNCS"),
+    OCCASIONAL_SYNCS.name: MetricWords("syncs in some steps", "MORE SYNCS", _NEW_SYNC),
+    OCCASIONAL_COPIES.name: MetricWords(
+        "unpinned copies in some steps", _MORE_COPIES, _NEW_COPY
+    ),
+    PAGEABLE_COPIES.name: MetricWords("unpinned copies", _MORE_COPIES, _NEW_COPY),
+    H2D_BYTES.name: MetricWords(
+        "bytes to the GPU", "MORE COPIED TO THE GPU", per_step=True
+    ),
+    D2H_BYTES.name: MetricWords(
+        "bytes to the CPU", "MORE COPIED TO THE CPU", per_step=True
+    ),
+    LAUNCHES.name: MetricWords("kernel launches", "MORE LAUNCHES"),
+    FLOPS.name: MetricWords(worse="MORE FLOPS"),
+    COLLECTIVES.name: MetricWords(worse="MORE COLLECTIVES"),
+    COLLECTIVE_BYTES.name: MetricWords(worse="MORE SENT BETWEEN RANKS"),
 }
-"""What the baseline had none of."""
+"""The best known first; other metrics go by their names."""
 
 ASKED_FIRST: Final = (STEP_MS.name, SYNCS.name, PEAK_ALLOCATED.name)
 """What everyone wants to know of a test, also if there is none of it."""
-
-BETTER_WORDS: Final = {
-    STEP_MS.name: "FASTER",
-    PEAK_ALLOCATED.name: "LESS MEMORY",
-    SYNCS.name: "FEWER SYNCS",
-}
-
-PER_STEP: Final = frozenset(
-    {
-        STEP_MS.name,
-        GROWTH.name,
-        GARBAGE.name,
-        H2D_BYTES.name,
-        D2H_BYTES.name,
-    }
-)
-"""Amounts of each step, besides the counts."""
 
 PEOPLE: Final = {
     Outcome.INCONCLUSIVE: "inconclusive",
@@ -138,23 +122,29 @@ def excess(verdict: Verdict) -> float:
 
 def title(metric: str) -> str:
     """Return what people call the metric of that name."""
-    return TITLES.get(metric, metric)
+    return words_of(metric).title or metric
+
+
+def words_of(metric: str) -> MetricWords:
+    """Return the words for the metric of that name."""
+    return WORDS.get(metric, MetricWords())
 
 
 def what_happened(verdict: Verdict) -> str:
     """Name it in capitals: ``SLOWER``, ``NEW SYNC``, ``OVER LIMIT mem_mb``."""
     outcome, name = verdict.outcome, verdict.metric
+    words = words_of(name)
     if outcome is Outcome.REGRESSED:
-        if verdict.baseline == 0 and name in NEW_WORDS:
-            one = NEW_WORDS[name]
-            return one if verdict.now == 1 else f"{one}S".replace("YS", "IES")
-        return WORSE_WORDS.get(name, f"WORSE {name}")
+        if verdict.baseline == 0 and words.new:
+            several = f"{words.new}S".replace("YS", "IES")
+            return words.new if verdict.now == 1 else several
+        return words.worse or f"WORSE {name}"
     if outcome is Outcome.OVER_BUDGET:
         metric = metric_named(name)
         side = "BELOW" if metric.direction is Direction.HIGHER else "OVER"
         return f"{side} LIMIT {metric.budget or name}"
-    if outcome is Outcome.IMPROVED and name in BETTER_WORDS:
-        return BETTER_WORDS[name]
+    if outcome is Outcome.IMPROVED and words.better:
+        return words.better
     return f"{PEOPLE[outcome].upper()} {title(name)}"
 
 
@@ -186,7 +176,7 @@ def _numbers(verdict: Verdict, limit: float | None) -> str:
     metric, now, before = metric_named(verdict.metric), verdict.now, verdict.baseline
     assert now is not None  # noqa: S101 - its only caller asks
     text = texts_apart(metric, now, before, limit, verdict.limit)
-    per_step = " per step" if metric.name in PER_STEP else each(metric)
+    per_step = " per step" if words_of(metric.name).per_step else each(metric)
     parts = [f"{text[now]}{per_step}"]
     if before is not None:
         change = format_change(metric, before, now)
@@ -271,9 +261,7 @@ def missed_sentences(verdicts: Sequence[Verdict]) -> Iterator[str]:
 
 def no_baseline_headline(found: Sequence[Verdict]) -> str:
     """Write ``NO BASELINE: step time 12.03 ms, syncs 0``: the worst first, few zeros."""
-    order = list(
-        dict.fromkeys((*ASKED_FIRST, *WORSE_WORDS, *(v.metric for v in found)))
-    )
+    order = list(dict.fromkeys((*ASKED_FIRST, *WORDS, *(v.metric for v in found))))
     values = [
         f"{title(v.metric)} {_amount(metric_named(v.metric), v.now, v.workspace_bytes)}"
         for v in sorted(found, key=lambda v: order.index(v.metric))

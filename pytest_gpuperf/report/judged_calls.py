@@ -12,7 +12,7 @@ from ..model.verdict import Outcome, TestVerdict, Verdict
 from .headline import (
     ASKED_FIRST,
     PEOPLE,
-    TITLES,
+    WORDS,
     excess,
     merged_headlines,
     missed_sentences,
@@ -160,7 +160,7 @@ def _place(call: JudgedCall) -> tuple[bool, int, int, float]:
 
 def _familiarity(metric: str) -> int:
     """Return the place of a metric among those that people have a name for."""
-    known = list(TITLES)
+    known = list(WORDS)
     return known.index(metric) if metric in known else len(known)
 
 

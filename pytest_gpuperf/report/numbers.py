@@ -154,19 +154,15 @@ def format_change(metric: Metric, old: float, new: float) -> str:
     return _difference(metric, new - old) if metric.unit is Unit.BYTES else "0.0 %"
 
 
-def join_fitting(items: Sequence[str], width: int) -> str:
-    """Join as many *items* as fit, at least one, with commas, and count the others."""
-    shown = len(items)
-    while shown > 1 and len(_joined(items, shown)) > width:
-        shown -= 1
-    return _joined(items, shown)
-
-
-def _joined(items: Sequence[str], shown: int) -> str:
-    left = len(items) - shown
-    return ", ".join(map(visible, items[:shown])) + (
-        f" and {left} more" if left else ""
-    )
+def join_fitting(items: Sequence[str], width: int, between: str = ", ") -> str:
+    """Join as many *items* as fit, at least one, and count the others."""
+    text, texts = "", [visible(item) for item in items]
+    for left in range(len(texts)):
+        more = f" and {left} more" if left else ""
+        text = f"{between.join(texts[: len(texts) - left])}{more}"
+        if len(text) <= width:
+            break
+    return text
 
 
 def _difference(metric: Metric, change: float) -> str:

@@ -27,6 +27,7 @@ from ..command import (
 from ..document import markdown_row, terminal
 from ..headline import title as title_of
 from ..judged_calls import PASSABLE, JudgedCall
+from ..numbers import join_fitting
 from ..screen.counts import COUNTED_WORDS, UNCHECKED_WORDS
 from ..screen.failure import Failure, only_line, screen_room
 from ..screen.findings import SharedCauses
@@ -317,7 +318,7 @@ def _what(test: str, said: Sequence[JudgedCall]) -> str:
         for call in said
         for text in call.sentences
     ]
-    return f"{_prefix(first)}{_joined(parts)}"
+    return f"{_prefix(first)}{join_fitting(parts, LONGEST_CELL, '; ')}"
 
 
 def _prefix(call: JudgedCall) -> str:
@@ -330,17 +331,6 @@ def _call(name: str, test: str) -> str:
     """Name a call of the *test* that has a name of its own."""
     own = name.removeprefix(test).removeprefix("#")
     return f"{code(own, LONGEST_TEST)}: " if name != test and own else ""
-
-
-def _joined(parts: Sequence[str]) -> str:
-    """Join as many as fit into a cell, at least one, and count the others."""
-    shown = [parts[0]]
-    for part in parts[1:]:
-        if len("; ".join([*shown, part])) > LONGEST_CELL:
-            break
-        shown.append(part)
-    left = len(parts) - len(shown)
-    return "; ".join(shown) + (f"; and {left} more" if left else "")
 
 
 def _where(said: Sequence[JudgedCall], sources: Sources) -> str:

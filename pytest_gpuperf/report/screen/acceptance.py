@@ -49,19 +49,12 @@ def unmeasured_text(
     calls: Sequence[str], baseline_file: str, invocation: Invocation, *, is_strict: bool
 ) -> tuple[Line, ...]:
     """Name stored *calls* that their tests did not make, and passed, and both ways out."""
-    one = len(calls) == 1
-    entries, its, has = (
-        ("1 entry", "its test", "was")
-        if one
-        else (f"{len(calls)} entries", "their tests", "were")
-    )
-    there, them = ("there", "it") if one else ("in them", "them")
     command = prune_command(invocation)
     local = "" if is_strict else ", which fails in CI"
     text = (
-        f"gpuperf: {entries} of {baseline_file} {has} not measured, and {its} passed"
-        f"{local}: {join_fitting(calls, MOST_NAMES)}; take the gpuperf fixture {there} "
-        f"and call gpuperf(step) as before, or remove {them} with: {command}"
+        f"gpuperf: {counted(len(calls), 'entry')} of {baseline_file} not measured, though "
+        f"the tests passed{local}: {join_fitting(calls, MOST_NAMES)}; take the gpuperf "
+        f"fixture there and call gpuperf(step) as before, or remove with: {command}"
     )
     role = LineRole.BAD if is_strict else LineRole.WARN
     return as_lines(wrapped(text), role)
@@ -244,14 +237,9 @@ def _moved(
 
 def drifted_line(tests: Sequence[str], invocation: Invocation) -> Line:
     """Name the command that stores what drifted, once for the run."""
-    one = len(tests) == 1
-    subject = "1 test was" if one else f"{len(tests)} tests were"
-    anchors = "its last accepted value" if one else "the last accepted values"
     command = refresh_command(Refresh.ALL, invocation, tests, accept_drift=True)
-    return Line(
-        text=(
-            f"gpuperf: {subject} not refreshed, too far from {anchors}; look for the "
-            f"cause, or accept it with: {command}"
-        ),
-        role=LineRole.BAD,
+    text = (
+        f"gpuperf: {counted(len(tests), 'test')} not refreshed, too far from the last "
+        f"accepted value; look for the cause, or accept it with: {command}"
     )
+    return Line(text, LineRole.BAD)

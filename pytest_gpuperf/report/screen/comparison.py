@@ -16,20 +16,9 @@ from ...model.metrics import (
     Metric,
 )
 from ...model.verdict import TestVerdict
-from ..document import Block, Field, align, wrapped
+from ..document import Block, Field, wrapped
 from ..numbers import format_apart, format_change, format_value
-from .summary import (
-    NO_VALUE,
-    ROLES,
-    SUMMARY_INDENT,
-    Line,
-    LineRole,
-    as_lines,
-    in_a_word,
-    remark,
-    unchecked_lines,
-    worst_first,
-)
+from .summary import NO_VALUE, SUMMARY_INDENT, Line, in_a_word, lines_of_tests, remark
 
 
 COUNTED_METRICS: Final = {
@@ -126,18 +115,8 @@ STEPS_HEADER: Final = (
 
 def compared_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     """One row a comparison with the numbers of both sides, worst first."""
-    ordered = worst_first(
-        [verdict for verdict in verdicts if verdict.sides is not None]
-    )
-    if not ordered:
-        return ()
-    cells = [STEPS_HEADER, *(compared_cells(verdict) for verdict in ordered)]
-    header, *rows = align(cells, left=frozenset({5}))
-    lines = [Line(text=header, role=LineRole.HEADER)]
-    for verdict, row in zip(ordered, rows, strict=True):
-        lines.append(Line(text=row, role=_role(verdict)))
-        lines += as_lines(_remarks(verdict))
-    return (*lines, *as_lines(unchecked_lines(ordered)))
+    shown = [verdict for verdict in verdicts if verdict.sides is not None]
+    return lines_of_tests(shown, STEPS_HEADER, compared_cells, _remarks)
 
 
 def compared_cells(verdict: TestVerdict) -> tuple[str, ...]:
@@ -163,10 +142,6 @@ def _verdict(verdict: TestVerdict, sides: Comparison) -> str:
     if verdict.outcome.fails:
         return in_a_word(verdict)
     return NO_VALUE if sides.time is None else sides.time.answer.value
-
-
-def _role(verdict: TestVerdict) -> LineRole:
-    return ROLES[verdict.outcome] if verdict.verdicts else LineRole.PLAIN
 
 
 def _remarks(verdict: TestVerdict) -> Iterator[str]:

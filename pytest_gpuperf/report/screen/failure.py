@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from ...judge.readings import signed
 from ...model.baseline import Refresh
-from ...model.finding import CALLED, Finding
+from ...model.finding import CALLED, Finding, FindingKind
 from ...model.metrics import LAUNCHES, STEP_MS, MetricKind, counted
 from ...model.verdict import DecidedBy, Evidence, Outcome, TestVerdict, Verdict
 from ...visible import visible
@@ -51,9 +51,8 @@ from .findings import (
     explained,
     failing_findings,
     finding_blocks,
-    gap_blocks,
+    kinds_blocks,
     loop_fix,
-    peak_blocks,
     place_of,
     short,
 )
@@ -394,7 +393,10 @@ def explanation_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
 
 
 def _explained(test: TestVerdict) -> Iterator[Block]:
-    places = (*peak_blocks(test.findings), *gap_blocks(test.findings))
+    places = (
+        *kinds_blocks(test.findings, FindingKind.PEAK, FindingKind.MEMORY),
+        *kinds_blocks(test.findings, FindingKind.IDLE),
+    )
     blamed = (_indented(f"operations: {t}") for t in blame_texts(test.operations))
     yield from explanation_blocks(test, (*places, *blamed))
 

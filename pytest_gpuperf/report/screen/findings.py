@@ -226,17 +226,10 @@ def _differs(finding: Finding) -> bool:
     return finding.is_new or finding.has_risen
 
 
-def peak_blocks(findings: Sequence[Finding]) -> list[Block]:
-    """Say where most memory is taken and what for; nothing if that is not known."""
-    peaks = [f for f in findings if f.kind is FindingKind.PEAK]
-    held = [f for f in findings if f.kind is FindingKind.MEMORY]
-    return _fitting([*peaks, *held], MOST_PEAK_LINES, MOST_FINDINGS)
-
-
-def gap_blocks(findings: Sequence[Finding]) -> list[Block]:
-    """Say where the GPU has nothing to do for longest; nothing if that is not known."""
-    gaps = [f for f in findings if f.kind is FindingKind.IDLE]
-    return _fitting(gaps, MOST_PEAK_LINES, MOST_FINDINGS)
+def kinds_blocks(findings: Sequence[Finding], *kinds: FindingKind) -> list[Block]:
+    """Show the worst of the *findings* of these *kinds*."""
+    found = [finding for finding in findings if finding.kind in kinds]
+    return _fitting(found, MOST_PEAK_LINES, MOST_FINDINGS)
 
 
 def _fitting(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from itertools import chain
 from typing import Final
 
@@ -120,15 +121,28 @@ def summary_lines(verdicts: Sequence[TestVerdict]) -> tuple[Line, ...]:
     say of a test that did not simply pass, but for the failure above, and at the end
     what was not checked at all. Comparisons have a table of their own.
     """
-    ordered = worst_first([verdict for verdict in verdicts if verdict.sides is None])
+    shown = [verdict for verdict in verdicts if verdict.sides is None]
+    said = partial(remark, failures_above=True)
+    return lines_of_tests(shown, SUMMARY_HEADER, summary_cells, said)
+
+
+def lines_of_tests(
+    verdicts: Sequence[TestVerdict],
+    header: tuple[str, ...],
+    cells_of: Callable[[TestVerdict], tuple[str, ...]],
+    remarks_of: Callable[[TestVerdict], Iterable[str]],
+) -> tuple[Line, ...]:
+    """A row a test above what there is to say of it, and then what was not checked at all."""
+    ordered = worst_first(verdicts)
     if not ordered:
         return ()
-    cells = filled([SUMMARY_HEADER, *map(summary_cells, ordered)])
-    header, *rows = align(cells, left=frozenset({len(cells[0]) - 2}))
-    lines = [Line(text=header, role=LineRole.HEADER)]
+    cells = filled([header, *map(cells_of, ordered)])
+    first, *rows = align(cells, left=frozenset({len(cells[0]) - 2}))
+    lines = [Line(first, LineRole.HEADER)]
     for verdict, row in zip(ordered, rows, strict=True):
-        lines.append(Line(text=row, role=ROLES[verdict.outcome]))
-        lines += as_lines(remark(verdict, failures_above=True))
+        role = ROLES[verdict.outcome] if verdict.verdicts else LineRole.PLAIN
+        lines.append(Line(row, role))
+        lines += as_lines(remarks_of(verdict))
     return (*lines, *as_lines(unchecked_lines(ordered)))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -48,7 +48,7 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
 )
 from pytest_gpuperf.report.command import DEFAULT_INVOCATION, Invocation
-from pytest_gpuperf.report.document import terminal
+from pytest_gpuperf.report.document import Block, terminal
 from pytest_gpuperf.report.numbers import (
     format_apart,
     format_change,
@@ -74,8 +74,8 @@ from pytest_gpuperf.report.screen.failure import explanation_lines
 from pytest_gpuperf.report.screen.findings import (
     finding_blocks,
     inconclusive_remark,
+    kinds_blocks,
     loop_fix,
-    peak_blocks,
 )
 from pytest_gpuperf.report.screen.summary import Line, refresh_lines, summary_lines
 from pytest_gpuperf.worker.fixture import Compared
@@ -186,6 +186,10 @@ def findings() -> Cases:
     ]
     said["a line with two causes is marked whole"] = lines_of(twice)
     return said | memory() | slow_lines()
+
+
+def peak_blocks(findings: Sequence[Finding]) -> Iterable[Block]:
+    return kinds_blocks(findings, FindingKind.PEAK, FindingKind.MEMORY)
 
 
 def memory() -> Cases:

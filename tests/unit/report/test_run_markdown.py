@@ -58,7 +58,7 @@ def test_a_row_with_many_metrics_counts_those_that_do_not_fit() -> None:
     said = what("t", *many, ending=Ending.FAILED)
 
     assert len(said) < 330
-    assert re.search(r"; and \d\d more$", said)
+    assert re.search(r" and \d\d more$", said)
 
 
 def many(number: int) -> Results:
