@@ -175,10 +175,6 @@ _SIZES: Final = re.compile(
 """Names of arguments."""
 
 
-def _decides_size(tree: ast.AST) -> bool:
-    return _any_reads(tree, _sizes(tree))
-
-
 def _sizes(tree: ast.AST) -> Iterator[ast.AST]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _SIZED.fullmatch(_name(node)):
@@ -203,17 +199,13 @@ def _is_next(node: ast.AST) -> bool:
 
 def _decides(tree: ast.AST) -> bool:
     conditions = [*_conditions(tree)]
-    if not _reads(tree) and not any(map(_may_ask, conditions)):
+    asked = [node for each in conditions for node in ast.walk(each)]
+    # What asks a tensor mostly calls something.
+    if not _reads(tree) and not any(isinstance(node, ast.Call) for node in asked):
         # `x if is_last else table[i]`: an index on the GPU is read, and no flag.
-        asked = [node for each in conditions for node in ast.walk(each)]
         indices = [index for index in _indices(tree) if index not in asked]
         return bool(conditions) and _names(indices) <= _names(conditions)
     return _any_reads(tree, conditions)
-
-
-def _may_ask(condition: ast.AST) -> bool:
-    """Whether it calls something, as what asks a tensor mostly does."""
-    return any(isinstance(node, ast.Call) for node in ast.walk(condition))
 
 
 def _names(places: Iterable[ast.AST]) -> set[str]:
@@ -263,10 +255,6 @@ def _calls_host(tree: ast.AST) -> bool:
         for call in calls
         if not _is_read(call) and not _CONVERSIONS.fullmatch(_name(call))
     )
-
-
-def _compares_in_python(tree: ast.AST) -> bool:
-    return _any_reads(tree, (n for n in ast.walk(tree) if _calls(n, "max min")))
 
 
 def _passes_number(tree: ast.AST) -> bool:
@@ -429,14 +417,16 @@ _SIGNS: Final[Mapping[LineDoes, Callable[[ast.AST], bool]]] = {
     LineDoes.PASSES_NUMBER: _passes_number,
     LineDoes.MAKES_TENSOR: lambda tree: any(map(_makes, ast.walk(tree))),
     LineDoes.COMPUTES_ON_CPU: _computes_on_cpu,
-    LineDoes.DECIDES_SIZE: _decides_size,
+    LineDoes.DECIDES_SIZE: lambda tree: _any_reads(tree, _sizes(tree)),
     LineDoes.REPEATS: lambda tree: any(
         isinstance(n, ast.While) for n in ast.walk(tree)
     ),
     LineDoes.DECIDES: _decides,
     LineDoes.CALCULATES: _calculates,
     LineDoes.CALLS_HOST: _calls_host,
-    LineDoes.COMPARES_IN_PYTHON: _compares_in_python,
+    LineDoes.COMPARES_IN_PYTHON: lambda tree: _any_reads(
+        tree, (n for n in ast.walk(tree) if _calls(n, "max min"))
+    ),
     LineDoes.PUTS_NUMBER: _puts_number,
     LineDoes.KEEPS_IN_OBJECT: _keeps_in_object,
     LineDoes.INDEXES: _indexes,
@@ -479,13 +469,13 @@ def _path_to(place: Location) -> list[ast.AST]:
     inner = [tree] if tree else []
     while len(inner) == 1:
         path += inner
-        inner = [s for s in _statements(path[-1]) if place.line in _lines(s)]
+        inner = [
+            statement
+            for statement in _statements(path[-1])
+            if statement.lineno <= place.line <= (statement.end_lineno or 0)
+        ]
     # Of several statements on a line nobody knows which it is.
     return [] if inner else path
-
-
-def _lines(statement: ast.stmt) -> range:
-    return range(statement.lineno, (statement.end_lineno or 0) + 1)
 
 
 @lru_cache(maxsize=32)

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ..model.metrics import COMPILED, METRICS, MIB, OCCASIONAL, Metric, MetricKind, Unit
+from ..model.metrics import (
+    COMPILED,
+    METRICS,
+    MIB,
+    OCCASIONAL,
+    PEAK_ALLOCATED,
+    Metric,
+    MetricKind,
+    Unit,
+)
 from ..visible import visible
 
 
@@ -62,6 +71,11 @@ def format_value(metric: Metric, value: float, digits: int = SIGNIFICANT_DIGITS)
         return f"{value:.0f} {SMALLEST[metric.unit]}"
     symbol, size = fitting
     return f"{_significant(value / size, digits)} {symbol}"
+
+
+def size_in_words(nbytes: float, digits: int = SIGNIFICANT_DIGITS) -> str:
+    """Write *nbytes* of memory, such as ``36.30 MiB``."""
+    return format_value(PEAK_ALLOCATED, nbytes, digits)
 
 
 def _count(value: float) -> str:

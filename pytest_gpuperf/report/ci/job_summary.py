@@ -11,9 +11,8 @@ from typing import Final
 
 from ...judge.readings import WOULD_HAVE_FAILED
 from ...model.baseline import BaselineChange
-from ...model.environment import Hardware
 from ...model.metrics import counted
-from ...model.run import Ending, Record, Results
+from ...model.run import Ending, Head, Record, Results
 from ...model.verdict import Outcome
 from ...visible import visible
 from ..command import (
@@ -142,7 +141,7 @@ def run_markdown(  # noqa: PLR0913  a run, and how its place names things
     is none, and *changed* is what a pull request changes in the baselines.
     """
     failing, others = _parted(found)
-    head = [f"### {title(results)}", "", *_unreported(results), *_notes(results)]
+    head = [f"### {title(results)}", "", *_notes(results.head)]
     hardware = results.head.hardware
     tail = [
         *_accept(found, pending, baseline_file),
@@ -163,7 +162,8 @@ def run_markdown(  # noqa: PLR0913  a run, and how its place names things
 
 def title(results: Results) -> str:
     """Name how many tests failed and how, else what came of all of them."""
-    where, status = _device(results.head.hardware), results.head.exit_status
+    hardware, status = results.head.hardware, results.head.exit_status
+    where = f" ({escaped(hardware.in_words)})" if hardware else ""
     records = results.tests.values()
     failing = [record for record in records if record.ending.fails]
     listed = bool(failing) and status in FINISHED_EXITS
@@ -171,12 +171,6 @@ def title(results: Results) -> str:
     if not results.tests:
         return f"gpuperf: no {'result' if ended else 'test was measured'}{ended}"
     return f"gpuperf: {_counts(failing or records)}{where}{ended}"
-
-
-def _device(hardware: Hardware | None) -> str:
-    if hardware is None:
-        return ""
-    return f" ({escaped(hardware.in_words)})"
 
 
 def _counts(records: Iterable[Record]) -> str:
@@ -202,16 +196,11 @@ def _word(record: Record) -> str:
     return TITLE_WORDS[outcome] if outcome else str(record.ending.value)
 
 
-def _unreported(results: Results) -> Iterator[str]:
-    if results.head.unreported:
-        yield f"**{len(results.head.unreported)} without a result**"
-        yield ""
-
-
-def _notes(results: Results) -> Iterator[str]:
-    for note in results.head.notes:
-        yield code(note, LONGEST_LIST)
-        yield ""
+def _notes(head: Head) -> Iterator[str]:
+    lost = len(head.unreported)
+    said = [f"**{lost} without a result**"] if lost else []
+    for note in (*said, *(code(note, LONGEST_LIST) for note in head.notes)):
+        yield from (note, "")
 
 
 ByTest = Mapping[str, Sequence[JudgedCall]]

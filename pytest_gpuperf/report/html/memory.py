@@ -9,9 +9,9 @@ from typing import Final
 from ...model.baseline import StepSummary
 from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind, MemoryCourse
 from ...model.metrics import PEAK_ALLOCATED
-from ..numbers import format_value
+from ..numbers import size_in_words
 from .contents import Markup, rendered
-from .pictures import bars, level, ticks_of, upright
+from .pictures import level, parts_of_a_bar, ticks_of, upright
 
 
 UNKNOWN_STEP: Final = StepSummary()
@@ -38,7 +38,7 @@ def memory_figures(
 
 
 def _kept(peak: Finding) -> str:
-    return _size(peak.workspace_bytes) if peak.workspace_bytes else ""
+    return size_in_words(peak.workspace_bytes) if peak.workspace_bytes else ""
 
 
 def _peak_figure(peak: Finding, before: Mapping[str, int]) -> Markup:
@@ -49,10 +49,19 @@ def _peak_figure(peak: Finding, before: Mapping[str, int]) -> Markup:
     # In one order, so that what grew is below what it was.
     names = list(dict.fromkeys((*now, *before)))
     was = {name: before.get(name, 0) for name in names} if before else {}
-    texts = {n: f"{n} {_held(now.get(n, 0), total, was.get(n))}" for n in names}
-    rows = {"baseline": was, "now": now}
+    rows = {"baseline": was, "now": now} if was else {"now": now}
+    full = max(sum(sizes.values()) for sizes in rows.values()) or 1
     kept = f" and {_kept(peak)} of cuBLAS" if _kept(peak) else ""
-    return bars(f"memory at the peak, {_size(total)}{kept}", _purpose, rows, texts)
+    return rendered(
+        "bars",
+        title=f"memory at the peak, {size_in_words(total)}{kept}",
+        rows={name: [*parts_of_a_bar(sizes, full)] for name, sizes in rows.items()},
+        colour=_purpose,
+        entries=[
+            (_purpose(n), f"{n} {_held(now.get(n, 0), total, was.get(n))}")
+            for n in names
+        ],
+    )
 
 
 def _own(parts: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
@@ -62,8 +71,12 @@ def _own(parts: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
 
 def _held(nbytes: int, total: int, before: int | None) -> str:
     """Write ``60.00 MiB (60 %), was 40.00 MiB``, if it changed."""
-    text = f"{_size(nbytes)} ({100 * nbytes / total:.0f} %)"
-    return text if before in {None, nbytes} else f"{text}, was {_size(before or 0)}"
+    text = f"{size_in_words(nbytes)} ({100 * nbytes / total:.0f} %)"
+    return (
+        text
+        if before in {None, nbytes}
+        else f"{text}, was {size_in_words(before or 0)}"
+    )
 
 
 PURPOSE_COLOURS: Final = {
@@ -112,7 +125,7 @@ def _course_figure(course: MemoryCourse, kept: str) -> Markup:
         drawn=(*_areas(own, heights), ("grid", grid), *_marks(course, count)),
         phases=level(_phases(course, count)),
         entries=(
-            (_purpose(name), f"{name}, up to {_size(max(row) * KIB)}")
+            (_purpose(name), f"{name}, up to {size_in_words(max(row) * KIB)}")
             for name, row in own.items()
             if any(row)
         ),
@@ -165,8 +178,4 @@ LABEL_ROOM: Final = 0.14
 def _peak_in_words(course: MemoryCourse, nbytes: float) -> str:
     at = _peak(course, _moments(course))
     phase = [phase for phase, start in course.phases if start <= at][-1:]
-    return f"peak {_size(nbytes)}{f' in {phase[0]}' if phase else ''}"
-
-
-def _size(nbytes: float) -> str:
-    return format_value(PEAK_ALLOCATED, nbytes)
+    return f"peak {size_in_words(nbytes)}{f' in {phase[0]}' if phase else ''}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from math import floor, inf, log10
 from typing import Final, NamedTuple
@@ -68,25 +68,9 @@ def _side(share: float) -> str:
     return "end" if share > 1 - EDGE else "mid"
 
 
-def bars(
-    title: str,
-    colour: Callable[[str], str],
-    rows: Mapping[str, Mapping[str, float]],
-    entries: Mapping[str, str],
-) -> Markup:
-    """Draw a bar for each of *rows* that has parts; *entries* explain them by name."""
-    drawn = {name: sizes for name, sizes in rows.items() if sizes}
-    total = max(sum(sizes.values()) for sizes in drawn.values()) or 1.0
-    return rendered(
-        "bars",
-        title=title,
-        rows={name: list(_parts(sizes, total)) for name, sizes in drawn.items()},
-        colour=colour,
-        entries=[(colour(name), text) for name, text in entries.items()],
-    )
-
-
-def _parts(sizes: Mapping[str, float], total: float) -> Iterator[tuple[str, str, str]]:
+def parts_of_a_bar(
+    sizes: Mapping[str, float], total: float
+) -> Iterator[tuple[str, str, str]]:
     """Yield the name of each part, where it begins and how wide it is."""
     starts = accumulate(sizes.values(), initial=0.0)
     for (name, size), start in zip(sizes.items(), starts, strict=False):

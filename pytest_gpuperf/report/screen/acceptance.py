@@ -209,14 +209,11 @@ def kept_title(kept: Sequence[Kept], baseline_file: str) -> str:
 def kept_lines(kept: Sequence[Kept]) -> tuple[Line, ...]:
     """A row for each test that moved less than its own noise."""
     rows = [
-        _moved(one.metric, one.stored, one.now, _percent(one.noise), one.test)
+        _moved(one.metric, one.stored, one.now, noise, one.test)
         for one in kept
+        for noise in [NO_VALUE if one.noise is None else f"{100 * one.noise:.1f} %"]
     ]
     return table(KEPT_HEADER, rows, [LineRole.PLAIN] * len(rows), LEFT)
-
-
-def _percent(noise: float | None) -> str:
-    return NO_VALUE if noise is None else f"{100 * noise:.1f} %"
 
 
 def drift_lines(drifts: Sequence[Drift]) -> tuple[Line, ...]:

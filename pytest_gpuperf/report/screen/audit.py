@@ -13,10 +13,10 @@ from typing import Any, Final
 from ...devices.audit_record import StepAudit, most_of
 from ...devices.memory_picture import Garbage
 from ...model.finding import Finding, Location, Phase
-from ...model.metrics import D2H_BYTES, GARBAGE, H2D_BYTES, PEAK_ALLOCATED, counted
+from ...model.metrics import D2H_BYTES, GARBAGE, H2D_BYTES, counted
 from ..document import Block, Field, Heading, Place, Text, below, typed_next
 from ..line_syntax import with_context
-from ..numbers import format_value
+from ..numbers import size_in_words
 from ..remedies import Remedy, garbage_remedy, has_rewrite, moves_module, remedy_of
 from .findings import badness, grows_by, late_in_words, times
 
@@ -84,10 +84,10 @@ def _garbage(audit: StepAudit, view: AuditView) -> Iterator[Block]:
     garbage = garbage_of(audit)
     if garbage is None:
         return
-    size = format_value(GARBAGE, garbage.nbytes)
+    size = size_in_words(garbage.nbytes)
     yield Heading(f"{size} per step that only Python's garbage collector frees:")
     for held in garbage.held[:MOST_GARBAGE_LINES]:
-        text = f"{held.op}, {format_value(GARBAGE, held.held_bytes)}"
+        text = f"{held.op}, {size_in_words(held.held_bytes)}"
         yield Place(view.where(held.location), view.shown(held), text)
     yield Field("kept", garbage.reason)
     yield Field("fix", garbage_remedy(garbage.reason).do)
@@ -289,7 +289,7 @@ def _sums(audit: StepAudit) -> Iterator[str]:
         yield ", ".join(parts)
     garbage = garbage_of(audit)
     if garbage is not None:
-        yield f"{format_value(GARBAGE, garbage.nbytes)} of garbage per step"
+        yield f"{size_in_words(garbage.nbytes)} of garbage per step"
     if audit.growth.nbytes:
         yield grows_by(audit.growth.nbytes, audit.growth.held)
 
@@ -310,4 +310,4 @@ def _sums_of_steps(audit: StepAudit, where: str) -> Iterator[str]:
 
 def _copied(audit: StepAudit, metric: str, total_bytes: int) -> str:
     copies = sum(copy.per_step for copy in audit.copies if metric in copy.metrics)
-    return f"{copies} ({format_value(PEAK_ALLOCATED, total_bytes)})"
+    return f"{copies} ({size_in_words(total_bytes)})"

@@ -17,10 +17,10 @@ from ...model.ab import (
     TrainingAnswer,
     Turn,
 )
-from ...model.metrics import PEAK_ALLOCATED, SPEEDUP, STEP_MS, counted
+from ...model.metrics import SPEEDUP, STEP_MS, counted
 from ..document import Block, Table, Text, Verbatim, markdown_table, terminal
 from ..headline import title
-from ..numbers import format_apart, format_change, format_value, metric_named
+from ..numbers import format_apart, format_change, metric_named, size_in_words
 from .findings import blame_blocks, finding_blocks
 from .summary import NO_VALUE, filled
 
@@ -170,7 +170,7 @@ def _explanations(comparison: AbRun) -> Iterator[Block]:
     calls = _all_calls(comparison)
     kept = max((c.workspace_bytes for call in calls for c in call.exact), default=0)
     if kept:
-        yield Text(f"memory: without {format_value(PEAK_ALLOCATED, kept)} of cuBLAS")
+        yield Text(f"memory: without {size_in_words(kept)} of cuBLAS")
     for call in calls:
         if call.uncompared:
             yield from _reason(call)

@@ -162,13 +162,11 @@ def moved_line(
     command = refresh_command(Refresh.ALL, invocation, accept_drift=True)
     tests = counted(len(moved), "test")
     fails = WOULD_HAVE_FAILED if warns else "fails"
-    return Line(
-        text=(
-            f"gpuperf: the run {fails}: torch {then} -> {now} moved exact "
-            f"metrics of {tests}; check them, then accept with: {command}"
-        ),
-        role=LineRole.WARN if warns else LineRole.BAD,
+    text = (
+        f"gpuperf: the run {fails}: torch {then} -> {now} moved exact "
+        f"metrics of {tests}; check them, then accept with: {command}"
     )
+    return Line(text, LineRole.WARN if warns else LineRole.BAD)
 
 
 MOST_FILES: Final = 80
@@ -188,14 +186,12 @@ def inconclusive_lines(
             by_commit.setdefault(test.recorded, []).append(test.test)
     for commit, tests in by_commit.items():
         named = tests if len(tests) <= MOST_TYPED else ()
-        yield Line(
-            text=(
-                f"gpuperf: inconclusive: the time of {counted(len(tests), 'test')}; to decide "
-                "it, measure the baseline's code again: "
-                f"{ab_command(commit, invocation, named)}"
-            ),
-            role=LineRole.BAD if is_strict else LineRole.WARN,
+        text = (
+            f"gpuperf: inconclusive: the time of {counted(len(tests), 'test')}; to decide "
+            "it, measure the baseline's code again: "
+            f"{ab_command(commit, invocation, named)}"
         )
+        yield Line(text, LineRole.BAD if is_strict else LineRole.WARN)
 
 
 def _is_open(verdict: Verdict) -> bool:
@@ -226,17 +222,15 @@ def evidence_line(verdicts: Sequence[TestVerdict]) -> Iterator[Line]:
 
 def skipped_line(files: Sequence[str]) -> Line:
     """Name *files* that may have looked for a GPU where pytest collects, next to none."""
-    which = "1 file skipped itself"
-    if len(files) > 1:
-        which = f"{len(files)} files skipped themselves"
-    return Line(
-        text=(
-            f"gpuperf: {which} while collected, and no test there was looked at: "
-            f"{join_fitting(files, MOST_NAMES)}; where a GPU was looked for, let "
-            "pytest.mark.skipif ask, which sees the simulated one"
-        ),
-        role=LineRole.WARN,
+    which = f"{len(files)} files skipped themselves"
+    if len(files) == 1:
+        which = "1 file skipped itself"
+    text = (
+        f"gpuperf: {which} while collected, and no test there was looked at: "
+        f"{join_fitting(files, MOST_NAMES)}; where a GPU was looked for, let "
+        "pytest.mark.skipif ask, which sees the simulated one"
     )
+    return Line(text, LineRole.WARN)
 
 
 def suite_line(suite: SuiteVerdict) -> Line:

@@ -17,17 +17,10 @@ from ...model.finding import (
     Location,
     Phase,
 )
-from ...model.metrics import (
-    H2D_BYTES,
-    PEAK_ALLOCATED,
-    STEP_MS,
-    SYNCS,
-    MetricKind,
-    counted,
-)
+from ...model.metrics import STEP_MS, SYNCS, MetricKind, counted
 from ...model.verdict import Outcome, TestVerdict
 from ..document import REASON_INDENT, Block, Field, Place, below, terminal, text_width
-from ..numbers import format_value, join_fitting, metric_named
+from ..numbers import format_value, join_fitting, metric_named, size_in_words
 from ..remedies import remedy_of
 
 
@@ -344,7 +337,7 @@ def grows_by(nbytes: int, left: Sequence[Finding]) -> str:
     """Say by how much a step, and which line keeps most of that, the first of *left*."""
     place = left[0].location if left else None
     where = f", from line {place.line} of {PurePath(place.file).name}" if place else ""
-    return f"grows by {format_value(PEAK_ALLOCATED, nbytes, 3)} a step{where}"
+    return f"grows by {size_in_words(nbytes, 3)} a step{where}"
 
 
 def place_block(finding: Finding) -> Place:
@@ -358,12 +351,8 @@ def place_block(finding: Finding) -> Place:
 
 def place_of(finding: Finding) -> str:
     """Name its line, or what is known in place of it."""
-    return str(short(finding.location) or _elsewhere(finding))
-
-
-def _elsewhere(finding: Finding) -> str:
-    unknown = "line unknown"
-    return unknown if finding.phase else OUTSIDE_THE_STEP.get(finding.kind, unknown)
+    outside = None if finding.phase else OUTSIDE_THE_STEP.get(finding.kind)
+    return str(short(finding.location) or outside or "line unknown")
 
 
 def short(location: Location | None) -> Location | None:
@@ -460,7 +449,7 @@ def _amounts(finding: Finding) -> Iterator[str]:
     if finding.blocked_ms:
         yield format_value(STEP_MS, finding.blocked_ms, digits=3)
     if finding.moved_bytes:
-        yield format_value(H2D_BYTES, finding.moved_bytes)
+        yield size_in_words(finding.moved_bytes)
 
 
 def times(count: int) -> str:
@@ -470,9 +459,9 @@ def times(count: int) -> str:
 
 def _held(finding: Finding) -> str:
     kept = finding.workspace_bytes
-    held = format_value(PEAK_ALLOCATED, finding.held_bytes - kept)
+    held = size_in_words(finding.held_bytes - kept)
     if kept:
-        return f"{held} and {format_value(PEAK_ALLOCATED, kept)} of cuBLAS"
+        return f"{held} and {size_in_words(kept)} of cuBLAS"
     if finding.kind is FindingKind.PEAK:
         return held
     return f"{held} in {counted(finding.per_step, 'block')}"
@@ -580,7 +569,7 @@ def _amount(change: LineChange) -> str:
         word = "operation" if abs(change.added) == 1 else "operations"
         return f"{change.added:+} {word}"
     sign = "-" if change.added_bytes < 0 else "+"
-    size = format_value(H2D_BYTES, abs(change.added_bytes))
+    size = size_in_words(abs(change.added_bytes))
     return f"{sign}{size} of results" if change.added_bytes else "other operations"
 
 

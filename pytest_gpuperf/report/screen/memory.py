@@ -10,9 +10,9 @@ from typing import Final
 from ...judge.budget import CONTEXT_BYTES, fit_of, grown_at
 from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind
 from ...model.measurement import Fit, Forecast, Saving
-from ...model.metrics import PEAK_ALLOCATED, counted
+from ...model.metrics import counted
 from ..document import Block, Field, Heading, Place, Text, typed_next
-from ..numbers import format_value
+from ..numbers import size_in_words
 from ..remedies import SAVING_REMEDIES
 from .audit import AuditView
 from .findings import OUTLIVING, badness, fix_fields, grows_by, place_of
@@ -144,7 +144,9 @@ def _purposes(title: str, forecast: Forecast, *, set_up: bool) -> tuple[Block, .
 def _places(forecast: Forecast, view: MemoryView) -> Iterator[Block]:
     """Show the line of the peak, then the lines with memory in use there."""
     merged: dict[object, list[Finding]] = {}
-    for finding in sorted(forecast.findings, key=_peak_first):
+    peaks = [f for f in forecast.findings if f.kind is FindingKind.PEAK]
+    others = (f for f in forecast.findings if f.kind is not FindingKind.PEAK)
+    for finding in (*peaks, *sorted(others, key=badness)):
         merged.setdefault(_line(finding), []).append(view.places.shown(finding))
     shown = list(merged.values())
     most = len(shown) if view.verbose else MOST_HOLDERS
@@ -152,10 +154,6 @@ def _places(forecast: Forecast, view: MemoryView) -> Iterator[Block]:
         yield from _place(group, view)
     left = len(shown) - most
     yield Field("", f"and {left} more, with -v" if left > 0 else "")
-
-
-def _peak_first(finding: Finding) -> tuple[object, ...]:
-    return finding.kind is not FindingKind.PEAK, badness(finding)
 
 
 def _line(finding: Finding) -> object:
@@ -263,4 +261,4 @@ def _next(
 
 
 def _size(nbytes: int) -> str:
-    return format_value(PEAK_ALLOCATED, nbytes, MEMORY_DIGITS)
+    return size_in_words(nbytes, MEMORY_DIGITS)

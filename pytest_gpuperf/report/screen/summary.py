@@ -224,11 +224,13 @@ def remark(verdict: TestVerdict, *, failures_above: bool = False) -> tuple[str, 
         if v.outcome is verdict.outcome and v.outcome in EXPLAINED_OUTCOMES
         if not (failures_above and v.outcome.fails)
     ]
-    ungated = _metrics(verdict, Outcome.NO_BASELINE)
     # Where nothing is stored the outcome says so already.
-    if verdict.outcome is Outcome.NO_BASELINE:
-        ungated = []
-    named = [f"no baseline: {', '.join(map(title, ungated))}"] if ungated else []
+    ungated = [
+        title(v.metric)
+        for v in verdict.verdicts
+        if v.outcome is Outcome.NO_BASELINE is not verdict.outcome
+    ]
+    named = [f"no baseline: {', '.join(ungated)}"] if ungated else []
     inconclusive = inconclusive_remark(verdict.findings)
     rates = rates_in_words(verdict.rates)
     said = (*explained[:1], *named, rates, *verdict.remarks, inconclusive)
@@ -263,10 +265,6 @@ def _unchecked_name(unchecked: Verdict, test: TestVerdict) -> str:
     """Name the metric, or only its budget where a baseline was asked instead."""
     judged = {v.metric for v in test.verdicts if v.outcome is not Outcome.NOT_CHECKED}
     return unchecked.metric + (" budget" if unchecked.metric in judged else "")
-
-
-def _metrics(verdict: TestVerdict, outcome: Outcome) -> list[str]:
-    return [v.metric for v in verdict.verdicts if v.outcome is outcome]
 
 
 def refresh_lines(rows: Sequence[BaselineChange]) -> tuple[Line, ...]:

@@ -9,9 +9,9 @@ from ...judge.readings import WOULD_HAVE_FAILED
 from ...judge.watch import UNKNOWN, Objection, SuiteLine, suite_lines, tally
 from ...model.baseline import Entry
 from ...model.finding import Finding, FindingKind, WatchedTest, syncs_in
-from ...model.metrics import PEAK_ALLOCATED, counted
+from ...model.metrics import counted
 from ..document import Block, Field, Heading, Place, Table, Text
-from ..numbers import format_value
+from ..numbers import size_in_words
 from .findings import fix_fields
 from .summary import NO_VALUE, filled
 
@@ -88,7 +88,7 @@ def _in_words(line: SuiteLine) -> Iterator[str]:
         yield f"{counted(line.syncs, 'sync')} in {counted(line.tests, 'test')}{most}"
     if line.pageable:
         copies = "unpinned copy" if line.pageable == 1 else "unpinned copies"
-        yield f"{line.pageable} {copies} of {_bytes(line.nbytes)}"
+        yield f"{line.pageable} {copies} of {size_in_words(line.nbytes)}"
 
 
 def _kept(kept: Mapping[str, Sequence[Finding]], most: int | None) -> Iterator[Block]:
@@ -98,7 +98,7 @@ def _kept(kept: Mapping[str, Sequence[Finding]], most: int | None) -> Iterator[B
     for test in ordered[:most]:
         tensors = sum(f.per_step for f in kept[test] if f.kind is FindingKind.LEFT)
         count = f"{counted(tensors, 'tensor')}, " if tensors else ""
-        yield Text(f"{test}: {count}{_bytes(sizes[test])}", "  ")
+        yield Text(f"{test}: {count}{size_in_words(sizes[test])}", "  ")
         yield from _first(kept[test])
     yield from _more(len(ordered), most, "more test")
 
@@ -120,8 +120,8 @@ PEAK_HEADER: Final = ("memory", "cuBLAS", "test")
 def _peaks(records: Iterable[WatchedTest], most: int | None) -> Iterator[Block]:
     rows = [
         (
-            _bytes(r.peak_bytes - r.workspace_bytes),
-            _bytes(r.workspace_bytes) if r.workspace_bytes else NO_VALUE,
+            size_in_words(r.peak_bytes - r.workspace_bytes),
+            size_in_words(r.workspace_bytes) if r.workspace_bytes else NO_VALUE,
             r.test,
         )
         for r in sorted(
@@ -176,7 +176,3 @@ def _verdict(
     elif stored:
         tests = counted(len(stored), "test")
         yield Text(f"nothing rose above the baseline of {tests}")
-
-
-def _bytes(nbytes: int) -> str:
-    return format_value(PEAK_ALLOCATED, nbytes)
