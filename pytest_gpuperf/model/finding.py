@@ -124,8 +124,9 @@ class Finding:
     place in them.
 
     Of a program with its own loop ``per_step`` counts all steps, of which ``in_steps``
-    have it; ``once``, it was before the first one was over and never again. ``torch`` is
-    the line of torch's own code that waits. ``context`` has what surrounds ``source``.
+    have it; ``once``, it was before the first one was over and never again, or only
+    ``after_last``. ``torch`` is the line of torch's own code that waits. ``context`` has
+    what surrounds ``source``.
     """
 
     kind: FindingKind
@@ -152,6 +153,7 @@ class Finding:
     of_steps: int = 0
     every: int = 0
     once: bool = field(default=False, metadata=RARELY)
+    after_last: bool = field(default=False, metadata=RARELY)
     torch: Location | None = field(default=None, metadata=RARELY)
     context: str = field(default="", metadata=RARELY)
     waits_after: tuple[int, ...] = field(default=(), metadata=RARELY, compare=False)

@@ -70,10 +70,13 @@ class ProgramAudit:
         return tuple(filter(None, (BACKING.switched, *also, *graphs)))
 
     def audit(self) -> StepAudit:
-        """Return all findings; those not seen again after the first step are ``once``."""
+        """Return all findings; those of no step but before or after all are ``once``."""
         mark, steps = self._counted()
         is_loop = mark is StepMark.LOOP
         self._recorder.starts = self._turns.step.starts if is_loop else self._starts
+        # The last turn of a loop, or batch of a loader, is a step that has begun.
+        is_over = not is_loop and 1 < steps == len(self._starts)
+        self._recorder.last = steps if is_over else None
         audit = without_buckets(self._gpu.so_far())
         syncs = self._syncs_of_steps(audit, steps)
         self._gpu.begin_step()

@@ -37,12 +37,14 @@ class AuditRecorder:
     """What happened since the last ``clear``, by kind, reason and site.
 
     Of a program that runs its own loop ``starts`` says at which parts its steps begin,
-    and the *listener* hears of each operation, and whether it waits.
+    ``last`` which of them was over before what follows, and the *listener* hears of each
+    operation, and whether it waits.
     """
 
     def __init__(self, root: str) -> None:
         self.root = root
         self.starts: Sequence[int] | None = None
+        self.last: int | None = None
         self.of_suite = False
         self.phase: Phase | None = None
         self.listener: Callable[[str, bool], object] | None = None
@@ -205,7 +207,9 @@ class AuditRecorder:
         if self.starts is None:
             return found
         steps = {bisect_right(self.starts, part) for part in parts}
-        return replace(found, in_steps=len(steps), once=steps == {0})
+        after_last = steps == {self.last}
+        once = after_last or steps == {0}
+        return replace(found, in_steps=len(steps), once=once, after_last=after_last)
 
     def _place(self, part: int, waits: Sequence[tuple[int, bool]]) -> dict[str, Any]:
         """Return the fields that say where in a step a sync waits, if that step is over."""
@@ -221,7 +225,7 @@ class AuditRecorder:
 
     def syncs_of_steps(self, findings: Iterable[Finding]) -> Counter[int]:
         """Return how many syncs of *findings* each step of a program has."""
-        chosen = {replace(f, per_step=0, in_steps=0, once=False) for f in findings}
+        chosen = {replace(f, per_step=0, in_steps=0) for f in findings}
         steps: Counter[int] = Counter()
         for sync, parts in self._syncs.copy().items():
             if _sync_of(sync) in chosen:

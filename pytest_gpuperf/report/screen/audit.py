@@ -61,8 +61,13 @@ def audit_blocks(
         *_listed("not checked (only a GPU can show):", audit.not_checked, view),
         *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, view),
         *_blocks(
+            "once, after the last step:",
+            [f for f in certain if f.after_last],
+            replace(view, steps=0),
+        ),
+        *_blocks(
             "once, before the first step was over:",
-            [f for f in certain if f.once],
+            [f for f in certain if f.once and not f.after_last],
             replace(view, steps=0),
         ),
         *(Text(f"note: {note}", rest=" " * 6) for note in with_counts(notes)),

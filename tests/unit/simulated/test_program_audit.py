@@ -207,9 +207,59 @@ def test_what_one_step_alone_does_often_is_not_what_each_does(audited: Run) -> N
 
     audit = audited(program)
 
-    assert sorted(f.in_steps for f in audit.findings) == [1, 2, 5]
+    assert sorted((f.in_steps, f.once) for f in audit.findings) == [
+        (1, True),
+        (2, False),
+        (5, False),
+    ]
+    assert (audit.totals.syncs, audit.syncs) == (57, (1, 1, 2, 1, 2))
+
+
+def test_what_follows_the_last_step_is_of_no_step(audited: Run) -> None:
+    x = torch.ones(1, device="cuda", requires_grad=True)
+
+    def program() -> None:
+        for _ in range(3):
+            x.sum().backward()
+            x.item()
+        x.item()
+
+    audit = audited(program)
+
+    assert [(f.per_step, f.after_last) for f in audit.findings] == [
+        (3, False),
+        (1, True),
+    ]
+    assert audit.mark is StepMark.BACKWARD
+
+
+def test_the_last_batch_of_a_loader_is_a_step(audited: Run) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def program() -> None:
+        for number, _ in enumerate(DataLoader(torch.ones(3, 1), batch_size=1)):
+            if number == 2:
+                x.item()
+
+    audit = audited(program)
+
+    assert audit.mark is StepMark.LOADER
     assert not any(f.once for f in audit.findings)
-    assert (audit.totals.syncs, audit.syncs) == (57, (51, 1, 2, 1, 2))
+
+
+def test_the_last_turn_of_a_loop_is_a_step(audited: Run) -> None:
+    x = torch.ones(1, device="cuda")
+
+    def program() -> None:
+        for number in range(3):
+            x.add_(1)
+            if number == 2:
+                x.item()
+
+    audit = audited(program)
+
+    assert audit.mark is StepMark.LOOP
+    assert not any(f.once for f in audit.findings)
 
 
 # Steps of a run of any length: their number, and the syncs that most of them have.
