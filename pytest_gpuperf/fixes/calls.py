@@ -51,9 +51,12 @@ def _is_place(code: Code, node: Any, parts: Mapping[str, Any]) -> bool:
 
 _PLACES: Final = frozenset({"argmax", "argmin", "randint", "multinomial"})
 
+_TRUTH: Final = m.If() | m.UnaryOperation(operator=m.Not()) | m.Assert()
+
 _FITS: Final[Mapping[str, Fits]] = {
     "any": lambda *_: True,
     "plain": _is_plain,
+    "truth": lambda code, node, _: m.matches(code.parent(node), _TRUTH),
     "number": lambda _, __, parts: is_number(parts["n"]),
     "of-same": _is_of_same,
     "place": _is_place,
@@ -67,7 +70,9 @@ normal | plain | torch.normal({a}, {s}) | {a} + {s} * torch.randn_like({s})
 linalg-check | any | torch.linalg.inv({x}) | torch.linalg.inv_ex({x})[0] | a matrix without an inverse raises no error
 linalg-check | any | torch.linalg.cholesky({x}) | torch.linalg.cholesky_ex({x})[0] | a matrix that is not positive raises no error
 made-on-cpu | any | {x}.copy_(torch.zeros({s})) | {x}.zero_()
-made-on-cpu | any | {x}.copy_(torch.ones({s})) | {x}.fill_(1)
+checks-of-each | truth | all({c} for {p} in {all}) | torch.stack([{c} for {p} in {all}]).all()
+checks-of-each | truth | any({c} for {p} in {all}) | torch.stack([{c} for {p} in {all}]).any()
+read-number|kept-number | any | [{c}.item() for {p} in {m}.parameters()] | torch.stack([{c} for {p} in {m}.parameters()]).tolist()
 checks-of-each | any | all({c} for {p} in {all}) | bool(torch.stack([{c} for {p} in {all}]).all())
 checks-of-each | any | any({c} for {p} in {all}) | bool(torch.stack([{c} for {p} in {all}]).any())
 mask | of-same | {x}[{mask}].sum() | torch.where({mask}, {x}, 0).sum()
@@ -98,7 +103,7 @@ def swapped(code: Code, statement: Any, rule: str) -> Iterator[Changes]:
                 yield Changes(code, says).swap(node, template, **parts)
 
 
-_CLOCKS: Final = re.compile(r"(?i)time[(ir]|_counter|monotonic|elapsed|datetime|profil")
+_CLOCKS: Final = re.compile(r"(?i)time[ .(ir]|elapsed|profil|\btoc\b")
 _ASYNC: Final = re.compile(r"non_blocking|cuda\.(?:stream|Stream|graph)\b|async_op")
 LATE: Final = "the run ends some operations later, with an error of the GPU"
 
@@ -181,17 +186,6 @@ def printed_sometimes(code: Code, statement: Any) -> Iterator[Changes]:
     lines = statement.leading_lines
     guarded = guard.with_changes(body=body, leading_lines=lines)
     yield Changes(code, "prints every 10th step, not each").put(statement, guarded)
-
-
-def unchecked_distribution(code: Code, statement: Any) -> Iterator[Changes]:
-    """``Normal(mean, std)``: leave out the check of what it is given."""
-    kind = m.Name(m.MatchRegex(r"[A-Z][a-z]+\w*\Z"))
-    for name in code.variables(statement):
-        for made in [code.parent(name), *code.assigned(name.value, code.scope(name))]:
-            is_made = m.matches(made, m.Call(kind | m.Attribute(attr=kind)))
-            if is_made and not keyword(made, "validate_args"):
-                says = "a distribution of invalid values raises no error"
-                yield Changes(code, says).add(made, "validate_args", "False")
 
 
 def on_cpu(code: Code, tensor: Any) -> Any:

@@ -177,6 +177,8 @@ class Code:
 
     def bound_by(self, inside: cst.CSTNode) -> Iterator[tuple[cst.CSTNode, Any]]:
         """Yield targets and values of plain assignments: several of ``a, b = 0, 1``."""
+        annotated = self.all(inside, cst.AnnAssign)
+        yield from ((each.target, each.value) for each in annotated if each.value)
         for assign in self.all(inside, cst.Assign):
             for target in (each.target for each in assign.targets):
                 value: Any = assign.value
@@ -395,12 +397,12 @@ class Changes(cst.CSTTransformer):
         indent = cst.SimpleWhitespace(module.default_indent)
         start = cst.ParenthesizedWhitespace(indent=True, last_line=indent)
         below = cst.ParenthesizedWhitespace(indent=True)
-        if isinstance(owner(value), cst.Call):
-            arguments = len(self.code.text(value)) - len(self.code.text(value.func))
-            value = owner(value) if end - arguments >= self.code.width else value
-        if isinstance(value, cst.Call) and value.args:
-            new = new.with_deep_changes(value, whitespace_before_args=start)
-            return new.with_deep_changes(value.args[-1], whitespace_after_arg=below)
+        calls = [call for call in self.code.all(small, cst.Call) if call.args]
+        fitting = (c for c in calls if self._fits(c, text, self.code.at(old).column))
+        call = next(fitting, value)
+        if call in calls and not isinstance(value, cst.Tuple):
+            new = new.with_deep_changes(call, whitespace_before_args=start)
+            return new.with_deep_changes(call.args[-1], whitespace_after_arg=below)
         if isinstance(value, cst.Tuple) and not value.lpar:
             *others, last = value.elements
             commas = [cst.Comma(whitespace_after=space) for space in (start, below)]
@@ -412,6 +414,13 @@ class Changes(cst.CSTTransformer):
             }
             return new.with_deep_changes(small, value=value.with_changes(**around))
         return new
+
+    def _fits(self, call: cst.Call, text: str, column: int) -> bool:
+        """Whether three lines are wide enough for a *text* that breaks at *call*."""
+        head, _, tail = text.partition(self.code.text(call))
+        first = len(f"{head}{self.code.text(call.func)}(")
+        second = len(text) - first - len(tail) + len(self.code.module.default_indent)
+        return column + max(first, second - 1, len(tail) + 1) <= self.code.width
 
     def _parsed(self, text: str) -> cst.CSTNode:
         return cst.parse_statement(text, config=self.code.module.config_for_parsing)

@@ -102,12 +102,15 @@ _PURE: Final = re.compile(
 
 
 def made_once(code: Code, statement: Any) -> Iterator[Changes]:
-    """``x * torch.tensor([1, 2]).to(device)``: make it before the loop."""
-    for whole, maker, _ in made(code, statement, _TENSOR):
-        value, changes = maker.args[0].value, Changes(code)
+    """``x * torch.tensor([1, 2]).to(device)``, ``x * rows.cuda()``: copy it before the loop."""
+    makers = made(code, statement, _TENSOR)
+    copies = [(whole, maker.args[0].value, "constant") for whole, maker, _ in makers]
+    for move, x in [(move, owner(move)) for move, _ in moves(code, statement)]:
+        copies += [(move, x, f"gpu_{x.value}")] if isinstance(x, cst.Name) else []
+    for whole, value, name in copies:
         calls = (code.text(call.func) for call in code.all(value, cst.Call))
         clear(all(map(_PURE.match, calls)), "its values may differ")
-        loop = _loop_without(code, whole, value)
+        loop, changes = _loop_without(code, whole, value), Changes(code)
         targets = [t for t, v in code.bound_by(statement) if v is whole]
         target = targets[0] if len(targets) == 1 else None
         if isinstance(target, cst.Name):
@@ -118,28 +121,15 @@ def made_once(code: Code, statement: Any) -> Iterator[Changes]:
             text = code.text(statement).strip()
             yield changes.before(loop, text).remove(statement)
         else:
-            yield _once(changes, whole, loop, "constant")
-
-
-def moved_once(code: Code, statement: Any) -> Iterator[Changes]:
-    """``grid * rows.cuda()``: copy what no step changes before the loop."""
-    for move, _ in moves(code, statement):
-        if isinstance(owner(move), cst.Name):
-            loop = _loop_without(code, move, owner(move))
-            yield _once(Changes(code), move, loop, f"gpu_{owner(move).value}")
-
-
-def _once(changes: Changes, whole: Any, loop: Loop, name: str) -> Changes:
-    code = changes.code
-    clear(_reads(code, code.parent(whole)), "it may be changed")
-    name = code.unused(name)
-    changes.before(loop, f"{name} = {code.text(whole)}")
-    return changes.put(whole, cst.Name(name))
+            clear(_reads(code, code.parent(whole)), "it may be changed")
+            new = code.unused(name)
+            changes.before(loop, f"{new} = {code.text(whole)}")
+            yield changes.put(whole, cst.Name(new))
 
 
 _FUNCTION: Final = m.Call(
     m.Attribute(m.Name("torch") | m.Name("F"), m.Name(m.MatchRegex(r"\w*[^_]\Z")))
-    | m.Attribute(attr=m.Name(m.MatchRegex(r"[A-Z]\w+Loss\Z")))
+    | m.Attribute(m.Name("nn"), m.Name(m.MatchRegex(r"\w+Loss\Z")))
 )
 
 
@@ -226,8 +216,11 @@ def _unblocked(code: Code, loader: cst.Call, copies: list[cst.Call]) -> Changes:
     for copy in copies:
         if not keyword(copy, "non_blocking"):
             changes.add(copy, "non_blocking", "True")
-    if not keyword(loader, "pin_memory"):
+    pin = keyword(loader, "pin_memory")
+    if not pin:
         changes.add(loader, "pin_memory", "True")
+    elif code.text(pin.value) == "False":
+        changes.swap(pin.value, "True")
     return changes
 
 

@@ -61,7 +61,8 @@ def is_fresh(code: Code, tensor: Any) -> bool:
     """Whether nothing writes into *tensor* later, as far as its function shows it."""
     tensor = owner(tensor) if called(tensor) == "detach" else tensor
     if not isinstance(tensor, cst.Name):
-        return isinstance(tensor, cst.BinaryOperation) or called(tensor) in _REDUCING
+        is_new = owner(tensor) and called(tensor) in _REDUCING
+        return isinstance(tensor, cst.BinaryOperation) or is_new
     values = code.assigned(tensor.value, code.scope(tensor))
     made = (isinstance(v, _MADE) and called(v) not in _VIEWS for v in values)
     return bool(values) and all(made) and not written(tensor.value, code.scope(tensor))
@@ -160,7 +161,7 @@ def _read_later(changes: Changes, statement: Any, name: str, number: str) -> Non
             if code.is_in(use, block):
                 _clear_of_each_turn(code, use, block)
                 changes.put(use, cst.parse_expression(number))
-    if any(code.is_after(use, block) for use in uses if use not in starts):
+    if any(not code.is_in(use, block) for use in uses if use not in starts):
         changes.after(block, f"{name} = {number}")
 
 
@@ -174,9 +175,10 @@ def _clear_of_others(code: Code, use: cst.Name, block: cst.CSTNode) -> None:
     is_set = code.is_stored(use) and not code.is_after(use, block)
     is_odd = is_set or m.matches(code.parent(use), names_itself)
     clear(not is_odd, f"{at} does something else with {use.value}")
-    for above in code.around(use):
-        if isinstance(above, cst.ExceptHandler | cst.Finally):
-            clear(code.is_in(above, block), f"{at} uses {use.value} after an exception")
+    for above in code.around(block):
+        if isinstance(above, cst.Try) or code.calls(above, "suppress"):
+            is_in = code.is_in(use, above.body)
+            clear(is_in, f"{at} uses {use.value} after an exception")
 
 
 def _clear_of_each_turn(code: Code, use: cst.Name, block: cst.CSTNode) -> None:

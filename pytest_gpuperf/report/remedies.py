@@ -183,6 +183,7 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="distribution-check",
+        by_hand="whether to check the values is a choice",
         files=r"torch/distributions/\w+\.py",
         functions=r"__init__|_validate_sample",
         ops=_NUMBERS,
@@ -297,8 +298,7 @@ SYNC_REMEDIES: Final = (
         does=LineDoes.PUTS_NUMBER,
         why=_TO_GPU,
         named_by=r"number from the CPU is copied to the GPU to be put",
-        do="use x[0].fill_(number), and for an index tensor x[places] = torch.full((), "
-        "number, device=device)",
+        do="use x[0].fill_(number), and for an index tensor x[places] = torch.full((), number, device=device)",
     ),
     Remedy(
         rule="moved-model",
