@@ -988,7 +988,7 @@ epoch(DataLoader(rows, batch_size=4))
 """,
     ),
     "a counter of another function": (
-        "on the CPU|another function",
+        "on the CPU|another function|no rewrite",
         """
 sizes = torch.tensor([3, 5])
 counts = sizes.to(device)
