@@ -62,7 +62,7 @@ class Code:
         """Return the node that *node* is a part of."""
         return self._parents[node]
 
-    def around(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    def around(self, node: cst.CSTNode) -> Iterator[Any]:
         """Yield what *node* is in, the innermost first."""
         while node is not self.module:
             node = self._parents[node]
