@@ -13,7 +13,7 @@ from typing import Final
 from ..environments import Pins
 from ..errors import UsageError
 from ..model.ab import AbRun, Comparison, TrainingAnswer, Turn
-from ..model.metrics import STEP_MS, counted
+from ..model.metrics import STEP_MS
 from ..model.run import nodeid_of
 from ..report.numbers import format_apart, metric_named
 from .commits import Announce
@@ -102,7 +102,6 @@ class Culprits:
             )
             yield f"{self._in_words(named)}{self._together(named)}: {numbers}"
         yield from self._open
-        yield f"{counted(len(self._known), 'comparison')} of parts of the changes"
 
     def _together(self, named: Changes) -> str:
         if len(named) == 1:

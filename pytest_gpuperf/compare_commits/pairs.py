@@ -118,7 +118,9 @@ class Both:
             return [self._why_unmeasured()]
         before, after = self.before.calls, self.after.calls
         if not before and not after:
-            why = "gpuperf(step) was called on neither side"
+            why = "it calls only gpuperf.compare, which pytest --gpuperf judges"
+            if not any(result.comparisons for result in self.after.results):
+                why = "it never calls gpuperf(step)"
             return [Comparison(test=self.after.test, uncompared=why)]
         return [
             Comparison(
@@ -129,22 +131,20 @@ class Both:
 
     def _why_unmeasured(self) -> Comparison:
         before, after = self.before.last, self.after.last
-        why = [
-            _in_words(result, side)
-            for side, result in (("before", before), ("after", after))
-            if result.ending is not Ending.PASSED
-        ]
-        broken = after.ending.fails
+        ended = [_in_words(before, "before"), _in_words(after, "after")]
+        if _in_words(before, "") == _in_words(after, ""):
+            ended = [_in_words(after, "before and after")]
         return Comparison(
             test=self.after.test,
-            uncompared="; ".join(why),
-            broken=broken and before.ending is Ending.PASSED,
+            uncompared="; ".join(filter(None, ended)),
+            broken=after.ending.fails and before.ending is Ending.PASSED,
         )
 
 
 def _in_words(result: TestResult, side: str) -> str:
+    ended = f"{ENDING_WORDS.get(result.ending, '')} {side}"
     text = result.headline or result.text
-    return f"{ENDING_WORDS[result.ending]} {side}" + (f": {text}" if text else "")
+    return ": ".join(filter(None, (ended, text))) * (result.ending is not Ending.PASSED)
 
 
 def _paired(before: Sequence[StepCall], after: Sequence[StepCall]) -> list[Pair]:

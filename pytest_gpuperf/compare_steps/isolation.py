@@ -39,37 +39,36 @@ def tensors_of(step: object) -> dict[str, Any]:
 
     There are none if torch was never imported.
     """
-    if "torch" not in sys.modules:
-        return {}
-    import torch
-
     found: dict[str, Any] = {}
-    for name, value in _reached(step):
-        if isinstance(value, torch.Tensor):
-            found.setdefault(name, value)
+    for name, tensor in _tensors(step):
+        found.setdefault(name, tensor)
     return found
 
 
 def addresses_of(*steps: object) -> set[int]:
     """Return the addresses of the storages that *steps* reach, gradients included."""
-    if "torch" not in sys.modules:
-        return set()
-    import torch
-
-    tensors = [
-        value
-        for step in steps
-        for _, value in _reached(step)
-        if isinstance(value, torch.Tensor)
-    ]
+    tensors = [tensor for step in steps for _, tensor in _tensors(step)]
     # The gradient of a tensor that keeps none is not asked for: torch would warn.
     keeping = [tensor for tensor in tensors if tensor.is_leaf or tensor.retains_grad]
     gradients = [tensor.grad for tensor in keeping if tensor.grad is not None]
     return {
         tensor.untyped_storage().data_ptr()
         for tensor in (*tensors, *gradients)
-        if tensor.layout is torch.strided and tensor.device.type != "meta"
+        if _has_memory(tensor)
     }
+
+
+def _tensors(step: object) -> Iterator[tuple[str, Any]]:
+    if "torch" in sys.modules:
+        import torch
+
+        yield from ((n, t) for n, t in _reached(step) if isinstance(t, torch.Tensor))
+
+
+def _has_memory(tensor: Any) -> bool:
+    import torch
+
+    return tensor.layout is torch.strided and tensor.device.type != "meta"
 
 
 def _reached(root: object) -> Iterator[tuple[str, object]]:
@@ -178,7 +177,7 @@ class SharedState:
     """
 
     def __init__(self, pair: Pair) -> None:
-        self._unseen = pair.unseen
+        self._unseen, self._step = pair.unseen, pair.before.step
         with self._unseen():
             self._tensors = [(n, t, _content(t)) for n, t in _shared(pair)]
 
@@ -187,17 +186,22 @@ class SharedState:
         import torch
 
         with self._unseen():
-            same = [torch.equal(was, _content(now)) for _, now, was in self._tensors]
-        if all(same):
-            return
-        changed = self._tensors[same.index(False)][0] or "a tensor"
-        other = "before" if side == "after" else "after"
-        msg = (
-            f"gpuperf.compare(before, after): {side} changes {changed}, "
+            changed = [
+                n for n, t, was in self._tensors if not torch.equal(was, _content(t))
+            ]
+        if changed:
+            raise StepError(self._refusal(side, changed[0]), ErrorId.GP713)
+
+    def _refusal(self, side: str, name: str) -> str:
+        root, other = name.partition(".")[0], "before" if side == "after" else "after"
+        holders = {type(held) for known, held in _reached(self._step) if known == root}
+        hint = f"; all in {root} counts, as both name it"
+        return (
+            f"gpuperf.compare(before, after): {side} changes {name or 'a tensor'}, "
             f"which {other} uses as well, so that neither is measured by itself; give "
             "each side its own, and build model and optimizer twice"
+            f"{hint * bool(holders & {dict, list, tuple})}"
         )
-        raise StepError(msg, ErrorId.GP713)
 
 
 def _shared(pair: Pair) -> Iterator[tuple[str, Any]]:
@@ -209,11 +213,7 @@ def _shared(pair: Pair) -> Iterator[tuple[str, Any]]:
 
 def _key(tensor: Any) -> object:
     """Return a key that tensors share if they share memory; ``None`` if unknown."""
-    import torch
-
-    if tensor.layout is not torch.strided or tensor.device.type == "meta":
-        return None
-    address = tensor.untyped_storage().data_ptr()
+    address = _has_memory(tensor) and tensor.untyped_storage().data_ptr()
     return (str(tensor.device), address) if address else None
 
 

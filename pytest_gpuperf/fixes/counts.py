@@ -89,13 +89,16 @@ def fallen(before: StepAudit, after: StepAudit) -> Iterator[Fall]:
     """Yield what is lower *after*, per step if there is more than one."""
     for what, read, slack, is_sum in COUNTS:
         old, new = read(before), read(after)
-        over = max(1, before.steps) if is_sum else 1
-        if old - new > slack * over:
-            yield Fall(f"{what}{_each(before)}", old / over, new / over)
+        steps = max(1, before.steps) if is_sum else 1
+        if old - new > slack * steps:
+            yield _fall(what, old, new, steps)
 
 
-def _each(audit: StepAudit) -> str:
-    return " per step" if audit.steps > 1 else ""
+def _fall(what: str, old: float, new: float, steps: int) -> Fall:
+    """Share sums out to *steps* where nothing is left over: set-up is in none."""
+    if steps > 1 and not (old % steps or new % steps):
+        return Fall(f"{what} per step", old / steps, new / steps)
+    return Fall(f"{what} in {steps} steps" if steps > 1 else what, old, new)
 
 
 Texts = Mapping[str, tuple[str, str]]
@@ -166,11 +169,11 @@ class Counted:
 
     def fall(self, file: str, line: int) -> Fall:
         """Return what the edit for a finding in *line* lowers: its syncs, or a sum."""
-        place, steps = self._place(file, line), max(1, self._before.steps)
+        place = self._place(file, line)
         were, are = self._were.count(place), self._are.count(place)
         if were <= are:
             return next(fallen(self._before, self._after))
-        return Fall(f"syncs{_each(self._before)}", were / steps, are / steps)
+        return _fall("syncs", were, are, self._before.steps)
 
     def objections(self, lines: Sequence[tuple[str, int]]) -> Iterator[str]:
         """Yield what speaks against the edits for findings in *lines*."""
@@ -218,7 +221,6 @@ def objection(
         return f"the program ends with exit status {after.code}, {before.code} before"
     if before.audit is None or after.audit is None:
         return "the program left no findings"
-    rise = (after.peak_bytes - before.peak_bytes) / MIB
-    if rise > 1:
+    if (rise := (after.peak_bytes - before.peak_bytes) / MIB) > 1:
         return f"the peak of memory rises by {rise:.0f} MiB"
     return next(Counted(before.audit, after.audit, texts).objections(lines), "")

@@ -48,8 +48,7 @@ def proof_lines(
         yield from _line(each.edit, _proof(each), here)
     for each in found.tried:
         if each.helps and each not in found.chosen:
-            joins = "the edits above do not go with it"
-            why = joins if each.is_safe else "--unsafe takes it"
+            why = "the edits above exclude it" if each.is_safe else "--unsafe takes it"
             yield from _line(each.edit, f"not in the diff: {_proof(each)}; {why}", here)
     if found.interrupted:
         yield "interrupted: each edit was tried alone, and not all of them together"
@@ -76,12 +75,12 @@ def _answer(found: Proven, before: Ran) -> str:
     if not found.chosen:
         return "no edit was proven"
     edits = counted(len(found.chosen), "edit")
-    if found.interrupted or not (before.audit and found.after.audit):
-        return f"{edits} proven"
     old, new = before.audit, found.after.audit
+    if found.interrupted or not (old and new):
+        return f"{edits} proven"
     fall = next(fallen(old, new))
     if old.steps > 1 and old.per_step != new.per_step:  # what most steps have
-        fall = fall._replace(before=old.per_step, after=new.per_step)
+        fall = Fall("syncs per step", old.per_step, new.per_step)
     return f"{_fall(fall)} with {edits}"
 
 
@@ -98,7 +97,7 @@ def _proof(each: Tried) -> str:
 
 
 def _fall(fall: Fall) -> str:
-    return f"{fall.before:.3g} -> {fall.after:.3g} {fall.what}"
+    return f"{fall.before:,.0f} -> {fall.after:,.0f} {fall.what}"
 
 
 def fixes_document(

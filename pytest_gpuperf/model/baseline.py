@@ -103,8 +103,8 @@ class BaselineChange:
 
     @property
     def has_drifted(self) -> bool:
-        """Whether there is a way from the anchor to the new value."""
-        return None not in {self.anchor, self.new} and self.anchor != self.new
+        """Whether the way from the anchor is another one than that from the old value."""
+        return self.new is not None and self.anchor not in {None, self.old, self.new}
 
 
 # The typical value of the stored runs of one time.

@@ -77,8 +77,9 @@ _FORMS: Final = {
         in_words="MiB (2^20 bytes)",
         suffix=" MiB",
         scales=(
-            UnitScale("GiB", 2**30, 1.0),
-            UnitScale("MiB", 2**20, 1.0),
+            # From 1023.5 on the smaller unit would be written as 1024.
+            UnitScale("GiB", 2**30, 0.9995),
+            UnitScale("MiB", 2**20, 0.9995),
             UnitScale("KiB", 2**10, 1.0),
         ),
     ),

@@ -8,7 +8,6 @@ from typing import Final
 from ..model.metrics import (
     COMPILED,
     METRICS,
-    MIB,
     OCCASIONAL,
     PEAK_ALLOCATED,
     Metric,
@@ -35,6 +34,9 @@ SMALLEST: Final = {Unit.MS: "ms", Unit.BYTES: "B"}
 
 ROUND_PERCENT: Final = 1000
 """Changes from which on nobody reads tenths of a percent."""
+
+UNLIKE: Final = 2
+"""Times another size from which on each has its own unit."""
 
 LEAST_PERCENT: Final = 0.05
 """Changes below it would be written as 0.0 %."""
@@ -138,21 +140,13 @@ def excess_alike(metric: Metric, now: float, limit: float) -> str:
 
 
 def _among(metric: Metric, value: float, others: Sequence[float], digits: int) -> str:
-    """Write *value* in the unit of the largest of the *others*, as verdicts do."""
-    if metric.unit is not Unit.BYTES or not value:
+    """Write *value* in the unit of the least of the *others*, or its own if they are far apart."""
+    sizes = [abs(other) for other in others if other]
+    if metric.unit is not Unit.BYTES or not value or max(sizes) >= UNLIKE * min(sizes):
         return format_value(metric, value, digits)
-    symbol, size = unit_of(metric, _judged_in(tuple(map(abs, others))))
-    if size == 1:
-        return f"{value:.0f} {symbol}"
-    return f"{_significant(value / size, digits)} {symbol}"
-
-
-def _judged_in(sizes: Sequence[float]) -> float:
-    """Return the size in the unit of which verdicts write all *sizes*: MiB from a tenth on."""
-    least, largest = min(sizes), max(sizes)
-    if largest < MIB / 10:
-        return largest
-    return max(MIB, least)
+    symbol, size = unit_of(metric, min(sizes))
+    number = f"{value:.0f}" if size == 1 else _significant(value / size, digits)
+    return f"{number} {symbol}"
 
 
 def format_change(metric: Metric, old: float, new: float) -> str:

@@ -48,6 +48,7 @@ _COPIES: Final = r"aten::(?:_to_copy|to|copy_)"
 _TO_CPU: Final = r".*(?:from the GPU|to (?:the CPU|pinned memory|pageable memory))"
 _TO_GPU: Final = rf"^(?!{_TO_CPU})"
 
+_CONDITION: Final = r"(?:(?<=\bif )|(?<=\belif )|(?<=\bassert )|(?<=\bwhile ))[^:]+?(?=\s*(?::|,\s*f?[\"']|\belse\b|$))"
 _COPIED: Final = r"\.(?:to|cuda)\(|\.copy_\("
 _MAKES: Final = (
     r"torch\.(?:randn?|randint|randperm|zeros|ones|full|empty|eye|arange|linspace)"
@@ -142,7 +143,7 @@ SYNC_REMEDIES: Final = (
         rule="condition",
         ops=_READS,
         does=LineDoes.DECIDES,
-        spot=r"\b(?:if|elif|assert|and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
+        spot=rf"{_CONDITION}|\b(?:and|or|not)\b|\bbool\(|\.any\(\)|\.all\(\)",
         do="choose on the GPU with torch.where; check every N steps what only watches the training",
     ),
     Remedy(

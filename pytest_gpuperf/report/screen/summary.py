@@ -310,10 +310,7 @@ def own_part(value: float | None, row: BaselineChange) -> float | None:
 
 def _changed_lines(rows: Sequence[BaselineChange]) -> tuple[Line, ...]:
     """Old and new values; if any drifted from its anchor, a column says how far."""
-    cells = [REFRESH_HEADER, *map(refresh_cells, rows)]
-    if not any(row.has_drifted for row in rows):
-        cells = [(*row[:3], NO_VALUE, *row[4:]) for row in cells]
-    header, *shown = filled(cells, always=3)
+    header, *shown = filled([REFRESH_HEADER, *map(refresh_cells, rows)], always=3)
     return table(header, shown, map(_refresh_role, rows), len(header) - 2)
 
 
@@ -327,8 +324,9 @@ def refresh_cells(row: BaselineChange) -> tuple[str, ...]:
     else:
         old, new = format_apart(metric, was, now)
         change = format_change(metric, was, now)
-    drift, kept = _change(metric, anchor, now), row.workspace_bytes or None
-    return old, new, change, drift, _cell(metric, kept), row.metric, row.test
+    drift = _change(metric, anchor, now) if row.has_drifted else NO_VALUE
+    kept = _cell(metric, row.workspace_bytes or None)
+    return old, new, change, drift, kept, row.metric, row.test
 
 
 def _refresh_role(row: BaselineChange) -> LineRole:

@@ -13,7 +13,7 @@ from pytest_gpuperf.model.ab import Comparison
 from pytest_gpuperf.model.budget import Tolerance
 from pytest_gpuperf.model.environment import DeviceKind, Environment, Hardware
 from pytest_gpuperf.model.metrics import SYNCS
-from pytest_gpuperf.model.run import Ending, TestResult
+from pytest_gpuperf.model.run import ComparedCall, Ending, TestResult
 from pytest_gpuperf.runner.screening import Group
 
 
@@ -171,6 +171,12 @@ def test_a_change_that_chance_may_choose_is_proven_whatever_it_takes(
         ((1.0,), ended(Ending.SKIPPED, "later"), "was skipped after: later", False),
         (ended(Ending.FAILED, "no"), (1.0,), "failed before: no", False),
         (
+            ended(Ending.FAILED, "no"),
+            ended(Ending.FAILED, "no"),
+            "failed before and after: no",
+            False,
+        ),
+        (
             ended(Ending.XFAILED),
             ended(Ending.FAILED, "no"),
             "was expected to fail and did before; failed after: no",
@@ -210,14 +216,28 @@ def test_a_call_of_one_side_alone_is_listed() -> None:
     assert found.uncompared() == [Comparison(test="t#extra", uncompared="after only")]
 
 
-def test_a_step_that_nobody_measured_is_listed() -> None:
-    passed = ended(Ending.PASSED)
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ((), "it never calls gpuperf(step)"),
+        (
+            (
+                ComparedCall(
+                    sides=Comparison(test="t"), after=a_measurement(1.0, test="t")
+                ),
+            ),
+            "it calls only gpuperf.compare, which pytest --gpuperf judges",
+        ),
+    ],
+)
+def test_a_test_that_measures_no_step_is_listed_with_what_it_does_instead(
+    made: tuple[ComparedCall, ...], why: str
+) -> None:
+    passed = replace(ended(Ending.PASSED), comparisons=made)
 
     (found,) = Runs().pairs({"t": passed}, {"t": passed}, ("t",))
 
-    assert found.uncompared() == [
-        Comparison(test="t", uncompared="gpuperf(step) was called on neither side")
-    ]
+    assert found.uncompared() == [Comparison(test="t", uncompared=why)]
 
 
 def test_where_times_do_not_count_two_agreeing_pairs_are_one_too_many() -> None:

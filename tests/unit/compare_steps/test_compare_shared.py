@@ -81,6 +81,21 @@ def test_views_of_one_memory_are_shared_and_so_are_writes_past_autograd() -> Non
         start(change, lambda: everything * 2)
 
 
+@pytest.mark.parametrize("keys", [(0, 1), ("small", "large")])
+def test_two_models_in_one_list_or_dict_are_said_to_be_one_thing_of_both(
+    keys: tuple[object, object],
+) -> None:
+    made = {key: torch.nn.Linear(2, 1) for key in keys}
+    models = made if "small" in keys else [*made.values()]
+    first, second = keys
+
+    with pytest.raises(StepError) as refused:
+        start(lambda: models[first].weight.data.add_(1), lambda: models[second].weight)
+
+    assert f"changes models.{first}.weight" in str(refused.value)
+    assert "; all in models counts, as both name it" in (str(refused.value))
+
+
 def test_a_large_tensor_is_watched_by_the_counter_of_its_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -338,6 +338,14 @@ def test_the_headline_names_what_fell() -> None:
     assert lines[0] == "gpuperf: 2 -> 1 pageable copies per step with 1 edit"
 
 
+def test_copies_of_the_set_up_are_not_shared_out_to_the_steps() -> None:
+    text = "pageable 1233\nwait 10\nprint done\n"
+
+    _, lines = found(text, ("pageable 1233", "pageable 13"))
+
+    assert lines[0] == "gpuperf: 1,233 -> 13 pageable copies in 10 steps with 1 edit"
+
+
 def test_an_edit_that_says_something_is_in_the_diff_only_if_it_is_asked_for() -> None:
     says = ("wait 10", "print more", "prints the loss of step 10")
     safe, _ = found(TEXT, says)
@@ -365,7 +373,7 @@ def test_of_edits_that_change_the_same_line_the_first_is_taken() -> None:
     assert [each.edit.after for each in result.chosen] == [
         TEXT.replace("wait 10", "pass")
     ]
-    assert "the edits above do not go with it" in lines[2]
+    assert "the edits above exclude it" in lines[2]
 
 
 class Unfriendly(Program):

@@ -459,6 +459,21 @@ def summaries() -> Cases:
     said["a refresh that ends at its anchors has no drift"] = painted(
         refresh_lines([change("syncs", 1, 2, anchor=2)])
     )
+    said["of what has no anchor, or moved away from it just now, no drift is shown"] = (
+        painted(
+            refresh_lines(
+                [
+                    change(
+                        "peak_allocated_bytes", 3_000_000, 3_010_000, anchor=2_900_000
+                    ),
+                    change(
+                        "peak_reserved_bytes", 3_000_000, 3_010_000, anchor=3_000_000
+                    ),
+                    change("syncs", 0, 1, anchor=1),
+                ]
+            )
+        )
+    )
     said["more is good where the metric says so"] = painted(
         refresh_lines([change("busy_pct", 60, 71)])
     )
@@ -606,7 +621,10 @@ def comparisons() -> Cases:
 VALUES: Final[tuple[tuple[Metric, tuple[float, ...]], ...]] = (
     (STEP_MS, (12.034, 9.99, 1203.4, 9999.7, 12_034.0, 12_034_000.0, 0.0312)),
     (STEP_MS, (0.99999, 0.000312, 0.0, float("nan"), float("inf"))),
-    (PEAK_ALLOCATED, (38_063_309, MIB - 1, 1000 * MIB, 1536 * MIB, 2048, 1023, 0)),
+    (
+        PEAK_ALLOCATED,
+        (38_063_309, MIB - 512, MIB - 1, 1000 * MIB, 1536 * MIB, 2048, 1023, 0),
+    ),
     (SYNCS, (30, 1_234_567.0, 0.5)),
     (FLOPS, (0, 999_999, 104_726_528, 6_442_450_944, 2.5e12)),
 )
@@ -626,7 +644,7 @@ BESIDE: Final[tuple[tuple[Metric, tuple[tuple[float, ...], ...]], ...]] = (
     (STEP_MS, ((12.0, 12.001), (12.0, 12.0), (0.1, 0.1 + 2**-56), (2.0, 2.0 + 2**-50))),
     (PEAK_ALLOCATED, ((38_063_309, 38_063_310), (0, 512), (100, 900), (512, 1536))),
     (PEAK_ALLOCATED, ((12 * KIB, MIB), (1000 * KIB, 1229 * KIB), (3 * 2**30, 2**32))),
-    (PEAK_ALLOCATED, ((100 * MIB, 1536 * MIB), (512, 64 * MIB))),
+    (PEAK_ALLOCATED, ((100 * MIB, 1536 * MIB), (512, 64 * MIB), (611_328, 611_840))),
     (STEP_MS, ((),)),
     (FLOPS, ((104_726_528, 209_453_056), (104_726_528, 104_726_529))),
 )
