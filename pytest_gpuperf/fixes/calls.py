@@ -28,11 +28,6 @@ Fits = Callable[[Code, Any, Mapping[str, Any]], bool]
 """Whether a pattern fits *code* at a node whose parts it names."""
 
 
-def _is_plain(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
-    """Whether no part does more if it is computed twice."""
-    return not any(code.calls(part, "(?!abs|mean|exp).*") for part in parts.values())
-
-
 def _is_of_same(code: Code, _: Any, parts: Mapping[str, Any]) -> bool:
     """Whether a mask compares the tensor of which it chooses with a number."""
     x, mask = parts["x"], parts["mask"]
@@ -55,7 +50,7 @@ _TRUTH: Final = m.If() | m.UnaryOperation(operator=m.Not()) | m.Assert()
 
 _FITS: Final[Mapping[str, Fits]] = {
     "any": lambda *_: True,
-    "plain": _is_plain,
+    "name": lambda _, __, parts: isinstance(parts.get("s", parts.get("x")), cst.Name),
     "truth": lambda code, node, _: m.matches(code.parent(node), _TRUTH),
     "number": lambda _, __, parts: is_number(parts["n"]),
     "of-same": _is_of_same,
@@ -63,10 +58,10 @@ _FITS: Final[Mapping[str, Fits]] = {
 }
 
 SWAPS: Final = """
-unique | plain | torch.bincount({x}, minlength={n}) | torch.zeros({n}, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))
+unique | name | torch.bincount({x}, minlength={n}) | torch.zeros({n}, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))
 python-max | number | max({a}, {n}) | {a}.clamp(min={n})
 python-max | number | min({a}, {n}) | {a}.clamp(max={n})
-normal | plain | torch.normal({a}, {s}) | {a} + {s} * torch.randn_like({s})
+normal | name | torch.normal({a}, {s}) | {a} + {s} * torch.randn_like({s})
 linalg-check | any | torch.linalg.inv({x}) | torch.linalg.inv_ex({x})[0] | a matrix without an inverse raises no error
 linalg-check | any | torch.linalg.cholesky({x}) | torch.linalg.cholesky_ex({x})[0] | a matrix that is not positive raises no error
 made-on-cpu | any | {x}.copy_(torch.zeros({s})) | {x}.zero_()
@@ -79,9 +74,7 @@ mask | of-same | {x}[{mask}].sum() | torch.where({mask}, {x}, 0).sum()
 mask | any | {x}[{mask}].sum() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum()
 mask | of-same | {x}[{mask}].mean() | torch.where({mask}, {x}, 0).sum() / {mask}.sum()
 mask | any | {x}[{mask}].mean() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum() / {mask}.sum()
-mask | any | {x}.masked_select({mask}).sum() | torch.where({mask}, {x}, 0).sum()
-mask | any | {x}.masked_select({mask}).mean() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum() / {mask}.sum()
-mask | plain | {x}.masked_fill({k}, {v}) | torch.where({k}, {v}, {x})
+mask | any | {x}.masked_fill({k}, {v}) | torch.where({k}, {v}, {x})
 mask|put-number|copy-to-gpu | any | {x}[{i}] = {y}[{i}] | {x}.copy_(torch.where({i}.reshape({x}.shape), {y}, {x}))
 mask|put-number|copy-to-gpu | number | {x}[0] = {n} | {x}[0].fill_({n})
 mask|put-number|copy-to-gpu | number | {x}[{i}] = {n} | {x}[{i}] = {x}.new_full((), {n})
@@ -128,7 +121,7 @@ def without_call(code: Code, statement: Any) -> Iterator[Changes]:
 
 def fused_optimizer(code: Code, statement: Any) -> Iterator[Changes]:
     """``scaler.step(optimizer)`` reads nothing of a fused optimizer."""
-    made = code.made_by("Adam|AdamW|SGD|Adagrad", statement)
+    made = code.made_by("Adam|AdamW|SGD", statement)
     kinds = ("fused", "foreach", "capturable", "differentiable")
     is_chosen = any(keyword(made, kind) for kind in kinds)
     clear(not is_chosen, "the optimizer has its kind")

@@ -221,8 +221,9 @@ def is_torch(node: cst.CSTNode) -> bool:
 def is_number(node: cst.CSTNode) -> bool:
     """Whether an expression is a number, as far as it shows it."""
     shown = m.OneOf(m.Integer(), m.Float(), m.BinaryOperation(), m.Call(m.Name("len")))
-    several = m.OneOf(m.List(), m.ListComp(), m.Tuple())
-    return m.matches(node, shown) and not m.findall(node, several)
+    # What a method returns may be of numpy, and of another type.
+    other = m.List() | m.ListComp() | m.Tuple() | m.Call(m.Attribute())
+    return m.matches(node, shown) and not m.findall(node, other)
 
 
 def keyword(call: cst.Call, name: str) -> Any:

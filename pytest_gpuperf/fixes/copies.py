@@ -24,7 +24,7 @@ from .code import (
     with_argument,
     without,
 )
-from .reads import written
+from .reads import is_view, written
 
 
 _SAME: Final = "zeros|ones|full|empty|eye|arange|linspace"
@@ -82,10 +82,7 @@ def pinned(code: Code, statement: Any) -> Iterator[Changes]:
     """``torch.tensor(values, device=device)``: copy it from pinned memory."""
     for whole, maker, device in made(code, statement, _ANY):
         value = maker.args[0].value
-        # A number of numpy may be of another type.
-        is_python = not m.findall(value, m.Call(m.Attribute()))
-        is_one = is_python and is_number(value) and len(maker.args) == 1
-        if called(maker) == "tensor" and is_one:
+        if called(maker) == "tensor" and len(maker.args) == 1 and is_number(value):
             template = "torch.full((), {number}, device={device})"
             yield Changes(code).swap(whole, template, number=value, device=device)
         # as_tensor() has no pin_memory.
@@ -148,20 +145,21 @@ def _loop_without(code: Code, whole: cst.CSTNode, value: cst.CSTNode | None) -> 
     """
     names = {name for name in code.words(whole) if not _PURE.fullmatch(name)}
     of_value = code.words(value) if value else set()
+    views = [v for n in of_value for v in code.assigned(n, code.module) if is_view(v)]
+    roots = {name for view in views for name in code.words(view)}
+    is_kept = not any(written(name, code.module) for name in names | roots)
+    clear(is_kept, "its values may change")
     fitting: list[Loop] = []
     for loop in code.loops(whole):
         used = [n for n in code.variables(loop) if n.value in names]
         others = [n for n in used if n.value in of_value and not code.is_in(n, whole)]
-        changed = [
-            n for n in used if code.is_stored(n) or written(n.value, code.module)
-        ]
+        changed = [n for n in used if code.is_stored(n)]
         if others or changed:
             break
         fitting.append(loop)
     clear(fitting, "its values change, or its loop is in another function")
     loop = fitting[-1]
-    stored = [n for n in code.variables(code.module) if code.is_stored(n)]
-    known = [n for n in stored if n.value in names]
+    known = [n for w in names for n in code.names(w, code.module) if code.is_stored(n)]
     own = [n for n in known if code.scope(n) is code.scope(whole)]
     is_before = all(code.is_after(loop, n) for n in own)
     clear(is_before and names <= {n.value for n in known}, "its values are not known")
@@ -184,10 +182,9 @@ def read_before_loop(code: Code, statement: Any) -> Iterator[Changes]:
             )
             numbers = code.unused("numbers")
             loop = _loop_without(code, found["x"], found["x"])
-            kind = called(read)
-            template = "{n}[{i}]" if kind == "item" else f"{kind}({{n}}[{{i}}])"
+            old = read if called(read) == "item" else read.args[0].value
             changes = Changes(code).before(loop, f"{numbers} = {x}.tolist()")
-            yield changes.swap(read, template, n=cst.Name(numbers), i=found["i"])
+            yield changes.swap(old, "{n}[{i}]", n=cst.Name(numbers), i=found["i"])
 
 
 def both_ends(code: Code, statement: Any) -> Iterator[Changes]:

@@ -64,12 +64,21 @@ def is_fresh(code: Code, tensor: Any) -> bool:
         is_new = owner(tensor) and called(tensor) in _REDUCING
         return isinstance(tensor, cst.BinaryOperation) or is_new
     values = code.assigned(tensor.value, code.scope(tensor))
-    made = (isinstance(v, _MADE) and called(v) not in _VIEWS for v in values)
+    made = (isinstance(v, _MADE) and not is_view(v) for v in values)
     return bool(values) and all(made) and not written(tensor.value, code.scope(tensor))
 
 
 _MADE: Final = cst.Call | cst.BinaryOperation
-_VIEWS: Final = "detach expand flatten float get narrow reshape select to view".split()
+_VIEWS: Final = (
+    "detach expand flatten float from_numpy get narrow select to view".split()
+)
+
+
+def is_view(value: cst.CSTNode) -> bool:
+    """Whether a tensor may be a part of another one, as far as it shows it."""
+    is_other = not isinstance(owner(value), cst.Call) or is_view(owner(value))
+    return isinstance(value, cst.Subscript) or (called(value) in _VIEWS and is_other)
+
 
 _IN_PLACE: Final = m.Name(m.MatchRegex(r"(?!__)\w*[^_]_\Z"))
 

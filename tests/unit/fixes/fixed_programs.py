@@ -634,6 +634,29 @@ print(total.item())
 """Programs of which each edit raises an error, and is not shown."""
 
 NOT_FIXED: Final = {
+    "rows of an array that changes": (
+        "may change|no rewrite",
+        """
+import numpy as np
+
+scale = np.ones(4, dtype=np.float32)
+rows = torch.from_numpy(scale).float()
+for step, x in enumerate(inputs):
+    w = rows.to(device)
+    total = model(x * w).sum()
+    if step == 400:
+        scale *= 0.5
+print(total.device)
+""",
+    ),
+    "kinds of a formula": (
+        "no rewrite",
+        """
+for x, y in zip(inputs, labels):
+    counts = torch.bincount(4 * y + model(x).argmax(1), minlength=16)
+print(counts.device)
+""",
+    ),
     "a sum after what ends the loop": (
         "exception",
         """
