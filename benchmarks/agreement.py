@@ -47,8 +47,7 @@ from pytest_gpuperf.devices.base import Step, TraceEvent
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.copies import transfers_of
-from pytest_gpuperf.measure.syncs import device_syncs
+from pytest_gpuperf.measure.syncs import device_syncs, transfers_of
 from pytest_gpuperf.measure.trace import parse
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.metrics import PAGEABLE_COPIES

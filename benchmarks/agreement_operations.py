@@ -34,8 +34,7 @@ from torch.utils import _pytree
 from pytest_gpuperf.devices.audit_record import StepAudit
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
-from pytest_gpuperf.measure.copies import transfers_of
-from pytest_gpuperf.measure.syncs import device_syncs
+from pytest_gpuperf.measure.syncs import device_syncs, transfers_of
 from pytest_gpuperf.measure.trace import parse
 from pytest_gpuperf.model.finding import Location
 from pytest_gpuperf.model.metrics import D2H_BYTES, H2D_BYTES, PAGEABLE_COPIES

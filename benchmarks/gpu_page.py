@@ -201,7 +201,7 @@ QUESTIONS: Final[Mapping[str, Question]] = {
     "allowances on CUDA": tests("a_block_and_a_comment_allow"),
     "runs on CUDA": tests("process_killed_in_any_phase"),
     "verdicts on CUDA times": unchanged_is_not_blamed,
-    "`devices/slots.py`": tests("process_at_a_slot|slots_are_the_gpus|first_slot"),
+    "`devices/machine.py`": tests("process_at_a_slot|slots_are_the_gpus|first_slot"),
     "`ranked/` on CUDA": tests("ranks_have_a_gpu_each|no_two_ranks"),
     "`measure/gpu_activity.py`, busy": tests("gpu_is_as_busy_as_it_is_kept"),
     "`measure/gpu_activity.py`, gaps": tests("planted_cause_is_the_longest_gap"),

@@ -32,8 +32,7 @@ from agreement_table import UNKNOWN
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.copies import find_traffic
-from pytest_gpuperf.measure.syncs import find_syncs
+from pytest_gpuperf.measure.syncs import find_syncs, find_traffic
 from pytest_gpuperf.model.metrics import PAGEABLE_COPIES
 
 

@@ -37,8 +37,7 @@ from forks import Task, each_in_a_fork
 from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.simulated import simulated_gpu
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.measure.copies import transfers_of
-from pytest_gpuperf.measure.syncs import device_syncs
+from pytest_gpuperf.measure.syncs import device_syncs, transfers_of
 from pytest_gpuperf.measure.trace import parse
 
 

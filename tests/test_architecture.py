@@ -75,7 +75,7 @@ ADMITS: Final = {
     # What has no public name, and may be missing.
     "_pytest": ("worker.pytest_start",),
     "pynvml": ("devices.cuda.nvml",),
-    "pytest_benchmark": ("plugin.benchmark_plugin",),
+    "pytest_benchmark": ("plugin.outputs",),
     "filelock": ("baselines", "sharing"),
     "packaging": ("environments", "runner.relocation"),
     "jinja2": ("report.html",),

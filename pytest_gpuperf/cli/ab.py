@@ -16,9 +16,8 @@ from tempfile import TemporaryFile
 from typing import IO, Final
 
 from ..baselines.store import write
-from ..compare_commits.commits import compare_versions
 from ..compare_commits.culprits import TRAINING, Culprits, worse_of
-from ..compare_commits.pairs import FEW
+from ..compare_commits.pairs import FEW, compare_versions
 from ..compare_commits.side_server import Selection
 from ..compare_commits.sides import (
     Side,

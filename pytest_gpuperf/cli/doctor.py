@@ -30,7 +30,7 @@ REST: Final = None
 WRONG: Final = 1
 """Exit code where something makes every number wrong."""
 
-READ: Final = "pytest_gpuperf.plugin.child_options:read_settings"
+READ: Final = "pytest_gpuperf.plugin.parse_settings:read_settings"
 EXAMINE: Final = "pytest_gpuperf.devices.machine:examine"
 SECONDS: Final = 120.0
 """Conftest files may import heavy packages, and the first look at a GPU its libraries."""

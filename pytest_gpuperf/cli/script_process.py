@@ -396,8 +396,7 @@ def _trained(_: ScriptRequest, __: SimulatedGpu, undo: ExitStack, ___: Reply) ->
 def _tried(
     request: ScriptRequest, gpu: SimulatedGpu, undo: ExitStack, reply: Reply
 ) -> Found:
-    from ..compare_steps.program_results import results_of
-    from ..compare_steps.training_record import recording_program
+    from ..compare_steps.training_record import recording_program, results_of
     from ..devices.simulated import BACKING, unrecorded
 
     draws.begin(0)

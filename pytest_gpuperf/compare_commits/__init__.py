@@ -2,7 +2,7 @@
 
 Begin with:
 
-- ``commits.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
+- ``pairs.compare_versions``: ``gpuperf ab``: pairs of runs until each test is decided
 - ``culprits.smallest_bad``: which of many packages did it
 - ``sides.Side``: the code and the packages of one side
 - ``sides.Checkout``: the files of a commit

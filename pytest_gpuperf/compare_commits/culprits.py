@@ -16,7 +16,7 @@ from ..model.ab import AbRun, Comparison, TrainingAnswer, Turn
 from ..model.metrics import STEP_MS
 from ..model.run import nodeid_of
 from ..report.numbers import format_apart, metric_named
-from .commits import Announce
+from .pairs import Announce
 
 
 Compare = Callable[[tuple[str, ...]], AbRun]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from ..devices import default_kind, open_device
-from ..devices.slots import slots_of
+from ..devices.machine import slots_of
 from ..errors import ErrorId, GpuperfError, UsageError
 from ..model.ab import Recorded
 from ..model.codec import decode, encode

@@ -6,7 +6,7 @@ Begin with:
 - ``cuda.device.CudaDevice``: a GPU
 - ``cpu.CpuDevice``: the host
 - ``simulated.device.SimulatedDevice``: the simulated GPU
-- ``slots.slots_of``: the GPUs that tests can be measured on
+- ``machine.slots_of``: the GPUs that tests can be measured on
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from ..errors import ErrorId, PreflightError, StepError
 from ..files import scratch_folder
 from .allow_sync import heard_by, marker_allowing
 from .base import STEP_RANGE, Step, TraceEvent
+from .preflight import Unheard, ignored, wait_for_gpus
 from .step_thread import STEPS
-from .torch_state import Unheard, ignored, wait_for_gpus
 
 
 # Checks that a profiler's trace recorded the GPU's work.

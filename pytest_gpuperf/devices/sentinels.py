@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from ..model.metrics import SENTINEL_COPY, SENTINEL_GEMM, SENTINEL_LAUNCH
 from .base import Kernel, ThreadWork
+from .preflight import ignored
 from .process_time import (
     PROC,
     STATE_TO_PARENT,
@@ -28,7 +29,6 @@ from .process_time import (
     stats_of_all,
 )
 from .step_thread import STEPS
-from .torch_state import ignored
 
 
 SENTINEL_LAUNCHES: Final = 500

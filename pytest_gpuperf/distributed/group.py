@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 
-from ..devices.slots import entries_of, obeyed, seeing
+from ..devices.machine import entries_of, obeyed, seeing
 from ..errors import ErrorId, RunError
 from ..model.environment import Launch
 from .torchrun import group_store

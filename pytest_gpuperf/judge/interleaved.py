@@ -21,10 +21,9 @@ from ..model.budget import Tolerance
 from ..model.metrics import METRICS, SPEEDUP, counted
 from ..model.run import ComparedCall, StepCall
 from ..model.verdict import Outcome, TestVerdict, Verdict
-from .ab import AB_POWER, CONFIDENCE, Decided, Schedule
 from .budget import ResolvedBudget, is_time, resolve
 from .exact import in_runs
-from .process_pairs import FEWEST_TO_BLAME
+from .process_pairs import AB_POWER, CONFIDENCE, FEWEST_TO_BLAME, Decided, Schedule
 from .readings import DISTURBANCE, plain
 from .verdict import judge
 

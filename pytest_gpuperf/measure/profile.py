@@ -41,7 +41,6 @@ from ..model.metrics import (
     limited_by,
     read_in,
 )
-from .copies import find_traffic
 from .dataloader import loader_spans
 from .gpu_activity import (
     LEAST_GAP_PERCENT,
@@ -53,7 +52,7 @@ from .gpu_activity import (
 )
 from .plan import Deadline, MeasuredStep, MeasurePlan, PhaseContext, UntouchedError
 from .step import Arguments, Subject
-from .syncs import find_syncs, most_syncs
+from .syncs import find_syncs, find_traffic, most_syncs
 from .trace import Span, Trace, functions_around, innermost, markers_of, parse
 from .warmup import warm_up
 

@@ -6,7 +6,6 @@ Commands import it before pytest does, which would warn of that: PYTEST_DONT_REW
 Begin with:
 
 - ``options.Option``: options and ini keys
-- ``collection.SelectionWatch``: which tests were collected
 - ``session.GpuperfSession``: a run with ``--gpuperf``
 - ``reported_items.ReportedItem``: a measured test as pytest reports it
 - ``terminal.write_summary``: what the terminal shows
@@ -142,7 +141,7 @@ def _forget_older_run(config: pytest.Config) -> None:
 
 def _record(config: pytest.Config, settings: Settings, plugin: Any) -> None:
     """Register what records the selection, writes the results and hands them on."""
-    from .collection import SELECTION, SelectionWatch
+    from .session import SELECTION, SelectionWatch
 
     config.stash[SELECTION] = selection = SelectionWatch(config)
     config.pluginmanager.register(selection, "gpuperf-selection")
@@ -159,7 +158,7 @@ def _feed_benchmark(config: pytest.Config, settings: Settings, plugin: Any) -> N
     """Hand what is measured to pytest-benchmark, if asked."""
     if not settings.benchmark:
         return
-    from .benchmark_plugin import BenchmarkFeed
+    from .outputs import BenchmarkFeed
 
     feed = BenchmarkFeed(config, plugin)
     config.pluginmanager.register(feed, "gpuperf-benchmark")

@@ -6,16 +6,12 @@ import argparse
 import os
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import pytest
 
 from ..errors import ErrorId, UsageError
 from ..model.retired import RETIRED, refuse_retired
-
-
-if TYPE_CHECKING:
-    pass
 
 
 def ini_value(config: pytest.Config, name: str) -> object:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pytest
 
 from ..baselines.store import stored_keys
-from ..devices.slots import VISIBLE_DEVICES, seeing, visible_gpu_count
+from ..devices.machine import VISIBLE_DEVICES, seeing, visible_gpu_count
 from ..files import scratch_folder
 from ..model.codec import decode, encode
 from ..model.environment import Capability, DeviceKind, DeviceSlot
@@ -29,8 +29,7 @@ from ..runner.request import Planned
 from ..settings import Settings
 from ..sharing.processes import write_json
 from ..worker.items import plan_of
-from .collection import SELECTION
-from .session import GpuperfSession, replace_measured
+from .session import SELECTION, GpuperfSession, replace_measured
 
 
 FOLDER_KEY: Final = "gpuperf_folder"

@@ -31,11 +31,10 @@ from .baseline_writer import (
 )
 from .evidence import RecordedCode, forget_traces, with_traces
 from .git import short
-from .outcome import Reporter, refused
+from .outcome import Reporter, Verdicts, refused, verdicts_of
 from .request import Planned
 from .rounds import Rounds
 from .screening import Case, first_runs, samples_of
-from .verdicts import Verdicts, verdicts_of
 
 
 NOT_DECIDED_INTERRUPTED: Final = "not decided (interrupted)"

@@ -24,9 +24,9 @@ from ..model.metrics import PEAK_ALLOCATED, PEAK_RESERVED
 from ..model.run import RunMode, TestResult
 from ..model.verdict import TestVerdict, Verdict
 from .git import Repository, short
+from .outcome import Verdicts
 from .request import Planned
 from .screening import Case, Group, JudgeCall, repeat
-from .verdicts import Verdicts
 
 
 # Chooses the failures that deserve a run which records the allocator.

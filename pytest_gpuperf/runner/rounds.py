@@ -24,7 +24,7 @@ from ..settings import Settings
 from .baseline_writer import Storing, selected_of, stored_device_text
 from .evidence import record_memory
 from .fork_server import EarlyServer
-from .outcome import failures_among, refused, report_of
+from .outcome import Judge, failures_among, refused, report_of, verdicts_of
 from .pool import Progress, WorkerPool
 from .request import Planned, Project, groups_of
 from .screening import (
@@ -37,7 +37,6 @@ from .screening import (
     screen,
     with_counts_of,
 )
-from .verdicts import Judge, verdicts_of
 
 
 # Confines an error to its test: it fails, and all others are judged.

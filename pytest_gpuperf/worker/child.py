@@ -18,9 +18,9 @@ import pytest
 from ..devices import default_kind, open_device
 from ..devices.base import Device
 from ..devices.cuda.memory import out_of_memory_summary
+from ..devices.machine import seeing, slots_of
 from ..devices.process_time import HostClock
 from ..devices.simulated import NeedsGpuError
-from ..devices.slots import seeing, slots_of
 from ..errors import ErrorId, GpuperfError, RunError
 from ..files import scratch_folder
 from ..model.codec import decode, encode

@@ -18,8 +18,7 @@ from ..distributed.group import (
     serve_rendezvous,
     visible_gpus,
 )
-from ..distributed.outcome import result_of, result_of_launched
-from ..distributed.processes import Say, run_ranks
+from ..distributed.processes import Say, result_of, result_of_launched, run_ranks
 from ..distributed.torchrun import RankWatchers
 from ..errors import ErrorId, RunError
 from ..files import scratch_folder

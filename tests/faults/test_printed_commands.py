@@ -928,8 +928,8 @@ devices/__init__.py | --gpuperf-device | DESCRIBED
 devices/cuda/device.py | --gpuperf-device | MACHINE
 devices/machine.py | pip install nvidia-ml-py | MACHINE
 report/html/contents.py | pip install jinja2 | MACHINE
-plugin/benchmark_plugin.py | gpuperf export | MACHINE
-plugin/benchmark_plugin.py | pip install pytest-gpuperf[benchmark] | MACHINE
+plugin/outputs.py | gpuperf export | MACHINE
+plugin/outputs.py | pip install pytest-gpuperf[benchmark] | MACHINE
 runner/screening.py | --gpuperf-seconds | test_a_cap_that_was_too_low_decides_where_it_is_raised
 worker/ranks_child.py | --gpuperf-device | MACHINE
 worker/ranks_child.py | pytest --gpuperf | MACHINE

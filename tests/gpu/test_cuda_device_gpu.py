@@ -19,14 +19,13 @@ from pytest_gpuperf.devices.cuda.device import CudaDevice
 from pytest_gpuperf.devices.cuda.memory import out_of_memory_summary, read_memory
 from pytest_gpuperf.devices.cuda.nvml import open_nvml
 from pytest_gpuperf.devices.memory_picture import Collecting, StorageRole
-from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.gpu_activity import replays_graphs
 from pytest_gpuperf.measure.memory import held_at_peak, read_snapshot
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.profile import with_lines
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.syncs import find_syncs
+from pytest_gpuperf.measure.syncs import find_syncs, find_traffic
 from pytest_gpuperf.measure.timing import time_sentinels
 from pytest_gpuperf.model.finding import FindingKind, Phase
 from pytest_gpuperf.model.metrics import SENTINELS

@@ -11,7 +11,11 @@ import pytest
 import torch
 
 from pytest_gpuperf.devices.cuda.device import CudaDevice
-from pytest_gpuperf.devices.slots import VISIBLE_DEVICES, cuda_slots, visible_gpu_count
+from pytest_gpuperf.devices.machine import (
+    VISIBLE_DEVICES,
+    cuda_slots,
+    visible_gpu_count,
+)
 
 
 pytestmark = pytest.mark.gpu
@@ -84,7 +88,7 @@ def test_a_process_at_a_slot_sees_that_gpu_alone() -> None:
 
 TWO_SLOTS = """
 import os, torch
-from pytest_gpuperf.devices.slots import cuda_slots
+from pytest_gpuperf.devices.machine import cuda_slots
 
 for slot in cuda_slots(torch.cuda, os.environ["CUDA_VISIBLE_DEVICES"]):
     print(slot.visible, slot.board)

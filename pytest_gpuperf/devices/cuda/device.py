@@ -38,7 +38,7 @@ from ..compile import compile_counters
 from ..cpu import HostDevice
 from ..memory_picture import Garbage, Picture
 from ..own_code import OWN
-from ..preflight import check_process, software
+from ..preflight import check_process, software, wait_for_gpus
 from ..profiler import refuse_blind_trace
 from ..sentinels import ON_CUDA, relatives, torch_sentinels
 from ..source_lines import (
@@ -50,7 +50,6 @@ from ..source_lines import (
     torch_path,
 )
 from ..step_thread import STEPS
-from ..torch_state import wait_for_gpus
 from .memory import (
     allocator_counters,
     blocks_in_use,

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ...errors import ErrorId, PreflightError
 from ...model.metrics import PEAK_ALLOCATED, PEAK_RESERVED
 from ..base import MemoryReading, Step
-from ..torch_state import wait_for_gpus
+from ..preflight import wait_for_gpus
 
 
 RESERVED_NOW: Final = "reserved_bytes.all.current"

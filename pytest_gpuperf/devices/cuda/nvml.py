@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final
 
-from ..torch_state import ignored
+from ..preflight import ignored
 
 
 CLOCK_SM: Final = 1

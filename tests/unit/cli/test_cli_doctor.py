@@ -49,7 +49,7 @@ class Server:
     def close(self) -> None: ...
 
     def run(self, job: Job, _seconds: float) -> Any:
-        if job.entry == "pytest_gpuperf.plugin.child_options:read_settings":
+        if job.entry == "pytest_gpuperf.plugin.parse_settings:read_settings":
             return self.settings or {"settings": encode(self.project)}
         assert job.entry == "pytest_gpuperf.devices.machine:examine"
         return (

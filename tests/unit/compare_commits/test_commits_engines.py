@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from builders import a_comparison
 
-from pytest_gpuperf.compare_commits.commits import engine_in_words
+from pytest_gpuperf.compare_commits.pairs import engine_in_words
 from pytest_gpuperf.model.ab import Answer, Comparison
 
 

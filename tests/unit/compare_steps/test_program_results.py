@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.compare_steps.program_results import results_of
+from pytest_gpuperf.compare_steps.training_record import results_of
 
 
 pytest.importorskip("torch")

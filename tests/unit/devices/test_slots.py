@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from pytest_gpuperf.devices.cuda.device import fingerprint_of
-from pytest_gpuperf.devices.slots import (
+from pytest_gpuperf.devices.machine import (
     cuda_slots,
     obeyed,
     seeing,
@@ -92,7 +92,7 @@ def test_each_mig_instance_of_the_list_is_a_slot_though_one_is_seen() -> None:
 def test_the_visible_gpus_are_counted_without_touching_cuda(
     monkeypatch: pytest.MonkeyPatch, visible: str | None, count: int
 ) -> None:
-    monkeypatch.setattr("pytest_gpuperf.devices.slots.gpu_count", lambda: 4)
+    monkeypatch.setattr("pytest_gpuperf.devices.machine.gpu_count", lambda: 4)
 
     assert visible_gpu_count(visible) == count
 

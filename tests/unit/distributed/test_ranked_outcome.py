@@ -8,8 +8,12 @@ import pytest
 from builders import a_result
 
 from pytest_gpuperf.devices.process_time import UsedTime
-from pytest_gpuperf.distributed.outcome import OWN_FOLDER, result_of, result_of_launched
-from pytest_gpuperf.distributed.processes import RankEnd
+from pytest_gpuperf.distributed.processes import (
+    OWN_FOLDER,
+    RankEnd,
+    result_of,
+    result_of_launched,
+)
 from pytest_gpuperf.model.codec import encode
 from pytest_gpuperf.model.run import Ending, TestResult
 

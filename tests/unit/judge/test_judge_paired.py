@@ -16,7 +16,6 @@ from synthetic_quads import boost_quads
 
 from pytest_gpuperf.compare_steps.measure import torch_swaps
 from pytest_gpuperf.errors import ErrorId, StepError, UsageError
-from pytest_gpuperf.judge.ab import Schedule
 from pytest_gpuperf.judge.interleaved import (
     QUAD_LOOKS,
     Quad,
@@ -25,6 +24,7 @@ from pytest_gpuperf.judge.interleaved import (
     judge_quads,
     quad_schedule,
 )
+from pytest_gpuperf.judge.process_pairs import Schedule
 from pytest_gpuperf.model.ab import AbResult, Answer
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from trace_events import call, copied, function, marker, op, step
 
-from pytest_gpuperf.measure.copies import find_traffic
+from pytest_gpuperf.measure.syncs import find_traffic
 from pytest_gpuperf.model.finding import Finding, FindingKind, Location
 
 

@@ -12,12 +12,11 @@ from trace_events import call, copied, event, function, marker, op, step
 
 from pytest_gpuperf.devices.base import Step, TraceEvent
 from pytest_gpuperf.distributed.device import AgreedDevice
-from pytest_gpuperf.measure.copies import find_traffic
 from pytest_gpuperf.measure.phases import measure
 from pytest_gpuperf.measure.plan import MeasurePlan
 from pytest_gpuperf.measure.profile import with_lines
 from pytest_gpuperf.measure.step import Subject
-from pytest_gpuperf.measure.syncs import find_syncs
+from pytest_gpuperf.measure.syncs import find_syncs, find_traffic
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 

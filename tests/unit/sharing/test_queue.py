@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.devices.slots import slots_of
+from pytest_gpuperf.devices.machine import slots_of
 from pytest_gpuperf.errors import UsageError
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.sharing.device_lock import DeviceLock, Queue, lock_folder, queue_at
