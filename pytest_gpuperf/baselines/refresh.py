@@ -171,7 +171,7 @@ def _takes_stored(
 ) -> bool:
     """Whether what did not regress is taken although there is an *entry*."""
     if refresh is Refresh.MISSING:
-        return any(_is_missing(metric, entry, runs) for metric in GATED)
+        return any(_has(runs, m) and not _has(entry.runs, m) for m in GATED)
     return any(run.times for run in runs) and not differs(outcomes)
 
 
@@ -293,10 +293,6 @@ def _kept(metric: Metric, old: Entry | None, new: Entry | None) -> int:
     """Return what cuBLAS keeps of *metric*, if that is the same in both."""
     kept = {bytes_beneath(metric, entry.runs) for entry in (old, new) if entry}
     return kept.pop() if len(kept) == 1 else 0
-
-
-def _is_missing(metric: Metric, entry: Entry, runs: Sequence[RunSummary]) -> bool:
-    return _has(runs, metric) and not _has(entry.runs, metric)
 
 
 def _has(runs: Sequence[RunSummary], metric: Metric) -> bool:

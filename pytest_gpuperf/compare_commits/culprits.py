@@ -61,7 +61,8 @@ class Culprits:
                 break
         explained = {key for named in self._named for key in self._worse[named]}
         self._open += [
-            f"{call}: {metric} {_verb(metric)} only with more of the changes"
+            f"{call}: {metric} {'differs' if metric == TRAINING else 'is worse'} only "
+            "with more of the changes"
             for call, metric in self._all
             if (call, metric) not in explained
         ]
@@ -123,10 +124,6 @@ class Culprits:
             f"{name} {self._before[name]} -> {self._after.get(name, 'none')}"
             for name in sorted(changes)
         )
-
-
-def _verb(metric: str) -> str:
-    return "differs" if metric == TRAINING else "is worse"
 
 
 # Which of many did it: the smallest bad set of changes.

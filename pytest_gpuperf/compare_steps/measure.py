@@ -481,7 +481,7 @@ def _record(
             gc.collect(YOUNG)
             # Before the logarithms: a clock that stood still gives a time of 0.
             unreal = _unreal_time(contest, blocks)
-            trouble = _disturbance(blocks) or unreal
+            trouble = next((b.disturbance for b in blocks if b.disturbance), unreal)
             disturbed = disturbed + 1 if trouble else 0
             if trouble is None:
                 found.add(blocks)
@@ -533,10 +533,6 @@ def _run_first(contest: _Contest, side: _Side) -> None:
         side.alone_ms.append(alone.latency_ms)
     else:
         side.subject.step(*side.subject.arguments())
-
-
-def _disturbance(blocks: Sequence[TimedBlock]) -> str | None:
-    return next((block.disturbance for block in blocks if block.disturbance), None)
 
 
 def _unreal_time(contest: _Contest, blocks: Sequence[TimedBlock]) -> str | None:

@@ -7,7 +7,7 @@ Begin with:
 - ``stored_times.judge_stored``: who is slower than the stored runs: REGRESSED,
   INCONCLUSIVE or PASS
 - ``exact.judge_exact``: counts and bytes
-- ``time_budget.judge_time_budget``: a ceiling on a time
+- ``budget.judge_time_budget``: a ceiling on a time
 - ``calls.settle_suite``: whether the machine became slower as a whole
 - ``comparison.smallest_blamed``: the smallest slowdown that can be blamed
 """

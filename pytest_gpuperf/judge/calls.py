@@ -256,15 +256,10 @@ def holm(p_values: Mapping[str, float], alpha: float) -> frozenset[str]:
     # Holm's step-down: the smallest p first, and the first that is not rejected ends
     # it.
     for name, p in sorted(known.items(), key=lambda item: (item[1], item[0])):
-        if p > _level(len(known), len(rejected), alpha):
+        if p > alpha / (len(known) - len(rejected)):
             break
         rejected.add(name)
     return frozenset(rejected)
-
-
-def _level(tests: int, rejected: int, alpha: float) -> float:
-    """Return the largest p at which Holm's method rejects the next hypothesis."""
-    return alpha / max(1, tests - rejected)
 
 
 def suite_shift(first_run_shifts: Sequence[float]) -> float:

@@ -365,14 +365,12 @@ def _exact_change(
         before=old,
         after=new,
         turn=Turn.VARIES if proving else turn,
-        gated=metric.gated or _is_blamed(metric, old),
+        gated=metric.gated
+        or metric.name in BLAMED
+        or (metric.name in BLAMED_IF_NEW and old == 0),
         proving=proving,
         workspace_bytes=beneath if beneath == bytes_beneath(metric, after) else 0,
     )
-
-
-def _is_blamed(metric: Metric, before: float) -> bool:
-    return metric.name in BLAMED or (metric.name in BLAMED_IF_NEW and before == 0)
 
 
 # When an A/B is judged, and what its numbers say.

@@ -311,9 +311,9 @@ _MOST_DIGITS: Final = 5
 """Significant digits beyond which nobody compares two numbers by eye."""
 
 
-def figure(metric: Metric, value: float, digits: int = _DIGITS) -> str:
+def figure(metric: Metric, value: float) -> str:
     """*value* with its unit, to four digits: ``12.05 ms``, ``900 MiB``, ``1.3x``, ``35 %``."""
-    return _written(metric, value, digits, value)
+    return _written(metric, value, _DIGITS, value)
 
 
 def against(metric: Metric, now: float, limit: float) -> str:

@@ -26,7 +26,13 @@ from ..model.metrics import (
     MetricKind,
 )
 from ..model.verdict import Outcome, TestVerdict, Verdict
-from .budget import ResolvedBudget, ceiling, judge_exact_budget
+from .budget import (
+    ResolvedBudget,
+    ceiling,
+    judge_exact_budget,
+    judge_floor,
+    judge_time_budget,
+)
 from .context import FAR_SLOWER, Sentinels, SuiteContext, discounts
 from .exact import bytes_beneath, compared, judge_exact, judge_further, without_beneath
 from .readings import (
@@ -40,7 +46,6 @@ from .readings import (
 )
 from .statistics import ratio
 from .stored_times import judge_stored
-from .time_budget import judge_floor, judge_time_budget
 
 
 # The change that an author allows one metric, and its default.
@@ -131,9 +136,10 @@ def guarded(
     rounds = {run.round_steps for run in entry_runs}
     slower = _slower(len(runs), sentinels)
     return [
-        _with_dirt(
+        replace(
             run,
-            (
+            dirty=(
+                *run.dirty,
                 *_reasons(run.board, stored),
                 *_other_rounds(run.round_steps, rounds),
                 *reasons,
@@ -141,10 +147,6 @@ def guarded(
         )
         for run, reasons in zip(runs, slower, strict=True)
     ]
-
-
-def _with_dirt(run: Measurement, reasons: tuple[str, ...]) -> Measurement:
-    return replace(run, dirty=(*run.dirty, *reasons)) if reasons else run
 
 
 def _slower(runs: int, sentinels: Sentinels) -> list[tuple[str, ...]]:

@@ -474,8 +474,9 @@ UNCOLLECTED_STEPS: Final = 100
 COLLECTOR_OFF: Final = "Python's garbage collector is switched off: the peak is that of {} steps without it"
 
 
-def garbage_remark(garbage: int, peak: int, steps: int = UNCOLLECTED_STEPS) -> str:
-    """Say what *steps* need if the collector does not run in them."""
+def garbage_remark(garbage: int, peak: int) -> str:
+    """Say what steps need if the collector does not run in them."""
+    steps = UNCOLLECTED_STEPS
     return (
         f"each step leaves {_size(garbage)} that only Python's garbage collector frees: "
         f"{steps} steps without it need {_size(peak + (steps - 1) * garbage)}"

@@ -231,10 +231,6 @@ class TimeShare:
         """Whether a budget or a baseline asks for one of *metrics*."""
         return not self.asked.isdisjoint(metrics)
 
-    def may_overrun(self, metrics: Collection[str], step_ms: float) -> bool:
-        """Whether a phase that reads *metrics* may take one more step beyond the cap."""
-        return self.asks_for(metrics) and self.limit.leaves(step_ms)
-
     def until(self, metrics: Collection[str]) -> Deadline:
         """Return when a phase ends that reads *metrics*."""
         return self.limit if self.asks_for(metrics) else self.cap
@@ -262,7 +258,8 @@ class PhaseContext:
 
     def leaves_room(self, metrics: Collection[str]) -> bool:
         """Whether the time that is left is enough for a phase that reads *metrics*."""
-        return self.has_room or self.share.may_overrun(metrics, self.step_ms)
+        may_overrun = self.share.asks_for(metrics)
+        return self.has_room or (may_overrun and self.share.limit.leaves(self.step_ms))
 
 
 class UntouchedError(Exception):

@@ -372,12 +372,8 @@ OWN_REPORTS: Final = ("benchmark_", "cov", "gpuperf", "htmlpath", "json_report")
 """Beginnings of options that name files which a child would overwrite."""
 
 
-def arguments_for_child(config: pytest.Config) -> tuple[str, ...]:
-    """Return where the project is and how it is imported, as pytest arguments."""
-    return tuple(_arguments(config))
-
-
-def _arguments(config: pytest.Config) -> Iterator[str]:
+def arguments_for_child(config: pytest.Config) -> Iterator[str]:
+    """Yield where the project is and how it is imported, as pytest arguments."""
     if config.inipath is not None:
         yield from ("-c", str(config.inipath))
     yield f"--rootdir={config.rootpath}"

@@ -114,7 +114,7 @@ def project_of(config: pytest.Config) -> Project:
         rootdir=config.rootpath,
         directory=str(config.invocation_params.dir),
         search_path=tuple(sys.path),
-        arguments=arguments_for_child(config),
+        arguments=tuple(arguments_for_child(config)),
         options=options_for_child(config),
     )
 

@@ -130,7 +130,10 @@ def _kept(
 ) -> dict[str, Measurement]:
     """Return what was traced of calls that failed; remove the files of the others."""
     failed = {
-        v.test for calls in verdicts.values() for v in calls.values() if _fails(v)
+        call.test
+        for calls in verdicts.values()
+        for call in calls.values()
+        if any(verdict.outcome.fails for verdict in call.verdicts)
     }
     kept: dict[str, Measurement] = {}
     for measurement in (c.measurement for result in results for c in result.calls):
@@ -149,10 +152,6 @@ def _worst(verdicts: Verdicts) -> list[str]:
     }
     failed = [test for test, times in excess.items() if times > 0]
     return sorted(failed, key=lambda test: -excess[test])
-
-
-def _fails(verdict: TestVerdict) -> bool:
-    return any(v.outcome.fails for v in verdict.verdicts)
 
 
 def _excess(verdict: TestVerdict) -> float:

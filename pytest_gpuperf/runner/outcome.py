@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Final
 
 from ..baselines.store import path_of
 from ..judge.calls import accepted, judge_calls, settle_together, suite_context_of
@@ -31,6 +32,8 @@ from .baseline_writer import Refreshed
 from .request import repeated_options, shown_path
 from .screening import Case, JudgeCall, runs_of, settled
 
+
+NOTHING_JUDGED: Final = frozenset({Outcome.NO_BASELINE, Outcome.NOT_CHECKED})
 
 NEVER_JUDGED = (
     "budget never judged: the test carries a gpuperf budget or takes the gpuperf "
@@ -64,7 +67,8 @@ def report_of(
         headline=last.headline,
         sections=last.sections,
         properties=last.properties,
-        verdicts=_for_others(judged),
+        # Without secrets: they are written to files that leave this machine.
+        verdicts=tuple(to_json(shown_verdict(verdict)) for verdict in judged),
         stop=case.stop,
         seconds=sum(result.seconds for result in case.results),
     )
@@ -135,11 +139,6 @@ def failures_among(
     return sum(e.fails and test not in may_fail for test, e in endings.items())
 
 
-def _for_others(verdicts: Iterable[TestVerdict]) -> tuple[str, ...]:
-    """Write *verdicts* without secrets, for files that leave this machine."""
-    return tuple(to_json(shown_verdict(verdict)) for verdict in verdicts)
-
-
 def _never_judged(case: Case, verdicts: Mapping[str, TestVerdict]) -> str:
     if not verdicts:
         return NEVER_JUDGED if case.last.asked else ""
@@ -205,11 +204,7 @@ def _fails_unchecked(verdicts: Sequence[Verdict], policy: MissingBaseline) -> bo
         return False
     if ungated and policy is MissingBaseline.EVERY_METRIC:
         return True
-    return _nothing_judged({v.outcome for v in verdicts if not v.is_missed})
-
-
-def _nothing_judged(outcomes: set[Outcome]) -> bool:
-    return outcomes <= {Outcome.NO_BASELINE, Outcome.NOT_CHECKED}
+    return NOTHING_JUDGED.issuperset(v.outcome for v in verdicts if not v.is_missed)
 
 
 def _warning(verdicts: Sequence[TestVerdict]) -> str:
@@ -364,14 +359,12 @@ class Judge:
 
     def verdict(self, calls: Sequence[StepCall]) -> TestVerdict:
         """Judge one call by all its runs, oldest first."""
-        return self._judged(calls, self._suite_context_of(calls))
+        context = self._decided.get(calls[-1].measurement.test, self.suite_context)
+        return self._judged(calls, context)
 
     def has_settled(self, case: Case) -> bool:
         """Whether no more run is needed to judge *case*."""
         return all(self.verdict(calls).settled for calls in case.calls.values())
-
-    def _suite_context_of(self, calls: Sequence[StepCall]) -> SuiteContext:
-        return self._decided.get(calls[-1].measurement.test, self.suite_context)
 
     def _judged(
         self, calls: Sequence[StepCall], suite_context: SuiteContext

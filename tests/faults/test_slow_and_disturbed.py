@@ -9,11 +9,11 @@ import pytest
 from builders import a_measurement, a_run
 from scripted_project import ScriptedProject
 
+from pytest_gpuperf.judge.budget import judge_time_budget
 from pytest_gpuperf.judge.comparison import FAR
 from pytest_gpuperf.judge.context import SuiteContext
 from pytest_gpuperf.judge.readings import DISTURBANCE
 from pytest_gpuperf.judge.stored_times import judge_stored
-from pytest_gpuperf.judge.time_budget import judge_time_budget
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS

@@ -8,8 +8,7 @@ import pytest
 from builders import CPU, H200, SIMULATED, a_measurement
 from hypothesis import given, strategies as st
 
-from pytest_gpuperf.judge.budget import ResolvedBudget, resolve
-from pytest_gpuperf.judge.time_budget import judge_floor
+from pytest_gpuperf.judge.budget import ResolvedBudget, judge_floor, resolve
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.budget import Budget, Tolerance
 from pytest_gpuperf.model.measurement import Measurement

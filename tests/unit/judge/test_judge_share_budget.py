@@ -9,8 +9,12 @@ import pytest
 from builders import a_distribution, a_measurement, an_entry
 
 from pytest_gpuperf.errors import UsageError
-from pytest_gpuperf.judge.budget import ResolvedBudget
-from pytest_gpuperf.judge.time_budget import judge_time_budget, log_excess, value_at
+from pytest_gpuperf.judge.budget import (
+    ResolvedBudget,
+    judge_time_budget,
+    log_excess,
+    value_at,
+)
 from pytest_gpuperf.judge.verdict import judge
 from pytest_gpuperf.model.baseline import RunSummary
 from pytest_gpuperf.model.budget import Tolerance, parse_budget, parse_tolerance

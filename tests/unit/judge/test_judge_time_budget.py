@@ -10,8 +10,8 @@ from builders import a_measurement, a_run
 from hypothesis import given, strategies as st
 from scipy import stats
 
+from pytest_gpuperf.judge.budget import judge_time_budget
 from pytest_gpuperf.judge.statistics import Spread
-from pytest_gpuperf.judge.time_budget import judge_time_budget
 from pytest_gpuperf.model.environment import DeviceKind
 from pytest_gpuperf.model.measurement import Measurement
 from pytest_gpuperf.model.metrics import STEP_MS
