@@ -61,8 +61,6 @@ RESULTS_SCHEMA: Final = 1
 
 EXPECTED_RESULTS: Final = "expected the results.json of a run of pytest --gpuperf"
 
-_ENDINGS: Final = {ending.value: ending for ending in Ending}
-_OUTCOMES: Final = {outcome.value: outcome for outcome in Outcome}
 _NUMBERS: Final = ("now", "baseline", "limit")
 _KEPT_OF_A_SPEEDUP: Final = frozenset(
     {"why", "before_ms", "after_ms", "p_value", "quads", "steps"}
@@ -137,35 +135,35 @@ def loads(text: str, source: str) -> Results:
     Raises ``UsageError`` if the text is empty, no JSON, of a newer schema, of another
     shape, or contains NaN or infinity.
     """
-    raw = read_object(text, source, schema=RESULTS_SCHEMA, expected=EXPECTED_RESULTS)
-    return _results(raw, source)
-
-
-def _results(raw: Mapping[str, Any], source: str) -> Results:
+    raw = _parsed(text, source)
+    _check_schema(raw.get("schema"), source)
     dropped = _DERIVED | _OF_BEFORE
     head = {name: value for name, value in raw.items() if name not in dropped}
     tests = raw.get("tests")
     if not isinstance(tests, dict):
         _refuse(source, "it has no object of tests")
-    try:
-        decoded = decode(Head, head)
-    except (TypeError, ValueError, KeyError) as error:
-        _refuse(source, f"it has another shape, {error.args[0]}")
     return Results(
-        head=decoded,
+        head=_decoded(Head, head, source, "it"),
         tests={test: _record(row, test, source) for test, row in tests.items()},
     )
+
+
+def _decoded(kind: type[T], raw: Mapping[str, Any], source: str, what: str) -> T:
+    try:
+        return decode(kind, raw)
+    except (TypeError, ValueError, KeyError) as error:
+        _refuse(source, f"{what} has another shape, {error.args[0]}")
 
 
 def _record(row: Any, test: str, source: str) -> Record:
     try:
         outcome = row.get("outcome")
         return Record(
-            ending=_ENDINGS[row["ending"]],
-            outcome=None if outcome is None else _OUTCOMES[outcome],
-            headline=_of(str, row.get("headline", "")),
-            verdicts=tuple([_checked(v) for v in _of(list, row.get("verdicts", []))]),
-            where=_of(str, row.get("where", "")),
+            ending=Ending(row["ending"]),
+            outcome=None if outcome is None else Outcome(outcome),
+            headline=decode(str, row.get("headline", "")),
+            verdicts=tuple(map(_checked, decode(list, row.get("verdicts", [])))),
+            where=decode(str, row.get("where", "")),
             samples=_samples(row.get("samples", {})),
         )
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -178,19 +176,18 @@ def _checked(call: Any) -> Mapping[str, Any]:
     """Return *call* if it has everything that is counted and exported."""
     # Checked, not decoded: a file may have a hundred thousand calls, of which few are
     # shown.
-    _of(str, call["test"])
-    for judged in _of(list, call["verdicts"]):
-        _of(str, judged["metric"])
-        if judged["outcome"] not in _OUTCOMES:
-            raise KeyError(judged["outcome"])
+    decode(str, call["test"])
+    for judged in decode(list, call["verdicts"]):
+        decode(str, judged["metric"])
+        Outcome(judged["outcome"])
         for name in _NUMBERS:
             _check_number(judged.get(name))
-    return _of(dict, call)
+    return decode(dict, call)
 
 
 def _samples(raw: Any) -> Mapping[str, tuple[Samples, ...]]:
     kind = tuple[Samples, ...]
-    samples = {call: decode(kind, runs) for call, runs in _of(dict, raw).items()}
+    samples = {call: decode(kind, runs) for call, runs in decode(dict, raw).items()}
     for run in chain.from_iterable(samples.values()):
         for value in chain.from_iterable(run.values()):
             _check_number(value)
@@ -206,22 +203,10 @@ def _check_number(value: Any) -> None:
         raise OverflowError("infinite" if abs(value) == inf else "beyond 1e24")
 
 
-def _of(kind: type[T], value: Any) -> T:
-    # Not isinstance: a bool is an int there.
-    if type(value) is not kind:
-        raise TypeError(value)
-    return value
-
-
 def verdict_of(call: Mapping[str, Any], source: str) -> TestVerdict:
     """Read one *call* of a record; raises ``UsageError`` if it has another shape."""
-    try:
-        return decode(TestVerdict, _upgraded(call))
-    except (TypeError, ValueError, KeyError) as error:
-        _refuse(
-            source,
-            f"a verdict of {call.get('test')} has another shape, {error.args[0]}",
-        )
+    what = f"a verdict of {call.get('test')}"
+    return _decoded(TestVerdict, _upgraded(call), source, what)
 
 
 def _upgraded(call: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -246,49 +231,32 @@ def _upgraded(call: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**call, "sides": {**sides, "time": {**kept, **ratio}}}
 
 
-def _refuse(source: str, found: str) -> NoReturn:
-    refuse(source, found, EXPECTED_RESULTS)
-
-
-# A JSON text that this package wrote, read again or refused in a sentence.
-
-
-def read_object(
-    text: str, source: str, *, schema: int, expected: str
-) -> dict[str, Any]:
-    """Read an object of the version *schema*; errors name *source* and *expected*.
-
-    Raises ``UsageError`` if the text is empty, no JSON, contains NaN or infinity, or is
-    of another schema.
-    """
-    raw = _parsed(text, source, expected)
-    version = raw.get("schema")
+def _check_schema(version: Any, source: str) -> None:
     # Before the shape: a newer format would only look like a broken file.
-    if type(version) is int and version > schema:
+    if type(version) is int and version > RESULTS_SCHEMA:
         msg = (
             f"{source}: written by a newer pytest-gpuperf "
-            f"(schema {version}, this one reads {schema}): upgrade it"
+            f"(schema {version}, this one reads {RESULTS_SCHEMA}): upgrade it"
         )
         raise UsageError(msg, ErrorId.GP503)
-    if type(version) is not int or version < schema:
-        refuse(source, f"its schema is {version!r}", expected)
-    return raw
+    if type(version) is not int or version < RESULTS_SCHEMA:
+        _refuse(source, f"its schema is {version!r}")
 
 
-def _parsed(text: str, source: str, expected: str) -> dict[str, Any]:
+def _parsed(text: str, source: str) -> dict[str, Any]:
     if not text.strip():
-        refuse(source, "the file is empty", expected)
+        _refuse(source, "the file is empty")
     try:
         # Python's parser takes NaN and Infinity, which are no JSON.
         raw = json.loads(with_names_of_today(text), parse_constant=_refuse_constant)
     except json.JSONDecodeError as error:
-        refuse(source, f"the file is not JSON at line {error.lineno}", expected)
+        _refuse(source, f"the file is not JSON at line {error.lineno}")
     except RecursionError:
-        refuse(source, "the file is nested too deeply", expected)
+        _refuse(source, "the file is nested too deeply")
     except ValueError as error:
-        refuse(source, f"the file cannot be read ({error})", expected)
+        _refuse(source, f"the file cannot be read ({error})")
     if not isinstance(raw, dict):
-        refuse(source, "the file is not a JSON object", expected)
+        _refuse(source, "the file is not a JSON object")
     return raw
 
 
@@ -297,9 +265,9 @@ def _refuse_constant(name: str) -> NoReturn:
     raise ValueError(msg)
 
 
-def refuse(source: str, found: str, expected: str) -> NoReturn:
+def _refuse(source: str, found: str) -> NoReturn:
     """Raise ``UsageError`` that says what was found in *source*."""
-    msg = f"{visible(source)}: {visible(found)}; {expected}"
+    msg = f"{visible(source)}: {visible(found)}; {EXPECTED_RESULTS}"
     raise UsageError(msg, ErrorId.GP512)
 
 
