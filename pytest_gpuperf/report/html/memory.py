@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
+from math import floor, log10
 from typing import Final
 
 from ...model.baseline import StepSummary
 from ...model.finding import CUBLAS_WORKSPACES, Finding, FindingKind, MemoryCourse
 from ...model.metrics import PEAK_ALLOCATED
-from ..numbers import size_in_words
+from ..numbers import size_in_words, unit_of
 from .contents import Markup, rendered
-from .pictures import level, parts_of_a_bar, ticks_of, upright
+from .pictures import percent
 
 
 UNKNOWN_STEP: Final = StepSummary()
@@ -55,13 +56,26 @@ def _peak_figure(peak: Finding, before: Mapping[str, int]) -> Markup:
     return rendered(
         "bars",
         title=f"memory at the peak, {size_in_words(total)}{kept}",
-        rows={name: [*parts_of_a_bar(sizes, full)] for name, sizes in rows.items()},
+        rows={name: [*_parts(sizes, full)] for name, sizes in rows.items()},
         colour=_purpose,
         entries=[
             (_purpose(n), f"{n} {_held(now.get(n, 0), total, was.get(n))}")
             for n in names
         ],
     )
+
+
+def _parts(sizes: Mapping[str, float], total: float) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of each part, where it begins and how wide it is."""
+    starts = accumulate(sizes.values(), initial=0.0)
+    for (name, size), start in zip(sizes.items(), starts, strict=False):
+        if size:
+            width = percent(max(THINNEST_SHARE, size / total))
+            yield name, percent(start / total), width
+
+
+THINNEST_SHARE: Final = 0.002
+"""Width of the thinnest part, so that it can be seen."""
 
 
 def _own(parts: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int]]:
@@ -113,7 +127,7 @@ def _course_figure(course: MemoryCourse, kept: str) -> Markup:
     rows = list(own.values()) or [[0] * _moments(course)]
     tops = list(accumulate(rows, _on_top))
     full = max(*tops[-1], 1) * KIB * 1.05
-    ticks = ticks_of(PEAK_ALLOCATED, full)
+    ticks = ticks_of(full)
     count = len(rows[0])
     heights = [[_height(kib * KIB, full) for kib in top] for top in tops]
     grid = "".join(f"M0 {_height(v, full)}H{count}" for v, _ in ticks)
@@ -121,9 +135,9 @@ def _course_figure(course: MemoryCourse, kept: str) -> Markup:
         "course",
         box=f"0 0 {count} {BOTTOM}",
         height=COURSE_HEIGHT,
-        ticks=upright(ticks, full, COURSE_HEIGHT),
+        ticks=[(round(COURSE_HEIGHT * (1 - v / full), 1), text) for v, text in ticks],
         drawn=(*_areas(own, heights), ("grid", grid), *_marks(course, count)),
-        phases=level(_phases(course, count)),
+        phases=[(percent(at), "mid", text) for at, text in _phases(course, count)],
         entries=(
             (_purpose(name), f"{name}, up to {size_in_words(max(row) * KIB)}")
             for name, row in own.items()
@@ -132,6 +146,27 @@ def _course_figure(course: MemoryCourse, kept: str) -> Markup:
         kept=kept,
         peak=_peak_in_words(course, max(tops[-1]) * KIB),
     )
+
+
+MOST_TICKS: Final = 4
+"""Steps between the ticks of the axis, at most."""
+
+NICE_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+
+TINY: Final = 1e-9
+"""What rounding may add to a tick."""
+
+
+def ticks_of(full: float) -> list[tuple[float, str]]:
+    """Return round sizes from 0 to *full*, written in one unit."""
+    symbol, size = unit_of(PEAK_ALLOCATED, full)
+    least = full / size / MOST_TICKS
+    power = 10.0 ** floor(log10(least))
+    step = next(nice * power for nice in NICE_STEPS if nice * power >= least)
+    return [
+        (step * n * size, f"{step * n:g} {symbol}")
+        for n in range(floor(full / size / step + TINY) + 1)
+    ]
 
 
 def _on_top(below: Sequence[int], row: Sequence[int]) -> list[int]:

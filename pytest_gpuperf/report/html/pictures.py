@@ -1,93 +1,27 @@
-"""From values to places in a picture."""
+"""What changed, before and after: bars of each metric on one scale, the worst first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate
-from math import floor, inf, log10
+from collections.abc import Iterable, Iterator, Sequence
+from math import inf
 from typing import Final, NamedTuple
 
 from ...model.ab import AbRun, Answer, Turn
-from ...model.metrics import STEP_MS, Direction, Metric
+from ...model.metrics import STEP_MS, Direction
 from ...model.verdict import Outcome
 from ..headline import title
 from ..judged_calls import JudgedCall
-from ..numbers import format_apart, format_change, metric_named, unit_of
+from ..numbers import format_apart, format_change, metric_named
 from .contents import Markup, rendered
-
-
-# Axes: their texts are elements of their own, as a stretched picture would stretch them.
-
-
-MOST_TICKS: Final = 4
-"""Steps between the ticks of an axis, at most."""
-
-NICE_STEPS: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
-
-
-def ticks_of(metric: Metric, top: float) -> list[tuple[float, str]]:
-    """Return round values from 0 to the *top* of a picture, written in one unit."""
-    symbol, size = unit_of(metric, top)
-    least = top / size / MOST_TICKS
-    power = 10.0 ** floor(log10(least))
-    step = next(nice * power for nice in NICE_STEPS if nice * power >= least)
-    return [
-        (step * n * size, f"{step * n:g} {symbol}")
-        for n in range(floor(top / size / step + TINY) + 1)
-    ]
-
-
-TINY: Final = 1e-9
-"""What rounding may add to a tick."""
-
-
-def upright(
-    ticks: Sequence[tuple[float, str]], top: float, height: int
-) -> list[tuple[float, str]]:
-    """Place the texts of an axis at the left of a picture of this *height*."""
-    return [(round(height * (1 - v / top), 1), text) for v, text in ticks]
-
-
-def level(ticks: Iterable[tuple[float, str]]) -> list[tuple[str, str, str]]:
-    """Place the texts of an axis below a picture: each at a share of its width."""
-    return [(percent(share), _side(share), text) for share, text in ticks]
-
-
-def percent(share: float) -> str:
-    """Write *share* as a place in a picture."""
-    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
-
-
-EDGE: Final = 0.12
-"""Share of a picture's width next to an edge, where a text would be cut in half."""
-
-
-def _side(share: float) -> str:
-    if share < EDGE:
-        return ""
-    return "end" if share > 1 - EDGE else "mid"
-
-
-def parts_of_a_bar(
-    sizes: Mapping[str, float], total: float
-) -> Iterator[tuple[str, str, str]]:
-    """Yield the name of each part, where it begins and how wide it is."""
-    starts = accumulate(sizes.values(), initial=0.0)
-    for (name, size), start in zip(sizes.items(), starts, strict=False):
-        if size:
-            width = percent(max(THINNEST_SHARE, size / total))
-            yield name, percent(start / total), width
-
-
-THINNEST_SHARE: Final = 0.002
-"""Width of the thinnest part, so that it can be seen."""
 
 
 PICTURE_WIDTH: Final = 1000
 """Units across a picture, which is as wide on paper as there is room."""
 
 
-# What changed, before and after: bars of each metric on one scale, the worst first.
+def percent(share: float) -> str:
+    """Write *share* as a place in a picture."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 class MetricChange(NamedTuple):

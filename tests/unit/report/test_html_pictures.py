@@ -11,15 +11,13 @@ from hypothesis import given, strategies as st
 from pages import ITEM, MIB, PEAK
 
 from pytest_gpuperf.model.finding import MemoryCourse
-from pytest_gpuperf.model.metrics import PEAK_ALLOCATED
-from pytest_gpuperf.report.html.memory import memory_figures
-from pytest_gpuperf.report.html.pictures import ticks_of
+from pytest_gpuperf.report.html.memory import memory_figures, ticks_of
 
 
 class TestTicks:
     @given(st.floats(min_value=1, max_value=1e15))
     def test_they_are_few_round_apart_and_inside(self, top: float) -> None:
-        ticks = ticks_of(PEAK_ALLOCATED, top)
+        ticks = ticks_of(top)
 
         assert 3 <= len(ticks) <= 5
         assert len({text for _, text in ticks}) == len(ticks)
