@@ -211,15 +211,15 @@ def _all_numbers(
 
 # All numbers: the verdicts of one call as a table, and what decided each below it.
 
-NUMBERS_HEADER: Final = (
-    *("metric", "now", "baseline", "change", "allowed", "limit"),
-    "outcome",
-)
+NUMBERS_HEADER: Final = ("metric", "now", "baseline", "change", "allowed", "outcome")
 
 
 def number_blocks(verdict: TestVerdict, *, explained: bool) -> Iterator[Block]:
     """Say all that was judged, and why; without the software if that is *explained*."""
-    rows = _verdict_rows(verdict.verdicts)
+    judged = [v for v in verdict.verdicts if v.outcome is not Outcome.NOT_CHECKED]
+    rows = [
+        _row(v) for v in sorted(judged, key=lambda v: list(Outcome).index(v.outcome))
+    ]
     if rows:
         yield Table(NUMBERS_HEADER, rows, frozenset({0}))
     yield from explanation_blocks(verdict)
@@ -234,19 +234,6 @@ def number_blocks(verdict: TestVerdict, *, explained: bool) -> Iterator[Block]:
     yield Field("trace", verdict.trace, is_copied=True)
 
 
-def _verdict_rows(verdicts: Sequence[Verdict]) -> list[tuple[str, ...]]:
-    """Return a row for each metric that was judged, the worst first."""
-    order = list(Outcome)
-    judged: dict[str, list[Verdict]] = {}
-    for verdict in sorted(verdicts, key=lambda verdict: order.index(verdict.outcome)):
-        if verdict.outcome is not Outcome.NOT_CHECKED:
-            judged.setdefault(verdict.metric, []).append(verdict)
-    return [
-        (title(name), *_texts(metric_named(name), found), _word(found[0]))
-        for name, found in judged.items()
-    ]
-
-
 def _word(verdict: Verdict) -> str:
     """Return what people call the outcome of *verdict*, and what happened if it failed."""
     if not verdict.outcome.fails:
@@ -254,31 +241,18 @@ def _word(verdict: Verdict) -> str:
     return what_happened(verdict).lower()
 
 
-def _texts(metric: Metric, found: Sequence[Verdict]) -> list[str]:
-    """Write the numbers of a metric by its baseline and budget, as far as they are known."""
-    alone = [found[0].own] if len(found) == 1 else found
-    values = (_first(v.now for v in alone), *_references(alone))
-    text = texts_apart(metric, *values)
-    texts = [NO_VALUE if v is None else text[v] for v in values]
-    if metric.direction is Direction.HIGHER:
-        texts[2:] = [t if t == NO_VALUE else f"at least {t}" for t in texts[2:]]
+def _row(verdict: Verdict) -> tuple[str, ...]:
+    """Write the numbers of a verdict, as far as they are known."""
+    metric, own = metric_named(verdict.metric), verdict.own
+    values = own.now, own.baseline, own.limit
+    texts = texts_apart(metric, *values)
+    now, baseline, limit = (NO_VALUE if v is None else texts[v] for v in values)
+    if metric.direction is Direction.HIGHER and own.limit is not None:
+        limit = f"at least {limit}"
     change = NO_VALUE
-    if values[0] is not None and values[1] is not None:
-        change = format_change(metric, values[1], values[0])
-    return [*texts[:2], change, *texts[2:]]
-
-
-def _references(judged: Sequence[Verdict]) -> Iterator[float | None]:
-    """Yield the baseline of a metric, what it allows, and the limit of a budget."""
-    by_baseline = [v for v in judged if v.baseline is not None]
-    allowed = [v for v in by_baseline if v.outcome is not Outcome.OVER_BUDGET]
-    yield _first(v.baseline for v in by_baseline)
-    yield _first(v.limit for v in allowed)
-    yield _first(v.limit for v in judged if v not in allowed)
-
-
-def _first(values: Iterable[float | None]) -> float | None:
-    return next((value for value in values if value is not None), None)
+    if own.now is not None and own.baseline is not None:
+        change = format_change(metric, own.baseline, own.now)
+    return title(metric.name), now, baseline, change, limit, _word(verdict)
 
 
 # The line.
