@@ -142,20 +142,21 @@ def _print(
     savings: Mapping[Saving, Forecast | None],
     fit: Fit | None,
 ) -> None:
-    places = AuditView(here=Path.cwd(), line_of=linecache.getline, steps=0)
     view = MemoryView(
         name=program.name,
-        places=places,
+        places=AuditView(here=Path.cwd(), line_of=linecache.getline, steps=0),
         command=partial(_command, arguments, program),
+        gib=arguments.gb,
+        fit=fit,
         verbose=arguments.verbose,
         untried=not (savings or arguments.no_savings or forecast.growth_bytes),
     )
-    blocks = memory_blocks(forecast, savings, arguments.gb, fit, view)
+    blocks = memory_blocks(forecast, savings, view)
     if arguments.json:
         print_json(memory_document(forecast, savings, arguments.gb, fit))
     else:
         sys.stdout.write(printed(terminal(blocks)))
-    page = partial(memory_page, forecast, savings, places, blocks)
+    page = partial(memory_page, forecast, savings, view.places, blocks)
     leave_page(PAGES[1], arguments.html, page)
 
 

@@ -45,14 +45,16 @@ FIT_IN_WORDS: Final = {
 class MemoryView:
     """How a forecast is shown: of which program, its ``places``, and how much of it.
 
-    ``command`` returns what to type to ask about a GPU
-    of so many GiB, or with ``None`` to see everything. Savings are ``untried`` if the
-    peak is too small to need one.
+    ``fit`` says whether it fits a GPU of so many ``gib``, if one was asked about.
+    ``command`` returns what to type to ask about a GPU of so many GiB, or with ``None`` to
+    see everything. Savings are ``untried`` if the peak is too small to need one.
     """
 
     name: str
     places: AuditView
     command: Callable[[float | None], str]
+    gib: float | None = None
+    fit: Fit | None = None
     verbose: bool = False
     untried: bool = False
 
@@ -72,12 +74,12 @@ def smallest_gpu(forecast: Forecast) -> int | None:
     return next(fitting, None)
 
 
+Savings = Mapping[Saving, Forecast | None]
+"""What is needed with each, if the program still runs."""
+
+
 def memory_blocks(
-    forecast: Forecast,
-    savings: Mapping[Saving, Forecast | None],
-    gib: float | None,
-    fit: Fit | None,
-    view: MemoryView,
+    forecast: Forecast, savings: Savings, view: MemoryView
 ) -> tuple[Block, ...]:
     """Return the answer, what the memory of a step is for and where, and what lowers it.
 
@@ -85,29 +87,29 @@ def memory_blocks(
     next.
     """
     return (
-        Heading(_answer(forecast, gib, fit, view.name)),
-        *_growth(forecast, gib),
+        Heading(_answer(forecast, view)),
+        *_growth(forecast, view.gib),
         *_uncollected(forecast),
         *_purposes("per step: ", forecast, set_up=False),
         *_places(forecast, view),
-        *_savings(forecast, savings, gib, view),
+        *_savings(forecast, savings, view),
         *_purposes("once, before the first step was over: ", forecast, set_up=True),
-        *_basis(forecast, gib),
-        *_next(forecast, gib, fit, view),
+        *_basis(forecast, view.gib),
+        *_next(forecast, view),
     )
 
 
-def _answer(forecast: Forecast, gib: float | None, fit: Fit | None, name: str) -> str:
+def _answer(forecast: Forecast, view: MemoryView) -> str:
     kept = sum(finding.workspace_bytes for finding in forecast.findings)
     peak = _size(forecast.allocated_bytes - kept)
     cublas = f" and {_size(kept)} of cuBLAS" if kept else ""
     least = smallest_gpu(forecast)
-    if gib is not None and fit is not None:
-        fits = f"; {FIT_IN_WORDS[fit].format(f'{gib:g}')}"
+    if view.gib is not None and view.fit is not None:
+        fits = f"; {FIT_IN_WORDS[view.fit].format(f'{view.gib:g}')}"
     else:
         fits = f"; a GPU with {least} GiB is enough" if least else ""
     about = "about " if forecast.not_checked or forecast.as_eager else ""
-    return f"{name} needs {about}{peak}{cublas} at its peak{fits}"
+    return f"{view.name} needs {about}{peak}{cublas} at its peak{fits}"
 
 
 def _growth(forecast: Forecast, gib: float | None) -> Iterator[Block]:
@@ -194,12 +196,7 @@ def called(finding: Finding) -> tuple[int, int] | None:
     return (found[0].start(), len(found[0][0]) - 1) if len(found) == 1 else None
 
 
-def _savings(
-    forecast: Forecast,
-    savings: Mapping[Saving, Forecast | None],
-    gib: float | None,
-    view: MemoryView,
-) -> Iterator[Block]:
+def _savings(forecast: Forecast, savings: Savings, view: MemoryView) -> Iterator[Block]:
     peaks = {
         saving: again.allocated_bytes for saving, again in savings.items() if again
     }
@@ -207,7 +204,7 @@ def _savings(
     lowering = sorted((s for s in peaks if peaks[s] < helps), key=peaks.__getitem__)
     for saving in lowering:
         change = 100 * (peaks[saving] / forecast.allocated_bytes - 1)
-        enough = _enough(forecast, savings[saving], gib)
+        enough = _enough(forecast, savings[saving], view.gib)
         peak = _size(peaks[saving])
         text = f"{SAVING_REMEDIES[saving]}: {peak} ({change:.1f} %{enough})"
         yield Field("fix" if saving is lowering[0] else "", text)
@@ -249,13 +246,11 @@ def _basis(forecast: Forecast, gib: float | None) -> Iterator[Block]:
         yield Field("note", f"inconclusive: {missing}")
 
 
-def _next(
-    forecast: Forecast, gib: float | None, fit: Fit | None, view: MemoryView
-) -> Iterator[Block]:
+def _next(forecast: Forecast, view: MemoryView) -> Iterator[Block]:
     least = smallest_gpu(forecast)
-    if gib is None and least:
+    if view.gib is None and least:
         yield typed_next(view.command(least), "exits with 1 if it does not fit")
-    elif fit is not Fit.FITS and not view.verbose and forecast.findings:
+    elif view.fit is not Fit.FITS and not view.verbose and forecast.findings:
         listed = "lists each line that takes memory, and what was tried"
         yield typed_next(view.command(None), listed)
 

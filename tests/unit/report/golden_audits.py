@@ -306,9 +306,7 @@ PLACES: Final = AuditView(here=HERE, line_of=line_of, steps=0)
 FORECAST_BLOCKS: Final = memory_blocks(
     FORECAST,
     SAVINGS,
-    24,
-    Fit.FITS,
-    MemoryView(name="train.py", places=PLACES, command=asked),
+    MemoryView(name="train.py", places=PLACES, command=asked, gib=24, fit=Fit.FITS),
 )
 
 
@@ -319,8 +317,10 @@ def predicted(
     fit: Fit | None = None,
     **fields: Any,
 ) -> str:
-    view = MemoryView(name="train.py", places=PLACES, command=asked, **fields)
-    return text_of(terminal(memory_blocks(forecast, savings, gib, fit, view)))
+    view = MemoryView(
+        name="train.py", places=PLACES, command=asked, gib=gib, fit=fit, **fields
+    )
+    return text_of(terminal(memory_blocks(forecast, savings, view)))
 
 
 def memory_inconclusive() -> str:
