@@ -120,7 +120,8 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
         return _fixed(arguments, program, root)
     output = Output.ERRORS if arguments.json else Output.SHOWN
     code, audited = _audited(program, root, output)
-    if audited.audit is None:
+    audit = audited.audit
+    if audit is None:
         sys.stderr.write(f"gpuperf: {unfinished(program, code)}\n")
         return code or AUDIT_FAILED
     limits = (arguments.max_syncs, arguments.max_syncs_per_step)
@@ -128,18 +129,16 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
     offers_limit = code == 0 and limits == (None, None) and not audited.unchecked
     command = ""
     if offers_limit:
-        command = audit_command(_limit(audited.audit), program.typed)
-    view = AuditView(
-        here=Path.cwd(), line_of=linecache.getline, steps=audited.audit.steps
-    )
-    blocks = audit_blocks(audited.audit, audited.notes, view, command)
+        command = audit_command(_limit(audit), program.typed)
+    view = AuditView(here=Path.cwd(), line_of=linecache.getline, steps=audit.steps)
+    blocks = audit_blocks(audit, audited.notes, view, command)
     if arguments.json:
-        print_json(audit_document(audited.audit, audited.notes))
+        print_json(audit_document(audit, audited.notes))
     else:
         sys.stdout.write(printed(terminal(blocks)))
-    page = partial(audit_page, program.name, audited.audit, view, blocks)
+    page = partial(audit_page, program.name, audit, view, blocks)
     leave_page(PAGES[0], arguments.html, page)
-    return _judged(code, audited.audit, audited.unchecked, arguments)
+    return _judged(code, audit, audited.unchecked, arguments)
 
 
 def _judged(
