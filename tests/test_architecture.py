@@ -426,10 +426,10 @@ MOST_CODE: Final = {
     "measure": 3198,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1949,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2269,  # no server without measured tests; what a pull request changes in a baseline
-    "report": 2215,  # where in a step a line waits; the document of blocks, from report.screen and report.html; calls that the page, the summary and annotations read alike
+    "report": 2196,  # where in a step a line waits; the document of blocks, from report.screen and report.html; calls that the page, the summary and annotations read alike
     "report.ci": 389,  # a watch marks its lines on GitHub
-    "report.html": 712,  # the step as a picture; pages of audit, memory and ab; bars of what changed
-    "report.screen": 2102,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "report.html": 681,  # the step as a picture; pages of audit, memory and ab; bars of what changed
+    "report.screen": 2094,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2442,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 283,  # how every process is started, and signals; where a program is; one process for several programs
     "trainers": 473,
