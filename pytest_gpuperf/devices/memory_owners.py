@@ -27,17 +27,18 @@ def graphs_alive() -> tuple[int, int]:
         return len(tensors), len(_nodes_behind(tensors))
 
 
-def oldest_graph(is_old: Callable[[Any], bool]) -> Any:
-    """Return what *is_old* with the longest graph, or else what has the oldest node.
+def oldest_graphs(is_old: Callable[[Any], bool]) -> list[Any]:
+    """Return what *is_old* and in no longer graph of one, or else what has the oldest node.
 
     The graph of one step may have more nodes than what several steps added to another.
     """
     with torch._C.DisableTorchFunctionSubclass():  # noqa: SLF001, nobody is to see this
         tensors = [each for each in gc.get_objects() if _keeps_graph(each)]
-        old = [tensor for tensor in tensors if is_old(tensor)]
-        if old:
-            return max(old, key=lambda t: len(_nodes_behind([t])))
-        return min(tensors, key=lambda t: _age(_nodes_behind([t])), default=None)
+        graphs = [(t, _nodes_behind([t])) for t in tensors if is_old(t)]
+        graphs.sort(key=lambda graph: -len(graph[1]))
+        inner = {id(n) for t, nodes in graphs for n in nodes if n is not t.grad_fn}
+        old = [tensor for tensor, _ in graphs if id(tensor.grad_fn) not in inner]
+        return old or sorted(tensors, key=lambda t: _age(_nodes_behind([t])))[:1]
 
 
 def _age(nodes: Collection[Any]) -> tuple[int, int]:

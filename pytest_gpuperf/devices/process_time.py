@@ -150,8 +150,7 @@ def time_of_family(pid: int, proc: Path = PROC) -> FamilyTime | None:
         return None
     ran_s, waited_s = _queue_times(members)
     cpu_s = ticks / os.sysconf("SC_CLK_TCK")
-    found = FamilyTime(cpu_s=cpu_s, ran_s=ran_s, waited_s=waited_s)
-    return found if members else None
+    return FamilyTime(cpu_s=cpu_s, ran_s=ran_s, waited_s=waited_s) if members else None
 
 
 def _queue_times(members: Collection[Path]) -> tuple[float, float]:

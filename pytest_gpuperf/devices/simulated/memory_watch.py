@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -19,7 +20,7 @@ import torch
 from ...model.finding import Finding, FindingKind, Location
 from ..audit_record import StepMark
 from ..garbage import HeldCollector, described_cycle, held_collector, least_left
-from ..memory_owners import graphs_alive, oldest_graph
+from ..memory_owners import graphs_alive, oldest_graphs
 from ..memory_picture import (
     NOTHING_LEFT,
     Garbage,
@@ -193,17 +194,17 @@ class MemoryAudit:
 
 
 def line_of_graphs(live: LiveMemory, steps: Sequence[tuple[int, int]]) -> str:
-    """Say which line made what earlier *steps* keep a graph by, or else the oldest one."""
+    """Say which lines made what earlier *steps* keep graphs by, or else the oldest one."""
     before = last_numbers(live.events, steps)[-2]
 
-    def is_old(tensor: Any) -> bool:
-        number = live.number_of(tensor.inside) if is_gpu_tensor(tensor) else 0
-        return 0 < (number or 0) <= before
+    def is_old(t: Any) -> bool:
+        return is_gpu_tensor(t) and 0 < (live.number_of(t.inside) or 0) <= before
 
-    tensor = oldest_graph(is_old)
-    site = live.made_at.get(tensor.inside) if is_gpu_tensor(tensor) else None
-    place = site.location if site else None
-    return f", from line {place.line} of {Path(place.file).name}" if place else ""
+    kept = [t.inside for t in oldest_graphs(is_old) if is_gpu_tensor(t)]
+    places = (live.made_at[t].location for t in kept if t in live.made_at)
+    lines = Counter(f"line {p.line} of {Path(p.file).name}" for p in places if p)
+    often = [line for line, count in lines.items() if 2 * count >= max(lines.values())]
+    return f", from {' and '.join(often)}" if often else ""
 
 
 def held_by_events(
@@ -348,7 +349,8 @@ class WatchedProgram:
         first = self._ranges[-1][1] if self._ranges else 0
         self._ranges.append((first, len(self.live.events)))
         self.graphs.append(graphs_alive())
-        if graphs_left(self.graphs[1:]) and not self._graphs_from:
+        # Of the first only: what is kept by steps all over is kept by these.
+        if self.steps <= LEAST_GROWING_STEPS and graphs_left(self.graphs[1:]):
             self._graphs_from = line_of_graphs(self.live, self._ranges)
 
     def graph_notes(self) -> Iterator[str]:

@@ -255,6 +255,11 @@ def test_an_audit_says_the_line_of_what_grows_in_a_run_of_any_length(
         ("total = total + loss", "a graph", 12),
         ("kept.append(out)", "a graph", 7),  # the loss of this step has a longer one
         ("kept.append(out); total = total + loss", "a graph", 7),
+        (
+            "kept += [loss, out.abs().sum()]; first = locals().get('first', loss)",
+            "3 graphs",
+            "8 of script.py and line 12",
+        ),
         ("kept.append(loss.detach())", "", 0),
     ],
 )
@@ -263,7 +268,7 @@ def test_a_graph_that_hangs_longer_each_step_has_its_line(
     monkeypatch: pytest.MonkeyPatch,
     body: str,
     graphs: str,
-    line: int,
+    line: object,
 ) -> None:
     monkeypatch.setattr(memory_watch, "MOST_GROWING_STEPS", 6)
     text = TRAINED.format(kept="[]", steps=99, rows=8, body=body)
