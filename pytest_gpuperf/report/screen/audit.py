@@ -38,38 +38,25 @@ def audit_blocks(
     What happened once follows, what is inconclusive, what was not checked, *notes*, totals and
     the *command* to type next.
     """
+    steps, once = audit.steps, replace(view, steps=0)
     certain = [f for f in audit.findings if f.is_certain]
+    repeated = [f for f in certain if not f.once]
+    in_each = [f for f in certain if is_in_each_step(f, steps)]
+    in_some = [f for f in repeated if not is_in_each_step(f, steps)]
+    unsure = [f for f in audit.findings if not f.is_certain]
+    at_last = [f for f in certain if f.after_last]
+    at_first = [f for f in certain if f.once and not f.after_last]
     return (
         Heading(_answer(audit)),
         *_marked(audit, view),
-        *_blocks(
-            "each step:" if audit.steps > 1 else "",
-            [f for f in certain if is_in_each_step(f, audit.steps)],
-            view,
-        ),
-        *_blocks(
-            "in some steps:",
-            [f for f in certain if not f.once and not is_in_each_step(f, audit.steps)],
-            view,
-        ),
-        *_blocks(
-            "inconclusive (only a GPU can show):",
-            [f for f in audit.findings if not f.is_certain],
-            view,
-        ),
+        *_blocks("each step:" if steps > 1 else "", in_each, view),
+        *_blocks("in some steps:", in_some, view),
+        *_blocks("inconclusive (only a GPU can show):", unsure, view),
         *_garbage(audit, view),
         *_listed("not checked (only a GPU can show):", audit.not_checked, view),
         *_listed("compiled on a GPU, judged as eager code:", audit.as_eager, view),
-        *_blocks(
-            "once, after the last step:",
-            [f for f in certain if f.after_last],
-            replace(view, steps=0),
-        ),
-        *_blocks(
-            "once, before the first step was over:",
-            [f for f in certain if f.once and not f.after_last],
-            replace(view, steps=0),
-        ),
+        *_blocks("once, after the last step:", at_last, once),
+        *_blocks("once, before the first step was over:", at_first, once),
         *(Text(f"note: {note}", rest=" " * 6) for note in with_counts(notes)),
         *_summary(audit, command, view),
     )
