@@ -429,7 +429,7 @@ MOST_CODE: Final = {
     "report": 2196,  # where in a step a line waits; the document of blocks, from report.screen and report.html; calls that the page, the summary and annotations read alike
     "report.ci": 389,  # a watch marks its lines on GitHub
     "report.html": 681,  # the step as a picture; pages of audit, memory and ab; bars of what changed
-    "report.screen": 2094,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
+    "report.screen": 2081,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
     "runner": 2442,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 283,  # how every process is started, and signals; where a program is; one process for several programs
     "trainers": 473,
