@@ -298,3 +298,9 @@ def file_name(test: str) -> str:
     return "-".join(
         filter(None, (readable, blake2b(encoded, digest_size=4).hexdigest()))
     )
+
+
+def shown_path(path: Path, root: Path) -> str:
+    """*path* from *root* on, as node ids are, or whole if it is elsewhere."""
+    inside = path.is_relative_to(root)
+    return path.relative_to(root).as_posix() if inside else str(path)

@@ -412,7 +412,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 # The ceiling: lines of code, which are neither blank nor a comment, docstring or import.
 
 MOST_CODE: Final = {
-    "": 779,  # files that are opened and not read whole
+    "": 782,  # files that are opened and not read whole; a path from a root on, from cli, measure and runner
     "baselines": 1164,  # the folder that is written is locked; modes and links are kept
     "cli": 2228,  # pages of audit, memory and ab, also for `gpuperf report`; a line accepts the tests that it made worse; a script in another encoding; edits that are tried, and written
     "compare_commits": 950,  # how many pairs it took; threads that sleep where nothing is timed

@@ -11,7 +11,7 @@ from typing import Final
 
 from ..baselines.store import pending_path, read, write
 from ..devices.preflight import no_garbage_collection
-from ..files import no_link, read_regular_text
+from ..files import no_link, read_regular_text, shown_path
 from ..model.baseline import Entry
 from ..model.environment import Hardware
 from ..model.finding import Location
@@ -96,17 +96,10 @@ def _contents(arguments: argparse.Namespace) -> Contents:
         sections=sections,
         stored=read(arguments.baselines, hardware).entries if hardware else {},
         pending=_pending(file, hardware) if hardware else {},
-        pending_folder=_from_here(file.parent),
-        baselines_folder=_from_here(arguments.baselines),
+        pending_folder=shown_path(file.parent, Path.cwd()),
+        baselines_folder=shown_path(arguments.baselines, Path.cwd()),
         lines=source_lines(Path.cwd(), locations_of(sections)),
     )
-
-
-def _from_here(folder: Path) -> str:
-    """Return *folder* relative to here: a page names no folder above."""
-    here = Path.cwd()
-    inside = folder.is_relative_to(here)
-    return (folder.relative_to(here) if inside else folder).as_posix()
 
 
 def _pending(file: Path, hardware: Hardware) -> Mapping[str, Entry]:

@@ -15,6 +15,7 @@ from ..devices.allow_sync import allowance_in, innermost_in, location_in
 from ..devices.audit_record import BYTES_METRICS, CopyDirection, copy_fields
 from ..devices.base import STEP_RANGE, TraceEvent
 from ..errors import ErrorId, RunError, StepError
+from ..files import shown_path
 from ..model.finding import MOST_WAITS, Finding, FindingKind, Location
 from ..model.metrics import D2H_BYTES, PAGEABLE_COPIES
 from .plan import Found
@@ -134,20 +135,13 @@ def reason_on_line(location: Location | None) -> str | None:
         return None
     if not found["reason"]:
         msg = (
-            f"{_shown(location)}: the comment allow-sync gives no reason, "
+            f"{shown_path(Path(location.file), Path.cwd())}:{location.line}: the comment "
+            "allow-sync gives no reason, "
             "so it allows nothing; write one behind it, such as "
             '"# gpuperf: allow-sync the loss is logged"'
         )
         raise StepError(msg, ErrorId.GP213)
     return found["reason"]
-
-
-def _shown(location: Location) -> str:
-    """Name the line, from the working directory on if it is below that."""
-    path, here = Path(location.file), Path.cwd()
-    inside = path.is_relative_to(here)
-    file = path.relative_to(here).as_posix() if inside else location.file
-    return f"{file}:{location.line}"
 
 
 def with_allowances(

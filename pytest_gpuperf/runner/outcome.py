@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ..baselines.store import path_of
+from ..files import shown_path
 from ..judge.calls import accepted, judge_calls, settle_together, suite_context_of
 from ..judge.context import SuiteContext
 from ..judge.interleaved import demands_speedup, judge_comparison
@@ -29,7 +30,7 @@ from ..report.screen.findings import SharedCauses
 from ..report.secrets import shown_verdict
 from ..settings import MissingBaseline, Settings, UncheckedBudget
 from .baseline_writer import Refreshed
-from .request import repeated_options, shown_path
+from .request import repeated_options
 from .screening import Case, JudgeCall, runs_of, settled
 
 

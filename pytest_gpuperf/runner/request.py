@@ -97,9 +97,3 @@ def _shared(planned: Planned) -> tuple[str, str]:
 def repeated_options(settings: Settings, kind: DeviceKind) -> tuple[str, ...]:
     """Options that a command must repeat to measure what this run measured on *kind*."""
     return (f"--gpuperf-device={kind.value}", *settings.repeated)
-
-
-def shown_path(path: Path, root: Path) -> str:
-    """*path* from *root* on, as node ids are, or whole if it is elsewhere."""
-    inside = path.is_relative_to(root)
-    return path.relative_to(root).as_posix() if inside else str(path)

@@ -44,10 +44,6 @@ def test_the_one_package_of_forty_is_named_after_a_few_questions() -> None:
     assert len(asked) == len(set(asked)) <= 11
 
 
-def test_a_pair_that_only_together_is_bad_is_named() -> None:
-    assert set(smallest_bad(NAMES, in_all("3", "31"))) == {"3", "31"}
-
-
 def test_a_set_that_does_not_install_is_neither_good_nor_bad() -> None:
     """5 needs 6: apart they do not install, and the two are named."""
 
