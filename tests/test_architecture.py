@@ -414,7 +414,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 782,  # files that are opened and not read whole; a path from a root on, from cli, measure and runner
     "baselines": 1164,  # the folder that is written is locked; modes and links are kept
-    "cli": 2228,  # pages of audit, memory and ab, also for `gpuperf report`; a line accepts the tests that it made worse; a script in another encoding; edits that are tried, and written
+    "cli": 2224,  # pages of audit, memory and ab, also for `gpuperf report`; a line accepts the tests that it made worse; a script in another encoding; edits that are tried, and written
     "compare_commits": 950,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 982,  # records of what steps train, for another process; all steps of a program
     "devices": 2648,  # live memory, which was of the CPU
@@ -423,14 +423,14 @@ MOST_CODE: Final = {
     "distributed": 1016,  # ranks are ended by their own time
     "fixes": 1402,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3490,  # same training of two steps as well: compare_steps pays for it
-    "measure": 3198,  # what a step keeps has its line; which step raised; where in a step a line waits
+    "measure": 3194,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1949,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2269,  # no server without measured tests; what a pull request changes in a baseline
     "report": 2196,  # where in a step a line waits; the document of blocks, from report.screen and report.html; calls that the page, the summary and annotations read alike
     "report.ci": 389,  # a watch marks its lines on GitHub
     "report.html": 681,  # the step as a picture; pages of audit, memory and ab; bars of what changed
     "report.screen": 2081,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late
-    "runner": 2442,  # ends by own time; what a server needs to import; one that dies is started anew
+    "runner": 2439,  # ends by own time; what a server needs to import; one that dies is started anew
     "sharing": 283,  # how every process is started, and signals; where a program is; one process for several programs
     "trainers": 473,
     "worker": 1153,  # trackers that name a run; what a step reads of a clock, and not what its file names
