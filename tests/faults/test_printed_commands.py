@@ -919,6 +919,7 @@ cli/report.py | pytest --gpuperf | test_a_command_that_finds_nothing_says_what_m
 cli/shared_options.py | pytest --gpuperf | DESCRIBED
 compare_commits/sides.py | git -C {} fetch | MACHINE
 compare_commits/sides.py | gpuperf ab | DESCRIBED
+compare_commits/pairs.py | pytest --gpuperf | DESCRIBED
 compare_commits/side_process.py | pip install -e | MACHINE
 runner/git.py | gpuperf ab | test_a_comparison_without_a_branch_says_how_a_commit_is_named
 runner/git.py | git fetch --unshallow | MACHINE

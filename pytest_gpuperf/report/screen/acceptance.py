@@ -54,7 +54,7 @@ def unmeasured_text(
     text = (
         f"gpuperf: {counted(len(calls), 'entry')} of {baseline_file} not measured, though "
         f"the tests passed{local}: {join_fitting(calls, MOST_NAMES)}; take the gpuperf "
-        f"fixture there and call gpuperf(step) as before, or remove with: {command}"
+        f"fixture there and call gpuperf(step) as before, or remove them with: {command}"
     )
     role = LineRole.BAD if is_strict else LineRole.WARN
     return as_lines(wrapped(text), role)
