@@ -166,8 +166,7 @@ def join_fitting(items: Sequence[str], width: int, between: str = ", ") -> str:
     """Join as many *items* as fit, at least one, and count the others."""
     text, texts = "", [visible(item) for item in items]
     for left in range(len(texts)):
-        more = f" and {left} more" if left else ""
-        text = f"{between.join(texts[: len(texts) - left])}{more}"
+        text = between.join(texts[: -left or None]) + f" and {left} more" * bool(left)
         if len(text) <= width:
             break
     return text

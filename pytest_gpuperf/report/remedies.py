@@ -14,6 +14,7 @@ from .line_syntax import LineDoes, deeds_in_use, deeds_of
 
 
 NONE_KNOWN: Final = "none known that keeps the result"
+THEIRS: Final = "the library waits: try another version of it, or report it"
 """In place of what to do: no advice is better than one that does not fit."""
 
 
@@ -681,7 +682,7 @@ def _first_shown(finding: Finding) -> Remedy:
     is_transfer = finding.kind is FindingKind.TRANSFER
     is_copy = is_transfer or re.search(r"to the GPU|copy from p", finding.reason)
     is_read = not is_copy or re.search(_TO_CPU, finding.reason)
-    return next(
+    found = next(
         remedy
         for remedy in SYNC_REMEDIES
         if (is_read or not remedy.ops.startswith(_READS))
@@ -689,12 +690,12 @@ def _first_shown(finding: Finding) -> Remedy:
         and re.fullmatch(remedy.ops, finding.op or "", re.DOTALL)
         and _shows(finding, remedy)
     )
+    return replace(found, do=THEIRS) if is_theirs and found.do == NONE_KNOWN else found
 
 
 def moves_module(finding: Finding) -> bool:
     """Whether torch waits where it moves a module, parameter by parameter."""
-    remedy = _of_framework(finding)
-    return remedy is not None and remedy.rule == "moved-model"
+    return getattr(_of_framework(finding), "rule", "") == "moved-model"
 
 
 def _is_of_library(finding: Finding) -> bool:

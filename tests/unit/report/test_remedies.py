@@ -270,6 +270,17 @@ def saved():
 """
 
 
+def test_what_a_library_waits_for_is_not_said_to_be_without_a_fix() -> None:
+    place = Location(file="train.py", line=1, function="step")
+    waits = a_finding(location=place, source="smooth(loss)", op="aten::item")
+    inside = replace(place, file="helper/__init__.py", line=2, function="smooth")
+
+    remedy = remedy_of(replace(waits, innermost=inside))
+
+    assert remedy is not None
+    assert remedy.do == "the library waits: try another version of it, or report it"
+
+
 @pytest.mark.parametrize(
     ("kept", "advised"),
     [
