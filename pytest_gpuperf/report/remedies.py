@@ -14,7 +14,7 @@ from .line_syntax import LineDoes, deeds_in_use, deeds_of
 
 
 NONE_KNOWN: Final = "none known that keeps the result"
-THEIRS: Final = "the library waits: try another version of it, or report it"
+THEIRS: Final = "the library waits: try another version, or report it"
 """In place of what to do: no advice is better than one that does not fit."""
 
 

@@ -278,7 +278,7 @@ def test_what_a_library_waits_for_is_not_said_to_be_without_a_fix() -> None:
     remedy = remedy_of(replace(waits, innermost=inside))
 
     assert remedy is not None
-    assert remedy.do == "the library waits: try another version of it, or report it"
+    assert remedy.do == "the library waits: try another version, or report it"
 
 
 @pytest.mark.parametrize(
