@@ -197,6 +197,9 @@ FRESH_TARGETS: Final[Mapping[str, frozenset[str]]] = {
 }
 """Nodes that write to what they have made, often zeros, by the operation that does."""
 
+SUMLESS: Final = frozenset({"BmmBackward0", "MmBackward0", "MulBackward0"})
+"""Nodes with formulas that add up nothing: what adds two gradients of them is the engine."""
+
 SUM: Final = "add"
 """What adds up the gradients of a tensor that was used more than once."""
 
@@ -250,7 +253,7 @@ def is_in_place(func: Any, name: str, args: Sequence[Any]) -> bool:
     return (
         func is _sum
         and live is not None
-        and live.is_from_before(node, args[0].inside)
+        and (node.name() in SUMLESS or live.is_from_before(node, args[0].inside))
         and _is_alone(args)
     )
 

@@ -9,14 +9,14 @@ from typing import Any, Final
 import torch
 from torch.utils import _device
 
-from ..audit_record import CopyDirection
 from .device_names import CUDA, LAZY, in_core, is_cuda
 from .memory import SIMULATED_MEMORY
 from .patches import Patch
 from .recorder import WATCH
+from .sorting import permutation_bytes
 from .tensor import is_gpu_tensor, wrap
 from .tensor_values import BACKING
-from .transfers import MOVED, PINNED_MEMORY, record_copy
+from .transfers import H2D, MOVED, PINNED_MEMORY, record_copy
 
 
 # ``torch.Generator``, which may be asked for on the device.
@@ -125,9 +125,11 @@ def _launching(name: str, create: Callable[..., Any]) -> Callable[..., Any]:
             return create(*args, **options)
         BACKING.expect_sizes(args, options.get("dtype"))
         made = create(*args, device=BACKING.device, **options)
-        if SIMULATED_MEMORY.live is not None:
-            SIMULATED_MEMORY.live.op = f"aten::{name}"
+        if (live := SIMULATED_MEMORY.live) is not None:
+            live.op = f"aten::{name}"
         gpu_tensor = made if is_gpu_tensor(made) else wrap(made)
+        if live is not None and name == "randperm":
+            live.give_back(live.take(permutation_bytes(made.numel())))
         if launches:
             WATCH.launch(f"aten::{name}")
             WATCH.ran(f"aten::{name}", gpu_tensor)
@@ -297,13 +299,8 @@ def copy_from(source: Any, target: Any, non_blocking: bool = False) -> Any:  # n
 
     It does so for a list that indexes a tensor without calling ``GpuTensor.__getitem__``.
     """
-    record_copy(
-        "aten::_to_copy",
-        CopyDirection.H2D,
-        pinned=False,
-        non_blocking=non_blocking,
-        nbytes=source.numel() * source.element_size(),
-    )
+    nbytes = source.numel() * source.element_size()
+    record_copy("aten::_to_copy", H2D, non_blocking=non_blocking, nbytes=nbytes)
     target.inside.copy_(source)
     return target
 

@@ -563,6 +563,14 @@ def _softmax_backward_of_halves(backward: Any) -> Callable[..., Any]:
     return kernel
 
 
+_log_sigmoid = torch.ops.aten.log_sigmoid_forward.default
+
+
+def log_sigmoid_backward(grad: Any, tensor: Any, _: Any) -> Any:
+    """What ``aten::log_sigmoid_backward`` gives, which keeps nothing on CUDA."""
+    return torch.ops.aten.log_sigmoid_backward(grad, tensor, _log_sigmoid(tensor)[1])
+
+
 FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     **{
         name: _softmax_of_halves(getattr(torch.ops.aten, name).default)
@@ -591,6 +599,8 @@ FUSED_LAYERS: Final[Mapping[str, Callable[..., Any]]] = {
     "cudnn_convolution_transpose": cudnn_convolution_transpose,
     "cudnn_grid_sampler": cudnn_grid_sampler,
     "cudnn_grid_sampler_backward": cudnn_grid_sampler_backward,
+    "log_sigmoid_backward": log_sigmoid_backward,
+    "log_sigmoid_forward": lambda t: (_log_sigmoid(t)[0], t.new_empty(0)),
     "native_batch_norm": batch_norm,
     "native_batch_norm_backward": batch_norm_backward,
     "native_group_norm": group_norm,

@@ -285,6 +285,9 @@ class LiveMemory:
         name = None if node is None else (node.name(), node._sequence_nr())  # noqa: SLF001
         if name != self._node:
             self._node, self._number_before_node = name, self._numbers
+            # Their formulas take more memory for tensor subclasses.
+            if name is not None and name[0].startswith(("Cumprod", "Prod", "Renorm")):
+                self.leave_unchecked(name[0], "CUDA computes it in another way")
 
     def begin(self, op: str, *, multiplies: bool) -> None:
         """Let *op* be what runs; a matrix product needs that of its thread and stream.

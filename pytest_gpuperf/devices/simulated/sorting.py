@@ -109,6 +109,16 @@ def _pair_bytes(count: int, one: int, bits: int, per_block: int) -> int:
     return _pieces(passes * DIGITS * 8, seen, *between, passes * 4)
 
 
+def permutation_bytes(count: int) -> Sequence[int]:
+    """Of ``randperm``: keys of so many bits that few are equal, sorted (Randperm.cu)."""
+    rarely_equal = count + (6 * count**2 + 1) / (-math.log(0.9) * 12)
+    bits = min(max(math.ceil(math.log2(rarely_equal)), 1), 64)
+    one = 4 if bits <= 32 else POSITION  # noqa: PLR2004, of an int
+    is_alone = count <= TILES[torch.int64].sort_alone
+    sorting = 1 if is_alone else _pair_bytes(count, one, bits, SORTED_PER_BLOCK[one])
+    return one * count, one * count, POSITION * count, sorting
+
+
 def _sorted(tensor: Any, dim: int) -> list[int | Sequence[int]]:
     """What sorting long rows takes."""
     length, one = tensor.size(dim), tensor.element_size()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import compress, pairwise
 from typing import Any, Final
 
 import torch
@@ -18,7 +18,16 @@ from torch.autograd import forward_ad
 from .guesses import lengths_of
 from .kernels import format_of, in_float32, is_cudnn_norm, is_last
 from .memory import SIMULATED_MEMORY
-from .operation import NO_TEMPORARIES, OpCall, Rule, Temporaries, copies_of, nbytes_of
+from .operation import (
+    MASKS,
+    NO_TEMPORARIES,
+    OpCall,
+    Rule,
+    Temporaries,
+    copies_of,
+    nbytes_of,
+)
+from .sorting import POSITION, scan_bytes, sort_bytes
 from .specification import PROPERTIES
 from .transfers import is_dense
 
@@ -296,10 +305,6 @@ def _welford(tensor: Any) -> int:
     return 32 if tensor.dtype is torch.float64 else 16
 
 
-def _truth(_: Any) -> int:
-    return 1
-
-
 def _largest(call: OpCall) -> Temporaries:
     """Of ``max`` and ``min``: of all elements, or along a dimension with positions."""
     tensor, dims = call["self"], _dims(call)
@@ -509,14 +514,53 @@ def _encoder_layer(call: OpCall) -> Temporaries:
     return Temporaries(phases=[[normed, max(attention - own, own + hidden)]])
 
 
+def _positions(indices: Sequence[Any]) -> tuple[list[int], int, list[bool]]:
+    """Bytes of where each mask is true, the number of positions, which dimensions they are in."""
+    places, shapes, is_indexed = [], [], []
+    for index in indices:
+        dims = 1
+        if index is not None and index.dtype in MASKS:
+            dims = index.dim()
+            count = index.numel() if index.is_meta else int(index.count_nonzero())
+            places.append(POSITION * count * dims)
+            shapes.append(torch.Size([count]))
+        elif index is not None:
+            shapes.append(index.shape)
+        is_indexed += [index is not None] * dims
+    return places, torch.broadcast_shapes(*shapes).numel(), is_indexed
+
+
 def _index_put(call: OpCall) -> Temporaries:
     """Indices are made one number each and sorted, to add up in their order."""
+    places, count, is_indexed = _positions(call["indices"])
     if not call["accumulate"]:
-        return NO_TEMPORARIES
-    indices = [i for i in call["indices"] if i is not None]
-    numbers = torch.broadcast_shapes(*(i.shape for i in indices)).numel() * 8
-    values = copies_of(call["values"])
-    return Temporaries(phases=[[numbers, numbers, *values, numbers, numbers, numbers]])
+        # A number is filled in where a mask is true.
+        return Temporaries(before=places if call["values"].dim() else ())
+    largest = math.prod(compress(call["self"].shape, is_indexed)) - 1
+    numbers, values = POSITION * count, copies_of(call["values"])
+    sorting = sort_bytes(count, torch.int64, largest)
+    # The places are gone once each position is a number.
+    phase = [*values, numbers, numbers, numbers, sorting]
+    return Temporaries(phases=[[(*places, numbers), numbers, *phase]])
+
+
+def _drawn(call: OpCall) -> Temporaries:
+    """By what each weight is divided; or shares of their sum, added up and copied."""
+    return Temporaries([nbytes_of(call["self"])] * (3 if call["replacement"] else 1))
+
+
+def _masked_scatter(call: OpCall) -> Temporaries:
+    """How many elements are true before each one."""
+    count = call["mask"].numel()
+    return Temporaries(phases=[[POSITION * count, scan_bytes(count, torch.int64)]])
+
+
+def _count_nonzero(call: OpCall) -> Temporaries:
+    """Whether each is not zero, and that as whole numbers."""
+    counted = torch.empty_like(call["self"], dtype=torch.int64, device="meta")
+    flags = counted.numel() * (call["self"].dtype is not torch.bool)
+    buffers = reduction_buffers(counted, _dims(call), 4)
+    return Temporaries([flags], [[nbytes_of(counted), *buffers]])
 
 
 def _euclidean_dist(call: OpCall) -> Temporaries:
@@ -583,101 +627,87 @@ def _packed(call: OpCall) -> Temporaries:
     return Temporaries(before=copies_of(*parts))
 
 
-def _elementwise_loss(call: OpCall) -> Temporaries:
-    """Of a loss that is computed in full before it is reduced."""
-    tensor = call["self"]
+def _full_loss(call: OpCall) -> tuple[int, Sequence[int]]:
+    """Bytes of a loss that is computed in full, and what reducing it takes."""
     if call["reduction"] == 0:
-        return NO_TEMPORARIES
-    buffers = reduction_buffers(tensor, None, 4)
-    return Temporaries(before=[nbytes_of(tensor)], phases=[buffers])
+        return 0, ()
+    return nbytes_of(call["self"]), reduction_buffers(call["self"], None, 4)
+
+
+def _elementwise_loss(call: OpCall) -> Temporaries:
+    size, buffers = _full_loss(call)
+    return Temporaries(before=[size], phases=[buffers])
 
 
 def _loss_of_logits(call: OpCall) -> Temporaries:
-    """One less the target, in which the loss comes to be, and logarithms."""
-    tensor, weight = call["self"], call["pos_weight"]
-    size = nbytes_of(tensor)
-    before: list[int | Sequence[int]] = []
-    if weight is not None:
-        before += [(nbytes_of(weight),), size]
-    if call["reduction"] == 0:
-        return Temporaries(before, [[size]])
-    buffers = reduction_buffers(tensor, None, 4)
-    return Temporaries([*before, size, (size,)], [buffers])
+    """Logarithms, their weights, and one less the target, in which the loss comes to be."""
+    size, buffers = _full_loss(call)
+    logarithms, weight = nbytes_of(call["self"]), call["pos_weight"]
+    weights = (
+        0 if weight is None else nbytes_of(weight),
+        logarithms * (weight is not None),
+    )
+    return Temporaries([logarithms, weights, size], [buffers])
 
 
 def _loss_in_its_output(call: OpCall) -> Temporaries:
     # The output is made for all elements, and another for the reduction.
-    tensor = call["self"]
-    if call["reduction"] == 0:
-        return NO_TEMPORARIES
-    buffers = reduction_buffers(tensor, None, 4)
-    return Temporaries(phases=[[nbytes_of(tensor), *buffers]])
+    size, buffers = _full_loss(call)
+    return Temporaries(phases=[[size, *buffers]])
 
 
-_grads: Final = ("grad_output",)
+_of_grad: Final = _contiguous_after("grad_output")
 
 RULES: Final[Mapping[str, Rule]] = {
-    "_euclidean_dist": _euclidean_dist,
-    "_grouped_mm": _grouped_product,
-    "_fused_rms_norm": _with_tangent(_contiguous("input")),
-    "_foreach_norm": _norms,
-    "_log_softmax": _contiguous("self"),
-    "_pack_padded_sequence": _packed,
-    "_softmax": _contiguous("self"),
-    "_fused_rms_norm_backward": _norm_backward,
-    "_adaptive_avg_pool2d_backward": _formatted_after,
-    "_log_softmax_backward_data": _contiguous_after(*_grads),
-    "_native_multi_head_attention": _native_attention,
-    "_softmax_backward_data": _softmax_backward,
-    "_transformer_encoder_layer_fwd": _encoder_layer,
-    "adaptive_max_pool2d_backward": _contiguous_after(*_grads),
-    "addmm": _matrices("mat1", "mat2"),
-    "all": _reduced(_truth),
-    "amax": _reduced(_element),
-    "amin": _reduced(_element),
-    "any": _reduced(_truth),
-    "argmax": _reduced(_with_index),
-    "argmin": _reduced(_with_index),
-    "avg_pool2d_backward": _formatted_after,
-    "baddbmm": _matrices("batch1", "batch2"),
-    "binary_cross_entropy": _elementwise_loss,
-    "binary_cross_entropy_with_logits": _loss_of_logits,
-    "bmm": _matrices("self", "mat2"),
-    "convolution": _convolution,
-    "convolution_backward": _convolution_backward,
-    "col2im": _contiguous_after("self"),
-    "cudnn_affine_grid_generator_backward": _contiguous("grad"),
-    "cudnn_grid_sampler": _contiguous("self", "grid"),
-    "cudnn_grid_sampler_backward": _contiguous("self", "grid", "grad_output"),
-    "huber_loss": _elementwise_loss,
-    # Its output is first made as large as its input.
-    "im2col": lambda call: Temporaries([nbytes_of(call["self"])]),
-    "index_put": _index_put,
-    "index_put_": _index_put,
-    "linalg_vector_norm": _reduced(lambda t: 8 if t.dtype is torch.float64 else 4),
-    "logsumexp": _logsumexp,
-    "max": _largest,
-    "max_pool2d_with_indices_backward": _formatted_after,
-    "mean": _sum,
-    "min": _largest,
-    "mm": _matrices("self", "mat2"),
-    "mse_loss": _loss_in_its_output,
-    "native_batch_norm": _with_tangent(_batch_norm),
-    "native_batch_norm_backward": _batch_norm_backward,
-    "native_group_norm": _with_tangent(_group_norm),
-    "native_group_norm_backward": _group_norm_backward,
-    "native_layer_norm": _with_tangent(_contiguous("input")),
-    "native_layer_norm_backward": _norm_backward,
-    "prod": _sum,
-    "reflection_pad2d_backward": _contiguous_after(*_grads),
-    "roll": _contiguous_after("self"),
-    "smooth_l1_loss": _elementwise_loss,
-    "std": _reduced(_welford),
-    "sum": _sum,
-    "upsample_bicubic2d_backward": _contiguous_after(*_grads),
-    "upsample_bilinear2d_backward": _contiguous_after(*_grads),
-    "upsample_nearest2d_backward": _contiguous_after(*_grads),
-    "var": _reduced(_welford),
-    "var_mean": _reduced(_welford),
+    name: rule
+    for names, rule in (
+        ("_adaptive_avg_pool2d_backward avg_pool2d_backward", _formatted_after),
+        ("max_pool2d_with_indices_backward", _formatted_after),
+        ("addmm", _matrices("mat1", "mat2")),
+        ("all any", _reduced(lambda _: 1)),
+        ("amax amin", _reduced(_element)),
+        ("argmax argmin", _reduced(_with_index)),
+        ("baddbmm", _matrices("batch1", "batch2")),
+        ("binary_cross_entropy huber_loss smooth_l1_loss", _elementwise_loss),
+        ("binary_cross_entropy_with_logits", _loss_of_logits),
+        ("bmm mm", _matrices("self", "mat2")),
+        ("col2im roll", _contiguous_after("self")),
+        ("convolution", _convolution),
+        ("convolution_backward", _convolution_backward),
+        ("count_nonzero", _count_nonzero),
+        ("cudnn_affine_grid_generator_backward", _contiguous("grad")),
+        ("cudnn_grid_sampler", _contiguous("self", "grid")),
+        ("cudnn_grid_sampler_backward", _contiguous("self", "grid", "grad_output")),
+        ("_euclidean_dist", _euclidean_dist),
+        ("_foreach_norm", _norms),
+        ("_fused_rms_norm native_layer_norm", _with_tangent(_contiguous("input"))),
+        ("_fused_rms_norm_backward native_layer_norm_backward", _norm_backward),
+        ("_grouped_mm", _grouped_product),
+        ("_fft_c2r im2col", lambda call: Temporaries([nbytes_of(call["self"])])),
+        ("index", lambda call: Temporaries(_positions(call["indices"])[0])),
+        ("index_put index_put_", _index_put),
+        ("linalg_vector_norm", _reduced(lambda t: 4 + 4 * (t.dtype is torch.float64))),
+        ("_log_softmax _softmax", _contiguous("self")),
+        ("_log_softmax_backward_data adaptive_max_pool2d_backward", _of_grad),
+        ("reflection_pad2d_backward upsample_bicubic2d_backward", _of_grad),
+        ("upsample_bilinear2d_backward upsample_nearest2d_backward", _of_grad),
+        ("logsumexp", _logsumexp),
+        ("masked_scatter masked_scatter_", _masked_scatter),
+        ("masked_select", lambda call: Temporaries(_positions([call["mask"]])[0])),
+        ("max min", _largest),
+        ("mean prod sum", _sum),
+        ("mse_loss", _loss_in_its_output),
+        ("multinomial", _drawn),
+        ("native_batch_norm", _with_tangent(_batch_norm)),
+        ("native_batch_norm_backward", _batch_norm_backward),
+        ("native_group_norm", _with_tangent(_group_norm)),
+        ("native_group_norm_backward", _group_norm_backward),
+        ("_native_multi_head_attention", _native_attention),
+        ("_pack_padded_sequence", _packed),
+        ("_softmax_backward_data", _softmax_backward),
+        ("std var var_mean", _reduced(_welford)),
+        ("_transformer_encoder_layer_fwd", _encoder_layer),
+    )
+    for name in names.split()
 }
 """Which operation takes what, by its name without namespace and overload."""

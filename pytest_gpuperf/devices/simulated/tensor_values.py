@@ -87,17 +87,13 @@ class GpuStorage:
         """Pass for the class that it replaces: typed storages check it."""
         return torch.UntypedStorage
 
-    is_cuda, is_cpu = True, False
+    is_cuda, is_cpu, get_device = True, False, staticmethod(lambda: 0)
     to, tolist = torch.UntypedStorage.to, torch.UntypedStorage.tolist
 
     def cpu(self) -> Any:
         """Copy to the host, which waits."""
         self.move("UntypedStorage.cpu", CopyDirection.D2H)
         return self.real.clone()
-
-    def get_device(self) -> int:
-        """Return the one device there is."""
-        return 0
 
     def _write_file(self, *place: Any) -> None:
         """Write to a file, as pickling does, by way of the host."""
@@ -111,16 +107,12 @@ class GpuStorage:
 
     def move(self, op: str, direction: CopyDirection, **options: Any) -> None:
         """Record that *op* copies it to the other side, in pageable memory."""
-        options.setdefault("non_blocking", False)
-        nbytes = self.real.nbytes()
-        record_copy(op, direction, pinned=False, nbytes=nbytes, **options)
+        record_copy(op, direction, nbytes=self.real.nbytes(), **options)
 
     def resize_(self, nbytes: int) -> GpuStorage:
         """Take another block, or give back the one there is."""
         self.real.resize_(nbytes)
-        if SIMULATED_MEMORY.live is not None:
-            SIMULATED_MEMORY.live.see_storage(self.real)
-        return self
+        return GpuStorage(self.real, self.device)
 
     def cuda(self, *_: object, **__: object) -> GpuStorage:
         """Is there already."""

@@ -21,16 +21,14 @@ TransferSync = tuple[FindingKind, str]
 
 H2D: Final = CopyDirection.H2D
 D2H: Final = CopyDirection.D2H
+WAITS: Final = FindingKind.SYNC
 
 TRANSFER_SYNCS: Final[
     Mapping[tuple[CopyDirection, bool, bool], TransferSync | None]
 ] = {
-    (H2D, False, False): (
-        FindingKind.SYNC,
-        "a blocking copy to the GPU from pageable memory",
-    ),
+    (H2D, False, False): (WAITS, "a blocking copy to the GPU from pageable memory"),
     (H2D, True, False): (
-        FindingKind.SYNC,
+        WAITS,
         "a copy to the GPU from pinned memory, but not non_blocking",
     ),
     (H2D, False, True): (
@@ -38,11 +36,8 @@ TRANSFER_SYNCS: Final[
         "a non_blocking copy from pageable memory is staged and may block",
     ),
     (H2D, True, True): None,
-    (D2H, False, False): (FindingKind.SYNC, "a blocking copy to the CPU"),
-    (D2H, True, False): (
-        FindingKind.SYNC,
-        "a copy to pinned memory, but not non_blocking",
-    ),
+    (D2H, False, False): (WAITS, "a blocking copy to the CPU"),
+    (D2H, True, False): (WAITS, "a copy to pinned memory, but not non_blocking"),
     (D2H, False, True): (
         FindingKind.COPY,
         "a non_blocking copy to pageable memory returns when it is done",
@@ -54,7 +49,12 @@ memory "API synchronization behavior" in the CUDA runtime's reference."""
 
 
 def record_copy(
-    op: str, direction: CopyDirection, *, pinned: bool, non_blocking: bool, nbytes: int
+    op: str,
+    direction: CopyDirection,
+    *,
+    nbytes: int,
+    pinned: bool = False,
+    non_blocking: bool = False,
 ) -> None:
     """Record a copy of *nbytes*, more than none, and the sync it means."""
     if not nbytes or not WATCH.recorders:
