@@ -11,6 +11,7 @@ from typing import Final
 from .sync_conditions import (
     SyncRule,
     along_sparse,
+    coalesces_for_sums,
     grows_beyond_itself,
     has_several,
     is_nested,
@@ -18,8 +19,6 @@ from .sync_conditions import (
     keeps_sparse,
     number_of,
     on_device,
-    sums_some,
-    sums_uncoalesced,
     uncoalesced,
     without,
 )
@@ -50,8 +49,7 @@ LAYOUT_RULES: Final[tuple[SyncRule, ...]] = (
         when=on_device,
         reason="the number of elements of the product is read",
         count=2,
-        source="sparse_sparse_matmul_cuda_kernel, counted in a run of torch 2.13 over "
-        "stub CUDA",
+        source="sparse_sparse_matmul_cuda_kernel, run of torch 2.13 over stub CUDA",
     ),
     *(
         SyncRule(
@@ -128,15 +126,8 @@ SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
     ),
     SyncRule(
         ops=("_sparse_sum", "sum"),
-        when=sums_uncoalesced,
-        reason="the sparse tensor is coalesced first, in which thrust waits after each step",
-        count=5,
-        source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
-    ),
-    SyncRule(
-        ops=("_sparse_sum", "sum"),
-        when=sums_some,
-        reason="the sums are coalesced, in which thrust waits after each of its steps",
+        when=coalesces_for_sums,
+        reason="the tensor or its sums are coalesced, in which thrust waits after each step",
         count=5,
         source="SparseTensorMath.cpp, counted in a run of torch 2.13 over stub CUDA",
     ),
@@ -146,8 +137,7 @@ SPARSE_RULES: Final[tuple[SyncRule, ...]] = (
         reason="a sum with more elements than places is coalesced, in which thrust waits "
         "after each of its steps",
         count=5,
-        source="add_out_sparse_cuda, SparseCUDATensorMath.cu, counted in a run of torch "
-        "2.13 over stub CUDA",
+        source="SparseCUDATensorMath.cu, counted in a run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("bmm",),

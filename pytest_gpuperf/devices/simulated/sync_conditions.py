@@ -317,20 +317,14 @@ def keeps_sparse(call: OpCall) -> int:
     return int(any(dim % tensor.dim() < sparse for dim in call["dim"]))
 
 
-def sums_uncoalesced(call: OpCall) -> int:
-    """A sum over dimensions of a tensor that may contain an element twice."""
-    return uncoalesced(call) if call["dim"] else 0
-
-
-def sums_some(call: OpCall) -> int:
-    """A sum over some but not all sparse dimensions, which may meet elements twice."""
+def coalesces_for_sums(call: OpCall) -> int:
+    """A tensor with elements twice; sums over some sparse dimensions, which may meet them."""
     tensor = call["self"]
     if not call.on_device("self") or not tensor.is_sparse or not call["dim"]:
-        return 0
+        return uncoalesced(call) if call["dim"] else 0
     sparse = tensor.inside.sparse_dim()
-    summed = {dim % tensor.dim() for dim in call["dim"]}
-    over = sum(dim < sparse for dim in summed)
-    return int(0 < over < sparse and _elements(tensor))
+    over = sum(dim < sparse for dim in {dim % tensor.dim() for dim in call["dim"]})
+    return uncoalesced(call) + int(0 < over < sparse and _elements(tensor))
 
 
 def number_of(name: str) -> Condition:

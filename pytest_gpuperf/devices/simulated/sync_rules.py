@@ -162,8 +162,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("isin",),
         when=sorts_the_test_set,
         reason="the last element of a mask is set to a number on the CPU",
-        source="isin_sorting, TensorCompare.cpp; set_item, TensorIndexing.h; a fill "
-        "since pull request 188330",
+        source="TensorCompare.cpp, TensorIndexing.h; a fill since pull request 188330",
         copied=one_byte,
         until=(2, 15),
     ),
@@ -305,8 +304,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         ops=("linalg_lu_factor_ex", "linalg_lu"),
         when=factored_by_magma,
         reason="matrices that are large, many or not square are factored by MAGMA, which waits",
-        source="BatchLinearAlgebra.cpp, counted in a run of torch 2.13 over stub CUDA; "
-        "cuSOLVER factors all of them since pull request 190661",
+        source="BatchLinearAlgebra.cpp; cuSOLVER factors all since pull request 190661",
         until=(2, 15),
     ),
     SyncRule(
@@ -376,8 +374,7 @@ SYNC_RULES: Final[tuple[SyncRule, ...]] = (
         when=whole_numbers("zero_point"),
         reason="the CPU checks the smallest and the greatest zero point",
         count=2,
-        source="fake_quant_per_channel_affine.cpp, counted in a run of torch 2.13 over "
-        "stub CUDA",
+        source="fake_quant_per_channel_affine.cpp, run of torch 2.13 over stub CUDA",
     ),
     SyncRule(
         ops=("quantize_per_tensor", "quantize_per_channel"),

@@ -600,3 +600,47 @@ def test_a_kernel_s_own_memory_is_that_of_torch_s_record(case: str) -> None:
     own = [n for name, n in taken(run) if name in ops]
 
     assert sorted(own) == sorted(map(int, sizes.split()))
+
+
+PEAK_SETTING = """
+import torch
+import torch.nn.functional as F
+x = ((torch.arange(30000) % 7).float() - 3).view(300, 100).cuda().requires_grad_()
+y = ((torch.arange(30000) % 5).float() - 2).view(300, 100).cuda()
+x.sum().backward()
+mask = y > 0
+places = (torch.arange(2400) % 300).cuda()
+rows = torch.ones(2400, 100, device="cuda")
+"""
+
+PEAKS: dict[str, int] = {
+    "torch.randperm(2000, device='cuda')": 49664,
+    "torch.randperm(2305, device='cuda')": 95232,
+    "torch.randperm(40000, device='cuda')": 1939968,
+    "y[mask]": 240128,
+    "torch.masked_select(y, mask)": 240128,
+    "y.masked_scatter(mask, x.detach())": 362496,
+    "y.count_nonzero()": 270848,
+    "x[mask].sum().backward()": 754176,
+    "x[places].sum().backward()": 1203200,
+    "y.index_put_((places,), rows, accumulate=True)": 121856,
+    "F.logsigmoid(x).sum().backward()": 121344,
+    "F.binary_cross_entropy_with_logits(x, mask.float(), pos_weight=y[0])": 361472,
+    "F.binary_cross_entropy_with_logits(x, mask.float())": 361472,
+    "(x * x).sum().backward()": 241664,
+    "torch.multinomial(y.abs(), 4, replacement=True)": 491008,
+}
+"""Bytes at the peak of each, as torch counts them over stub CUDA with the mirror's values."""
+
+
+@pytest.mark.parametrize("code", PEAKS)
+def test_the_peak_of_an_operation_has_what_its_kernels_take(code: str) -> None:
+    names: dict[str, Any] = {}
+    with watching_memory(0, from_now=True):
+        exec(PEAK_SETTING, names)  # noqa: S102, our own text
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        exec(code, names)  # noqa: S102
+        peak = torch.cuda.max_memory_allocated() - before
+
+    assert peak == PEAKS[code]
