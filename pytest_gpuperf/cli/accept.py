@@ -39,7 +39,7 @@ from ..report.screen.findings import failing_findings, short
 from ..report.screen.summary import refresh_lines
 from ..settings import ARTEFACTS, refuse_in_ci
 from ..visible import printed
-from .shared_options import add_baselines_argument, read_document, read_results
+from .shared_options import add_baselines_argument, read_document, read_results, typed
 
 
 PENDING_KINDS: Final = ", ".join(kind.value for kind in Refresh)
@@ -157,7 +157,7 @@ def add_choice_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--kind",
-        type=_kinds,
+        type=typed(f"some of {PENDING_KINDS}", _kinds),
         default=(Refresh.ALL,),
         metavar="KIND[,KIND]",
         help=f"accept what a refresh of this kind would: {PENDING_KINDS} (default: all)",
@@ -361,8 +361,4 @@ def nothing_chosen(pending: Baselines, choice: Choice) -> tuple[str, ...]:
 
 
 def _kinds(text: str) -> tuple[Refresh, ...]:
-    try:
-        return tuple(Refresh(word.strip()) for word in text.split(","))
-    except ValueError:
-        msg = f"expected some of {PENDING_KINDS}, found {text!r}"
-        raise argparse.ArgumentTypeError(msg) from None
+    return tuple(Refresh(word.strip()) for word in text.split(","))

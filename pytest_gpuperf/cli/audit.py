@@ -39,8 +39,8 @@ from .shared_options import (
     add_json_argument,
     add_page_argument,
     leave_page,
-    number,
     print_json,
+    typed,
     whole,
 )
 
@@ -55,13 +55,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument(
         "--max-syncs",
-        type=number("a whole number from 0 on", lambda _: True, whole),
+        type=typed("a whole number from 0 on", whole),
         metavar="N",
         help="exit with 1 if the CPU waits more than N times (default: no limit)",
     )
     parser.add_argument(
         "--max-syncs-per-step",
-        type=number("a number from 0 on", lambda found: 0 <= found < inf),
+        type=typed("a number from 0 on", float, lambda found: 0 <= found < inf),
         metavar="N",
         help="exit with 1 if most steps wait more than N times; a sync of only some "
         "steps, as for a checkpoint, is not counted",

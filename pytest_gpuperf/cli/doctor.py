@@ -23,6 +23,7 @@ from ..runner.baseline_writer import acuity_of
 from ..runner.fork_server import ForkServer, Job, preloaded_for
 from ..settings import Settings
 from ..visible import printed
+from .shared_options import typed
 
 
 REST: Final = None
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--device",
         "--gpuperf-device",
         dest="device",
-        type=_kind,
+        type=typed("one of cuda, simulated, cpu", DeviceKind),
         metavar="KIND",
         help="device to look at: cuda, simulated or cpu (default: as pytest --gpuperf)",
     )
@@ -110,11 +111,3 @@ def _options(arguments: argparse.Namespace) -> tuple[str, ...]:
     """Repeat the device where the command line named it: the project does not."""
     kind = arguments.device
     return (f"--gpuperf-device={kind.value}",) if kind else ()
-
-
-def _kind(text: str) -> DeviceKind:
-    try:
-        return DeviceKind(text)
-    except ValueError:
-        msg = f"expected one of cuda, simulated, cpu, found {text!r}"
-        raise argparse.ArgumentTypeError(msg) from None

@@ -41,8 +41,8 @@ from .shared_options import (
     add_page_argument,
     count,
     leave_page,
-    number,
     print_json,
+    typed,
 )
 
 
@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_program(parser)
     parser.add_argument(
         "--gb",
-        type=number("a number of GiB above 0", lambda found: 0 < found < inf),
+        type=typed("a number of GiB above 0", float, lambda found: 0 < found < inf),
         metavar="GIB",
         help="exit with 1 if it does not fit a GPU of so many GiB (2**30 bytes)",
     )

@@ -14,7 +14,7 @@ from typing import Final
 from ..errors import ErrorId, UsageError
 from ..model.baseline import LEAST_GAP, Refresh
 from ..sharing.processes import EXIT_INTERRUPTED, interrupts_left_to_child, shell_code
-from .shared_options import add_device_argument, count, device_options, number
+from .shared_options import add_device_argument, count, device_options, typed
 
 
 REST: Final = "[pytest arguments...]"
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options with a short name here; everything else is pytest's."""
     parser.add_argument(
         "--kind",
-        type=_kind,
+        type=typed(f"one of {REFRESH_KINDS}", Refresh),
         metavar="KIND",
         help=f"baselines to replace: {REFRESH_KINDS} "
         "(default: all if tests or their files are named or drift is accepted, else "
@@ -60,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--gap",
-        type=number(
+        type=typed(
             f"{LEAST_MINUTES:g} minutes or more, as sessions that are closer count as one",
+            float,
             lambda minutes: LEAST_MINUTES <= minutes < inf,
         ),
         default=GAP_MINUTES,
@@ -135,14 +136,6 @@ def _measured(arguments: argparse.Namespace, kind: Refresh, rest: Sequence[str])
             check=False,
         ).returncode
     return shell_code(code)
-
-
-def _kind(text: str) -> Refresh:
-    try:
-        return Refresh(text)
-    except ValueError:
-        msg = f"expected one of {REFRESH_KINDS}, found {text!r}"
-        raise argparse.ArgumentTypeError(msg) from None
 
 
 def _usual_kind(rest: Sequence[str]) -> Refresh:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from ..baselines.format import RESTORE_FILE, loads
 from ..baselines.store import make_ignored, write
@@ -20,6 +20,9 @@ from ..model.baseline import Baselines
 from ..model.run import RESULTS_NAME, Results
 from ..report import json as results_json
 from ..settings import ARTEFACTS
+
+
+T = TypeVar("T")
 
 
 def add_json_argument(parser: argparse._ActionsContainer, other: str = "") -> None:
@@ -66,14 +69,14 @@ def print_json(document: Mapping[str, Any]) -> None:
     sys.stdout.write(f"{json.dumps(document, indent=2)}\n")
 
 
-def number(
+def typed(
     expected: str,
-    fits: Callable[[float], bool],
-    read: Callable[[str], float] = float,
-) -> Callable[[str], Any]:
-    """Return what reads a number that *fits*; *expected* says which in an error."""
+    read: Callable[[str], T],
+    fits: Callable[[T], bool] = lambda _: True,
+) -> Callable[[str], T]:
+    """Return what reads a value that *fits*; *expected* says which in an error."""
 
-    def parse(text: str) -> float:
+    def parse(text: str) -> T:
         with suppress(ValueError):
             if fits(value := read(text)):
                 return value
@@ -88,7 +91,7 @@ def whole(text: str) -> int:
     return int(text if text.isdecimal() else "")
 
 
-count = number("a whole number from 1 on", lambda found: found > 0, whole)
+count = typed("a whole number from 1 on", whole, lambda found: found > 0)
 
 
 def add_device_argument(parser: argparse.ArgumentParser) -> None:
