@@ -414,7 +414,7 @@ def test_a_module_can_be_read_in_one_go(module: str) -> None:
 MOST_CODE: Final = {
     "": 782,  # files that are opened and not read whole; a path from a root on, from cli, measure and runner
     "baselines": 1164,  # the folder that is written is locked; modes and links are kept
-    "cli": 2224,  # pages of audit, memory and ab, also for `gpuperf report`; a line accepts the tests that it made worse; a script in another encoding; edits that are tried, and written
+    "cli": 2210,  # pages of audit, memory and ab, also for `gpuperf report`; a line accepts the tests that it made worse; a script in another encoding; edits that are tried, and written
     "compare_commits": 950,  # how many pairs it took; threads that sleep where nothing is timed
     "compare_steps": 982,  # records of what steps train, for another process; all steps of a program
     "devices": 2648,  # live memory, which was of the CPU
