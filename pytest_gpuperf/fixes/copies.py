@@ -88,7 +88,10 @@ def pinned(code: Code, statement: Any) -> Iterator[Changes]:
         # as_tensor() has no pin_memory.
         function = f"torch.{called(maker).removeprefix('as_')}"
         by_name = maker.with_changes(func=cst.parse_expression(function))
-        copied = with_argument(by_name, "pin_memory", "True")
+        # Without a GPU nothing can be pinned, and torch raises.
+        asks = "is_available" in code.module.code
+        pin = "torch.cuda.is_available()" if asks else "True"
+        copied = with_argument(by_name, "pin_memory", pin)
         template = "{maker}.to({device}, non_blocking=True)"
         yield Changes(code).swap(whole, template, maker=copied, device=device)
 

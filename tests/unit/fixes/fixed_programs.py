@@ -80,6 +80,16 @@ FIXED: Final = {
 +     ).mean()
   print(gap.item())
 """,
+    "numbers where the CPU may be the device": """
+  device = "cuda" if torch.cuda.is_available() else "cpu"
+  for x, y in zip(inputs, labels):
+-     noise = torch.randn(8, 4).to(device)
++     noise = torch.randn(8, 4, pin_memory=torch.cuda.is_available()).to(
++         device, non_blocking=True
++     )
+      train(x + noise, y)
+  print(len(inputs))
+""",
     "rows that no step changes": """
   rows = torch.arange(4.0)
 + scale = rows.to(device)
