@@ -48,9 +48,11 @@ _PLACES: Final = frozenset({"argmax", "argmin", "randint", "multinomial"})
 
 _TRUTH: Final = m.If() | m.UnaryOperation(operator=m.Not()) | m.Assert()
 
+_NAMED: Final = m.Name() | m.Attribute(m.Name())
+
 _FITS: Final[Mapping[str, Fits]] = {
     "any": lambda *_: True,
-    "name": lambda _, __, parts: isinstance(parts.get("s", parts.get("x")), cst.Name),
+    "name": lambda _, __, parts: m.matches(parts.get("s", parts.get("x")), _NAMED),
     "truth": lambda code, node, _: m.matches(code.parent(node), _TRUTH),
     "number": lambda _, __, parts: is_number(parts["n"]),
     "of-same": _is_of_same,
