@@ -421,7 +421,7 @@ MOST_CODE: Final = {
     "devices.cuda": 621,
     "devices.simulated": 8394,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU
     "distributed": 1016,  # ranks are ended by their own time
-    "fixes": 1404,  # edits on the syntax tree that end what an audit found, and their proof
+    "fixes": 1405,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3490,  # same training of two steps as well: compare_steps pays for it
     "measure": 3194,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1949,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
