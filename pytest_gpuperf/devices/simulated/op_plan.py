@@ -30,7 +30,7 @@ from .mixed_devices import mixes_by_design
 from .modules import COMPOSED_FOR_CUDA
 from .recorder import WATCH
 from .recurrent import CUDNN_FLOPS, CUDNN_KERNELS, RECURRENT_LAYERS
-from .sorting import SORT_MEMORY
+from .sorting import SORT_MEMORY, UNIQUE_KERNELS
 from .sparse_memory import SPARSE_MEMORY
 from .sync_conditions import SyncRule
 from .sync_rules import INDEXING, SYNC_RULES, rules_by_op
@@ -124,6 +124,7 @@ FUSED: Final = {
     **fused_attention.FUSED_ATTENTION,
     **fused_attention.FUSED_RMS_NORM,
     **EMBEDDING_KERNELS,
+    **UNIQUE_KERNELS,
     **HOST_KERNELS,
     **FUSED_LAYERS,
     **FUSED_LOSSES,

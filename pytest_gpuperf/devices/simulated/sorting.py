@@ -6,12 +6,13 @@ CUB's own memory follows from its tiles.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import torch
 
+from .memory import SIMULATED_MEMORY
 from .operation import NO_TEMPORARIES, OpCall, Rule, Temporaries, copies_of, nbytes_of
 from .specification import PROPERTIES
 
@@ -203,5 +204,101 @@ def _searched(tensor: Any, dim: int) -> Sequence[int]:
     return [rows * one, rows * 8, wide, counted, digits, blocks * 4, blocks * 4, scan]
 
 
-SORT_MEMORY: Final[Mapping[str, Rule]] = {"sort": _sort, "topk": _topk}
+# Values that differ (Unique.cu, TensorCompare.cu).
+
+KEYS_PER_BLOCK: Final = {1: 9600, 2: 9600, 4: 6912, 8: 5760}
+SELECTED_PER_BLOCK: Final = {1: 5120, 2: 7168, 4: 7168, 8: 3584}
+COUNTED_PER_BLOCK: Final = {1: 768, 2: 800, 4: 800, 8: 768}
+"""Elements of so many bytes that a block sorts without their places, selects or counts."""
+
+FEW: Final = 10
+FEW_EXPONENT: Final = 0.145
+"""A test set is compared as a whole up to ``FEW * elements ** FEW_EXPONENT`` elements."""
+
+
+def _unique(call: OpCall) -> Temporaries:
+    """Sorted elements, and with the inverse their places as well."""
+    tensor = call["self"]
+    count, one = tensor.numel(), tensor.element_size()
+    if tensor.dtype is torch.bool:
+        return NO_TEMPORARIES
+    size, places, bits = count * one, count * POSITION, 8 * one
+    is_alone = count <= TILES[torch.int64].sort_alone
+    found = _consecutive(call)
+    if call["return_inverse"]:
+        pairs = 1 if is_alone else _pair_bytes(count, one, bits, SORTED_PER_BLOCK[one])
+        return replace(found, before=[size, places, (places, pairs)])
+    keys = 1 if is_alone else _key_bytes(count, one, bits)
+    return replace(found, before=[size, (keys,)])
+
+
+def _consecutive(call: OpCall) -> Temporaries:
+    """Where a value differs from the one before, and how many differ."""
+    if call["dim"] is not None:
+        return NO_TEMPORARIES
+    count, one = call["self"].numel(), call["self"].element_size()
+    if call["return_counts"]:
+        own = _pieces((-(-count // COUNTED_PER_BLOCK[one]) + WARP) * 16)
+    else:
+        own = _pieces((-(-count // SELECTED_PER_BLOCK[one]) + WARP) * 8, 1)
+    return Temporaries(phases=[[POSITION, own]])
+
+
+def _key_bytes(count: int, one: int, bits: int) -> int:
+    """Of ``DeviceRadixSort::SortKeys``."""
+    passes = -(-bits // RADIX_BITS)
+    between = count * one if passes > 1 else 0
+    seen = -(-count // KEYS_PER_BLOCK[one]) * DIGITS * 4
+    return _pieces(passes * DIGITS * 8, seen, between, passes * 4)
+
+
+def _is_in(call: OpCall) -> Temporaries:
+    """Which elements equal which of a small test set; a large one is sorted with them."""
+    elements, tested = call["elements"], call["test_elements"]
+    sizes = [t.numel() if isinstance(t, torch.Tensor) else 1 for t in (elements, tested)]
+    if sizes[1] < FEW * sizes[0] ** FEW_EXPONENT:
+        return Temporaries(phases=[[sizes[0] * sizes[1], sizes[0]]])
+    if SIMULATED_MEMORY.live is not None:
+        SIMULATED_MEMORY.live.leave_unchecked("aten::isin", UNKNOWN_VALUES)
+    return NO_TEMPORARIES
+
+
+UNKNOWN_VALUES: Final = "what it sorts depends on how many values differ"
+
+SORT_MEMORY: Final[Mapping[str, Rule]] = {
+    "_unique2": _unique,
+    "unique_consecutive": _consecutive,
+    "isin": _is_in,
+    "sort": _sort,
+    "topk": _topk,
+}
 """Which operation takes what."""
+
+
+def _cut(kernel: Any) -> Callable[..., Any]:
+    """Wrap *kernel*: results have room for all elements, however few values differ."""
+
+    def made(tensor: Any, *rest: Any, **named: Any) -> Any:
+        found = kernel(tensor, *rest, **named)
+        # Along a dimension, and of booleans, they are as large as needed.
+        others = (each for each in (*rest, named.get("dim")) if each is not None)
+        is_flat = all(isinstance(each, bool) for each in others)
+        count = tensor.numel() * is_flat * (tensor.dtype is not torch.bool)
+        return tuple(_with_room(part, count) for part in found)
+
+    return made
+
+
+def _with_room(part: Any, count: int) -> Any:
+    if not 0 < part.numel() < count:
+        return part
+    room = part.new_empty(count)
+    room[: part.numel()] = part
+    return room.resize_(part.shape)
+
+
+UNIQUE_KERNELS: Final[Mapping[str, Callable[..., Any]]] = {
+    name: _cut(getattr(torch.ops.aten, name).default)
+    for name in ("_unique2", "unique_consecutive")
+}
+"""What to run on the host so that the results keep what those of CUDA keep."""

@@ -629,8 +629,26 @@ PEAKS: dict[str, int] = {
     "F.binary_cross_entropy_with_logits(x, mask.float())": 361472,
     "(x * x).sum().backward()": 241664,
     "torch.multinomial(y.abs(), 4, replacement=True)": 491008,
+    "torch.unique(places.repeat(30))": 1758208,
+    "torch.unique(places.repeat(30), return_inverse=True)": 3489280,
+    "torch.unique(places.int(), return_counts=True)": 50176,
+    "torch.unique_consecutive(places.float())": 20992,
+    "torch.isin(places, places[:5])": 17408,
 }
 """Bytes at the peak of each, as torch counts them over stub CUDA with the mirror's values."""
+
+
+def test_values_that_differ_keep_room_for_all_elements() -> None:
+    x = torch.zeros(100_000, dtype=torch.int64, device="cuda")
+
+    with watching_memory(0, from_now=True):
+        before = torch.cuda.memory_allocated()
+        kept = [torch.unique(x), *torch.unique_consecutive(x, return_counts=True)]
+        left = torch.cuda.memory_allocated() - before
+
+    assert [len(each) for each in kept] == [1, 1, 1]
+    assert left == 3 * 800_256
+    assert len(torch.unique_consecutive(x.view(-1, 10), dim=0)) == 1
 
 
 @pytest.mark.parametrize("code", PEAKS)
