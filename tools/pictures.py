@@ -32,8 +32,8 @@ from documents import blocks_of, edited
 from pytest_gpuperf.cli.shared_options import read_results
 from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.run import RESULTS_NAME
-from pytest_gpuperf.report.html.contents import sections_of
 from pytest_gpuperf.report.html.step import step_svg, waits_of
+from pytest_gpuperf.report.judged_calls import judged_calls
 
 
 PICTURES: Final = ROOT / "docs" / "pictures"
@@ -158,8 +158,8 @@ def changed_findings() -> list[Finding]:
     with TemporaryDirectory() as folder:
         failure(Path(folder))
         results = read_results(Path(folder, ".gpuperf", RESULTS_NAME), "")
-    (section,) = sections_of(results, RESULTS_NAME)
-    return waits_of(section.verdict.findings)
+    (call,) = judged_calls(results, RESULTS_NAME)
+    return waits_of(call.verdict.findings)
 
 
 STEP_WIDTH: Final = 830

@@ -84,7 +84,7 @@ def test_the_package_that_makes_it_worse_is_named_with_its_numbers(
     assert run("--which") == 1
 
     said = " ".join(capsys.readouterr().out.split())
-    assert "note: slowops 4.0 -> 5.0: train.py: syncs 0 -> 3 note: " in said
+    assert "note: slowops 4.0 -> 5.0: train.py: syncs 0 -> 3 gpuperf: " in said
     assert "fastops 0.9 -> 1.0: " not in said
 
 
@@ -108,7 +108,7 @@ def test_the_package_that_changes_the_training_alone_is_named(
     said = " ".join(capsys.readouterr().out.split())
     assert (
         "note: slowops 4.0 -> 5.0: train.py: training differs: lr of weight: 0.1 before, "
-        "0.2 after note: "
+        "0.2 after gpuperf: "
     ) in said
 
 

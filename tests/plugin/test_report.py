@@ -50,7 +50,6 @@ def test_a_run_becomes_a_page_without_a_name_of_this_machine(
     assert "gpuperf: 2 of 4 tests failed on scripted" in text
     assert "test_it.py::test_b#&lt;cold&gt;" in text
     assert "failed: OSError: test_it.py" in text
-    assert "step time of each run: baseline (8 runs) / " in text
     assert "gpuperf accept --accept-drift --only test_it.py::test_a" in text
     for name in (str(project.path), *names):
         assert name not in text

@@ -120,8 +120,8 @@ def test_the_fix_of_a_copy_fits_its_direction_and_where_its_values_came_from(
         ("lightning/fabric/utilities/apply_func.py", "to_item", "log_every_n_steps=50"),
         ("lightning_fabric/utilities/apply_func.py", "to_item", "refresh_rate=50"),
         ("my/transformers/trainer.py", "_run_epoch", "logging_nan_inf_filter=False"),
-        ("mytransformers/trainer.py", "_run_epoch", "none known"),
-        ("transformers/trainer.py", "compute_loss", "none known"),
+        ("mytransformers/trainer.py", "_run_epoch", "the library waits"),
+        ("transformers/trainer.py", "compute_loss", "the library waits"),
     ],
 )
 def test_a_wait_inside_of_a_framework_names_the_setting_that_avoids_it(
