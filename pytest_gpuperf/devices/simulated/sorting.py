@@ -255,7 +255,9 @@ def _key_bytes(count: int, one: int, bits: int) -> int:
 def _is_in(call: OpCall) -> Temporaries:
     """Which elements equal which of a small test set; a large one is sorted with them."""
     elements, tested = call["elements"], call["test_elements"]
-    sizes = [t.numel() if isinstance(t, torch.Tensor) else 1 for t in (elements, tested)]
+    sizes = [
+        t.numel() if isinstance(t, torch.Tensor) else 1 for t in (elements, tested)
+    ]
     if sizes[1] < FEW * sizes[0] ** FEW_EXPONENT:
         return Temporaries(phases=[[sizes[0] * sizes[1], sizes[0]]])
     if SIMULATED_MEMORY.live is not None:
