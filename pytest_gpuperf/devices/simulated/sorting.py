@@ -211,9 +211,9 @@ SELECTED_PER_BLOCK: Final = {1: 5120, 2: 7168, 4: 7168, 8: 3584}
 COUNTED_PER_BLOCK: Final = {1: 768, 2: 800, 4: 800, 8: 768}
 """Elements of so many bytes that a block sorts without their places, selects or counts."""
 
-FEW: Final = 10
-FEW_EXPONENT: Final = 0.145
-"""A test set is compared as a whole up to ``FEW * elements ** FEW_EXPONENT`` elements."""
+SMALL_SET: Final = 10
+SMALL_EXPONENT: Final = 0.145
+"""A test set is compared as a whole up to ``SMALL_SET * elements ** SMALL_EXPONENT`` elements."""
 
 
 def _unique(call: OpCall) -> Temporaries:
@@ -258,7 +258,7 @@ def _is_in(call: OpCall) -> Temporaries:
     sizes = [
         t.numel() if isinstance(t, torch.Tensor) else 1 for t in (elements, tested)
     ]
-    if sizes[1] < FEW * sizes[0] ** FEW_EXPONENT:
+    if sizes[1] < SMALL_SET * sizes[0] ** SMALL_EXPONENT:
         return Temporaries(phases=[[sizes[0] * sizes[1], sizes[0]]])
     if SIMULATED_MEMORY.live is not None:
         SIMULATED_MEMORY.live.leave_unchecked("aten::isin", UNKNOWN_VALUES)
