@@ -564,16 +564,33 @@ def _count_nonzero(call: OpCall) -> Temporaries:
 
 
 def _euclidean_dist(call: OpCall) -> Temporaries:
-    """Squares, their sums, ones, and both next to the rows (Distance.cpp)."""
-    sizes: list[int] = []
-    for rows in (call["x1"], call["x2"]):
-        column = nbytes_of(rows) // rows.size(-1)
-        sizes += [nbytes_of(rows), column, column]
-    wide = [
-        nbytes_of(rows) + 2 * sizes[place]
-        for place, rows in ((1, call["x1"]), (4, call["x2"]))
-    ]
-    return Temporaries(before=[*sizes, sizes[0], *wide])
+    """Sums of squares and ones are put next to the rows, of one after the other (Distance.cpp)."""
+    first, second = call["x1"], call["x2"]
+    one, other = (nbytes_of(rows) // rows.size(-1) for rows in (first, second))
+    scaled, wide = nbytes_of(first), nbytes_of(first) + 2 * one
+    columns = (one, one, other, other)
+    last = nbytes_of(second) + 2 * other
+    return Temporaries([(*columns, scaled, wide), wide, (other, other, last), last])
+
+
+def _cdist_backward(call: OpCall) -> Temporaries:
+    """The share of each pair of rows in each gradient, added up (DistanceKernel.cu)."""
+    row = call["x1"].size(-1) * call["x1"].element_size()
+    pairs = call["cdist"].numel() if call["p"] else 0
+    return Temporaries(phases=[[pairs * row]])
+
+
+def _rolled(call: OpCall) -> Temporaries:
+    """All dimensions but the last one are rolled before it, each into a tensor of its own."""
+    tensor = call["self"]
+    copies = copies_of(tensor) if len(call["dims"]) <= 1 else []
+    before = [nbytes_of(tensor)] * (len(call["dims"]) - 1)
+    return Temporaries(before, [copies])
+
+
+def _copied(*names: str) -> Rule:
+    """What the library changes in place is copied for it."""
+    return lambda call: Temporaries([nbytes_of(call[name]) for name in names])
 
 
 def _norm_backward(call: OpCall) -> Temporaries:
@@ -650,6 +667,12 @@ def _loss_of_logits(call: OpCall) -> Temporaries:
     return Temporaries([logarithms, weights, size], [buffers])
 
 
+def _soft_margin_backward(call: OpCall) -> Temporaries:
+    """The negative target, its product with the input, and the exponential, which stays."""
+    size = nbytes_of(call["self"])
+    return Temporaries([(size, size, size), size])
+
+
 def _loss_in_its_output(call: OpCall) -> Temporaries:
     # The output is made for all elements, and another for the reduction.
     size, buffers = _full_loss(call)
@@ -671,7 +694,10 @@ RULES: Final[Mapping[str, Rule]] = {
         ("binary_cross_entropy huber_loss smooth_l1_loss", _elementwise_loss),
         ("binary_cross_entropy_with_logits", _loss_of_logits),
         ("bmm mm", _matrices("self", "mat2")),
-        ("col2im roll", _contiguous_after("self")),
+        ("_cdist_backward", _cdist_backward),
+        ("cholesky_inverse", _copied("self", "self")),
+        ("cholesky_solve", _copied("input2")),
+        ("col2im", _contiguous_after("self")),
         ("convolution", _convolution),
         ("convolution_backward", _convolution_backward),
         ("count_nonzero", _count_nonzero),
@@ -683,9 +709,11 @@ RULES: Final[Mapping[str, Rule]] = {
         ("_fused_rms_norm native_layer_norm", _with_tangent(_contiguous("input"))),
         ("_fused_rms_norm_backward native_layer_norm_backward", _norm_backward),
         ("_grouped_mm", _grouped_product),
-        ("_fft_c2r im2col", lambda call: Temporaries([nbytes_of(call["self"])])),
+        ("_fft_c2r im2col", _copied("self")),
         ("index", lambda call: Temporaries(_positions(call["indices"])[0])),
         ("index_put index_put_", _index_put),
+        ("linalg_inv_ex", _copied("A", "A")),
+        ("_linalg_svd", _copied("A")),
         ("linalg_vector_norm", _reduced(lambda t: 4 + 4 * (t.dtype is torch.float64))),
         ("_log_softmax _softmax", _contiguous("self")),
         ("_log_softmax_backward_data adaptive_max_pool2d_backward", _of_grad),
@@ -704,7 +732,9 @@ RULES: Final[Mapping[str, Rule]] = {
         ("native_group_norm_backward", _group_norm_backward),
         ("_native_multi_head_attention", _native_attention),
         ("_pack_padded_sequence", _packed),
+        ("roll", _rolled),
         ("_softmax_backward_data", _softmax_backward),
+        ("soft_margin_loss_backward", _soft_margin_backward),
         ("std var var_mean", _reduced(_welford)),
         ("_transformer_encoder_layer_fwd", _encoder_layer),
     )
