@@ -421,12 +421,12 @@ MOST_CODE: Final = {
     "devices.cuda": 621,
     "devices.simulated": 8480,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU; what unique, roll, cdist and svd take
     "distributed": 1016,  # ranks are ended by their own time
-    "fixes": 1405,  # edits on the syntax tree that end what an audit found, and their proof
+    "fixes": 1412,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3490,  # same training of two steps as well: compare_steps pays for it
     "measure": 3194,  # what a step keeps has its line; which step raised; where in a step a line waits
     "model": 1949,  # keywords of budgets one by one, for editors; what a tolerance leaves unseen, from plugin; names that are no more; where a line waits
     "plugin": 2269,  # no server without measured tests; what a pull request changes in a baseline
-    "report": 2196,  # where in a step a line waits; the document of blocks, from report.screen and report.html; calls that the page, the summary and annotations read alike
+    "report": 2195,  # where in a step a line waits; the document of blocks, from report.screen and report.html; calls that the page, the summary and annotations read alike
     "report.ci": 389,  # a watch marks its lines on GitHub
     "report.html": 681,  # the step as a picture; pages of audit, memory and ab; bars of what changed
     "report.screen": 2081,  # bytes of the step and of cuBLAS apart; a cause names all its tests; how many operations start late

@@ -63,10 +63,16 @@ SWAPS: Final = """
 unique | name | torch.bincount({x}, minlength={n}) | torch.zeros({n}, dtype=torch.long, device={x}.device).scatter_add_(0, {x}, torch.ones_like({x}))
 python-max | number | max({a}, {n}) | {a}.clamp(min={n})
 python-max | number | min({a}, {n}) | {a}.clamp(max={n})
+python-max | any | max({a}, {b}) | torch.maximum({a}, {b}) | a NaN is the result, and equal values share the gradient
+python-max | any | min({a}, {b}) | torch.minimum({a}, {b}) | a NaN is the result, and equal values share the gradient
 normal | name | torch.normal({a}, {s}) | {a} + {s} * torch.randn_like({s})
 linalg-check | any | torch.linalg.inv({x}) | torch.linalg.inv_ex({x})[0] | a matrix without an inverse raises no error
 linalg-check | any | torch.linalg.cholesky({x}) | torch.linalg.cholesky_ex({x})[0] | a matrix that is not positive raises no error
+distribution-check | any | Normal({a}, {s}) | Normal({a}, {s}, validate_args=False) | a distribution of invalid values raises no error
+distribution-check | any | Categorical({x}) | Categorical({x}, validate_args=False) | a distribution of invalid values raises no error
+distribution-check | any | Categorical(logits={x}) | Categorical(logits={x}, validate_args=False) | a distribution of invalid values raises no error
 made-on-cpu | any | {x}.copy_(torch.zeros({s})) | {x}.zero_()
+made-on-cpu | any | {x}.copy_(torch.ones({s})) | {x}.fill_(1)
 checks-of-each | truth | all({c} for {p} in {all}) | torch.stack([{c} for {p} in {all}]).all()
 checks-of-each | truth | any({c} for {p} in {all}) | torch.stack([{c} for {p} in {all}]).any()
 read-number|kept-number | any | [{c}.item() for {p} in {m}.parameters()] | torch.stack([{c} for {p} in {m}.parameters()]).tolist()
@@ -76,6 +82,7 @@ mask | of-same | {x}[{mask}].sum() | torch.where({mask}, {x}, 0).sum()
 mask | any | {x}[{mask}].sum() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum()
 mask | of-same | {x}[{mask}].mean() | torch.where({mask}, {x}, 0).sum() / {mask}.sum()
 mask | any | {x}[{mask}].mean() | torch.where({mask}.reshape({x}.shape), {x}, 0).sum() / {mask}.sum()
+mask | any | {x}.masked_select({mask}).sum() | torch.where({mask}, {x}, 0).sum()
 mask | any | {x}.masked_fill({k}, {v}) | torch.where({k}, {v}, {x})
 mask|put-number|copy-to-gpu | any | {x}[{i}] = {y}[{i}] | {x}.copy_(torch.where({i}.reshape({x}.shape), {y}, {x}))
 mask|put-number|copy-to-gpu | number | {x}[0] = {n} | {x}[0].fill_({n})

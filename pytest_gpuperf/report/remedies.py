@@ -185,7 +185,6 @@ SYNC_REMEDIES: Final = (
     ),
     Remedy(
         rule="distribution-check",
-        by_hand="whether to check the values is a choice",
         files=r"torch/distributions/\w+\.py",
         functions=r"__init__|_validate_sample",
         ops=_NUMBERS,

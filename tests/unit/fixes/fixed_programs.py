@@ -90,6 +90,35 @@ FIXED: Final = {
       train(x + noise, y)
   print(len(inputs))
 """,
+    "a selection that is added up": """
+  for x, y in zip(inputs, labels):
+      out = train(x, y).detach() * x.to(device)
+-     total = out.masked_select(out > 0).sum()
++     total = torch.where(out > 0, out, 0).sum()
+  print(round(total.item(), 4))
+""",
+    "ones that are copied": """
+  scale = torch.zeros(4, device=device)
+  for x, y in zip(inputs, labels):
+-     scale.copy_(torch.ones(4))
++     scale.fill_(1)
+      train(x, y)
+  print(scale.sum().item())
+""",
+    "a distribution that checks its values": """
+  from torch.distributions import Categorical
+  for x, y in zip(inputs, labels):
+-     chosen = Categorical(logits=train(x, y).detach().expand(4))
++     chosen = Categorical(logits=train(x, y).detach().expand(4), validate_args=False)
+  print(chosen.logits.shape)
+""",
+    "the larger of two values": """
+  for x, y in zip(inputs, labels):
+      loss = train(x, y).detach()
+-     most = max(loss, loss * 2)
++     most = torch.maximum(loss, loss * 2)
+  print(most.item())
+""",
     "rows that no step changes": """
   rows = torch.arange(4.0)
 + scale = rows.to(device)
