@@ -241,7 +241,7 @@ class Pair:
     """Two steps.
 
     ``training`` is the relative difference up to which both do the same training;
-    ``None`` does not ask. What is read for it is ``unseen``: no wait of the steps.
+    ``None`` does not ask. Reads for it are ``unseen``: no wait of the steps.
     """
 
     before: Subject

@@ -204,7 +204,7 @@ def both_ends(code: Code, statement: Any) -> Iterator[Changes]:
             own = [c for c in all_moves if not [*code.all(owner(c), cst.Call)]]
             copies = [call for call in own if code.words(owner(call)) & batch]
             clear(copies, "it is not the batch of a loop that is copied")
-            # The CPU must not write what is still being copied.
+            # The CPU must not write to a batch while it is copied.
             stored = {n.value for n in code.variables(loop.body) if code.is_stored(n)}
             is_written = any(written(name, loop.body) for name in batch - stored)
             clear(not is_written, "the CPU changes the batch")

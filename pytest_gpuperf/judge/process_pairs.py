@@ -437,7 +437,7 @@ class Schedule:
     def looks_at(self, units: int, *, last: bool) -> bool:
         """Whether an answer is due after *units*.
 
-        Where the evidence ends early, what is left of ``alpha`` pays for one look at
+        Where the evidence ends early, the rest of ``alpha`` pays for one look at
         all of it: that it ended does not depend on which label is which.
         """
         return units in self.looks or last

@@ -265,7 +265,7 @@ COPY_NAME: Final = re.compile(
 DIRECTIONS: Final = {"HtoD": CopyDirection.H2D, "DtoH": CopyDirection.D2H}
 
 IS_PINNED: Final = {"Pageable": False, "Pinned": True, "Managed": True}
-"""Whether the host's side is page-locked; what is not here is not known."""
+"""Whether the host's side is page-locked; of others it is unknown."""
 
 COPY: Final = "aten::copy_"
 """The innermost operation of every copy of a tensor."""

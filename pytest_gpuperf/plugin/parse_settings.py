@@ -422,7 +422,7 @@ ALLOWED: Final = {"GPUPERF_ALLOW_CI_UPDATE": "1"}
 
 
 def read_settings(_request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of the project in the working directory, or what is wrong."""
+    """Return the settings of the project in the working directory, or the error."""
     reader = Reader()
     printed = _read_by(reader)
     if reader.settings is None:

@@ -97,7 +97,7 @@ class JudgedCall:
 
     @property
     def worst(self) -> Verdict | None:
-        """The verdict of the worst outcome that is furthest beyond what is allowed."""
+        """The verdict of the worst outcome that is furthest beyond its limit."""
         judged = self.verdict.verdicts if self.verdict else ()
         alike = [v for v in judged if v.outcome is self.outcome]
         return max(alike, key=excess, default=None)

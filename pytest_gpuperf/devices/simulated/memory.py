@@ -434,6 +434,11 @@ class MemoryWatch:
         if self.live is not None and self.live.device.room is not None:
             self.live.device.room = self.room
 
+    def leave_unchecked(self, op: str, reason: str) -> None:
+        """Record, if there is a watch, that nothing can be said about the memory of *op*."""
+        if self.live is not None:
+            self.live.leave_unchecked(op, reason)
+
 
 SIMULATED_MEMORY: Final = MemoryWatch()
 

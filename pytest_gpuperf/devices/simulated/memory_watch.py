@@ -349,7 +349,7 @@ class WatchedProgram:
         first = self._ranges[-1][1] if self._ranges else 0
         self._ranges.append((first, len(self.live.events)))
         self.graphs.append(graphs_alive())
-        # Of the first only: what is kept by steps all over is kept by these.
+        # Of the first only: later steps keep the same.
         if self.steps <= LEAST_GROWING_STEPS and graphs_left(self.graphs[1:]):
             self._graphs_from = line_of_graphs(self.live, self._ranges)
 

@@ -387,8 +387,7 @@ def _by_cudnn(  # noqa: PLR0913, PLR0917, torch's
 ) -> tuple[Any, ...]:
     """``_cudnn_impl``, with the options that torch's layers take."""
     __tracebackhide__ = True
-    if SIMULATED_MEMORY.live is not None:
-        SIMULATED_MEMORY.live.leave_unchecked(f"aten::{MODES[mode]}", REASON)
+    SIMULATED_MEMORY.leave_unchecked(f"aten::{MODES[mode]}", REASON)
     is_biased, layers, dropout, train, both_ways, batch_first = options
     if train and dropout > 0:
         DROPOUT_STATES.make(tensor)

@@ -60,11 +60,16 @@ def sort_bytes(count: int, dtype: torch.dtype, largest: int) -> int:
     tiles = TILES[dtype]
     if count <= tiles.sort_alone:
         return 1
-    passes = -(-max(largest.bit_length(), 1) // RADIX_BITS)
-    blocks = -(-count // tiles.sort)
-    between = count * dtype.itemsize if passes > 1 else 0
-    bins, seen = passes * DIGITS * 8, blocks * DIGITS * 4
-    return _pieces(bins, seen, between, between, passes * 4)
+    one = dtype.itemsize
+    return _radix_bytes(count, largest.bit_length(), tiles.sort, one, one)
+
+
+def _radix_bytes(count: int, bits: int, per_block: int, *between: int) -> int:
+    """Of a radix sort of *count* numbers, with what is *between* passes of each."""
+    passes = -(-max(bits, 1) // RADIX_BITS)
+    seen = -(-count // per_block) * DIGITS * 4
+    kept = [count * one if passes > 1 else 0 for one in between]
+    return _pieces(passes * DIGITS * 8, seen, *kept, passes * 4)
 
 
 def unique_bytes(count: int, dtype: torch.dtype) -> int:
@@ -102,12 +107,11 @@ NUMBERED_PER_BLOCK: Final = 5760
 POSITION: Final = 8
 
 
-def _pair_bytes(count: int, one: int, bits: int, per_block: int) -> int:
+def _pair_bytes(count: int, one: int, bits: int) -> int:
     """Of ``DeviceRadixSort::SortPairs`` for *count* elements of *one* byte and positions."""
-    passes = -(-max(bits, 1) // RADIX_BITS)
-    between = (count * one, count * POSITION) if passes > 1 else (0, 0)
-    seen = -(-count // per_block) * DIGITS * 4
-    return _pieces(passes * DIGITS * 8, seen, *between, passes * 4)
+    if count <= TILES[torch.int64].sort_alone:
+        return 1
+    return _radix_bytes(count, bits, SORTED_PER_BLOCK[one], one, POSITION)
 
 
 def permutation_bytes(count: int) -> Sequence[int]:
@@ -115,9 +119,7 @@ def permutation_bytes(count: int) -> Sequence[int]:
     rarely_equal = count + (6 * count**2 + 1) / (-math.log(0.9) * 12)
     bits = min(max(math.ceil(math.log2(rarely_equal)), 1), 64)
     one = 4 if bits <= 32 else POSITION  # noqa: PLR2004, of an int
-    is_alone = count <= TILES[torch.int64].sort_alone
-    sorting = 1 if is_alone else _pair_bytes(count, one, bits, SORTED_PER_BLOCK[one])
-    return one * count, one * count, POSITION * count, sorting
+    return one * count, one * count, POSITION * count, _pair_bytes(count, one, bits)
 
 
 def _sorted(tensor: Any, dim: int) -> list[int | Sequence[int]]:
@@ -128,14 +130,14 @@ def _sorted(tensor: Any, dim: int) -> list[int | Sequence[int]]:
     if rows == 1 or length >= LONG_ROW:
         return [
             each,
-            *[(_pair_bytes(length, one, bits, SORTED_PER_BLOCK[one]),)] * rows,
+            *[(_pair_bytes(length, one, bits),)] * rows,
         ]
     size, places = nbytes_of(tensor), POSITION * tensor.numel()
     if rows >= FEW_ROWS:
         return [places, (size + places + ALIGNMENT - 1,)]
     count = tensor.numel()
-    values = _pair_bytes(count, one, bits, SORTED_PER_BLOCK[one])
-    numbers = _pair_bytes(count, 4, (rows - 1).bit_length(), NUMBERED_PER_BLOCK)
+    values, bits = _pair_bytes(count, one, bits), (rows - 1).bit_length()
+    numbers = _radix_bytes(count, bits, NUMBERED_PER_BLOCK, 4, POSITION)
     return [places, places, (size, values), (numbers,)]
 
 
@@ -223,12 +225,12 @@ def _unique(call: OpCall) -> Temporaries:
     if tensor.dtype is torch.bool:
         return NO_TEMPORARIES
     size, places, bits = count * one, count * POSITION, 8 * one
-    is_alone = count <= TILES[torch.int64].sort_alone
     found = _consecutive(call)
     if call["return_inverse"]:
-        pairs = 1 if is_alone else _pair_bytes(count, one, bits, SORTED_PER_BLOCK[one])
+        pairs = _pair_bytes(count, one, bits)
         return replace(found, before=[size, places, (places, pairs)])
-    keys = 1 if is_alone else _key_bytes(count, one, bits)
+    is_alone = count <= TILES[torch.int64].sort_alone
+    keys = 1 if is_alone else _radix_bytes(count, bits, KEYS_PER_BLOCK[one], one)
     return replace(found, before=[size, (keys,)])
 
 
@@ -244,14 +246,6 @@ def _consecutive(call: OpCall) -> Temporaries:
     return Temporaries(phases=[[POSITION, own]])
 
 
-def _key_bytes(count: int, one: int, bits: int) -> int:
-    """Of ``DeviceRadixSort::SortKeys``."""
-    passes = -(-bits // RADIX_BITS)
-    between = count * one if passes > 1 else 0
-    seen = -(-count // KEYS_PER_BLOCK[one]) * DIGITS * 4
-    return _pieces(passes * DIGITS * 8, seen, between, passes * 4)
-
-
 def _is_in(call: OpCall) -> Temporaries:
     """Which elements equal which of a small test set; a large one is sorted with them."""
     elements, tested = call["elements"], call["test_elements"]
@@ -260,8 +254,7 @@ def _is_in(call: OpCall) -> Temporaries:
     ]
     if sizes[1] < SMALL_SET * sizes[0] ** SMALL_EXPONENT:
         return Temporaries(phases=[[sizes[0] * sizes[1], sizes[0]]])
-    if SIMULATED_MEMORY.live is not None:
-        SIMULATED_MEMORY.live.leave_unchecked("aten::isin", UNKNOWN_VALUES)
+    SIMULATED_MEMORY.leave_unchecked("aten::isin", UNKNOWN_VALUES)
     return NO_TEMPORARIES
 
 

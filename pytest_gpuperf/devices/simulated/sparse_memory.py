@@ -136,8 +136,7 @@ def _in_place(rule: Rule) -> Rule:
 
 def _unknown(name: str) -> Rule:
     def rule(_: OpCall) -> Temporaries:
-        if SIMULATED_MEMORY.live is not None:
-            SIMULATED_MEMORY.live.leave_unchecked(f"aten::{name}", UNKNOWN_TEMPORARIES)
+        SIMULATED_MEMORY.leave_unchecked(f"aten::{name}", UNKNOWN_TEMPORARIES)
         return NO_TEMPORARIES
 
     return rule

@@ -258,8 +258,9 @@ def _with_tangent(rule: Rule) -> Rule:
     """Wrap *rule* of a normalisation: its tangent is computed in place on CUDA alone."""
 
     def named(call: OpCall) -> Temporaries:
-        if (live := SIMULATED_MEMORY.live) and forward_ad._current_level >= 0:  # noqa: SLF001, there is no public one
-            live.leave_unchecked("tangents of a norm", "some are computed in place")
+        if forward_ad._current_level >= 0:  # noqa: SLF001, there is no public one
+            reason = "some are computed in place"
+            SIMULATED_MEMORY.leave_unchecked("tangents of a norm", reason)
         return rule(call)
 
     return named

@@ -25,7 +25,7 @@ def percent(share: float) -> str:
 
 
 class MetricChange(NamedTuple):
-    """A *metric* of what is named before and after."""
+    """A *metric* before and after."""
 
     metric: str
     name: str
@@ -42,7 +42,7 @@ class MetricChange(NamedTuple):
 
 
 MOST_ROWS: Final = 6
-"""Changes of a metric that are drawn; the others are counted."""
+"""Changes of a metric that have a bar; the others are counted."""
 
 
 def changes_figure(
@@ -73,7 +73,7 @@ def _rows(changes: Sequence[MetricChange]) -> tuple[list[tuple[str, ...]], int]:
 
 
 TURNED: Final = frozenset({Answer.SLOWER, Answer.FASTER})
-"""What is said of a time that changed."""
+"""The words of a time that changed."""
 
 
 def changes_of_commits(found: AbRun) -> Iterator[MetricChange]:

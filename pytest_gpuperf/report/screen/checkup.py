@@ -17,7 +17,7 @@ from .counts import acuity_sentence
 CHECKUP_INDENT: Final = 11
 
 Labelled = tuple[str, str]
-"""A subject, and what is said of it; nothing is left out."""
+"""A subject and its text; a subject without text is left out."""
 
 
 def checkup_blocks(found: Examination, stored: Iterable[Labelled]) -> Iterator[Block]:

@@ -75,7 +75,7 @@ def smallest_gpu(forecast: Forecast) -> int | None:
 
 
 Savings = Mapping[Saving, Forecast | None]
-"""What is needed with each, if the program still runs."""
+"""The forecast with each, if the program still runs."""
 
 
 def memory_blocks(
