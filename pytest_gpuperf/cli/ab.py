@@ -184,7 +184,7 @@ def run(arguments: argparse.Namespace, rest: Sequence[str]) -> int:
     if arguments.markdown_file:
         write(arguments.markdown_file, printed(markdown_lines(found)))
     view = AuditView(here=Path.cwd(), line_of=linecache.getline, steps=0)
-    leave_page(PAGES[2], arguments.html, partial(ab_page, found, view, blocks))
+    leave_page(PAGES["ab"], arguments.html, partial(ab_page, found, view, blocks))
     return code or found.status
 
 

@@ -137,7 +137,7 @@ def _run(arguments: argparse.Namespace, program: Program) -> int:
     else:
         sys.stdout.write(printed(terminal(blocks)))
     page = partial(audit_page, program.name, audit, view, blocks)
-    leave_page(PAGES[0], arguments.html, page)
+    leave_page(PAGES["audit"], arguments.html, page)
     return _judged(code, audit, audited.unchecked, arguments)
 
 

@@ -157,7 +157,7 @@ def _print(
     else:
         sys.stdout.write(printed(terminal(blocks)))
     page = partial(memory_page, forecast, savings, view.places, blocks)
-    leave_page(PAGES[1], arguments.html, page)
+    leave_page(PAGES["memory"], arguments.html, page)
 
 
 def _command(arguments: argparse.Namespace, program: Program, gib: float | None) -> str:

@@ -40,8 +40,8 @@ def add_page_argument(parser: argparse._ActionsContainer) -> None:
     )
 
 
-PAGES: Final = tuple(Path(ARTEFACTS) / f"{n}.html" for n in ("audit", "memory", "ab"))
-"""What a command leaves for ``gpuperf report``."""
+PAGES: Final = {n: Path(ARTEFACTS) / f"{n}.html" for n in ("audit", "memory", "ab")}
+"""The page that each command leaves for ``gpuperf report``."""
 
 
 def leave_page(default: Path, asked: Path | None, page: Callable[[], str]) -> None:
@@ -55,7 +55,7 @@ def leave_page(default: Path, asked: Path | None, page: Callable[[], str]) -> No
 
 def last_page(results: Path) -> Path | None:
     """Return the page of a command that ran after the run that left *results*, if one did."""
-    left = max(filter(Path.is_file, PAGES), key=_written, default=None)
+    left = max(filter(Path.is_file, PAGES.values()), key=_written, default=None)
     is_older = left and results.exists() and _written(results) > _written(left)
     return None if is_older else left
 

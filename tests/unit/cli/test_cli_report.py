@@ -75,9 +75,9 @@ def test_what_a_command_found_since_the_last_run_is_the_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     leave(BAD)
-    leave_page(PAGES[0], None, lambda: "an audit")
-    leave_page(PAGES[1], None, lambda: "a forecast")
-    os.utime(PAGES[0], (2e9, 2e9))
+    leave_page(PAGES["audit"], None, lambda: "an audit")
+    leave_page(PAGES["memory"], None, lambda: "a forecast")
+    os.utime(PAGES["audit"], (2e9, 2e9))
 
     assert page() == "an audit"
     assert capsys.readouterr().out == (
@@ -94,7 +94,7 @@ def test_what_a_command_found_since_the_last_run_is_the_page(
 def test_the_page_of_a_command_needs_no_tests(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    leave_page(PAGES[1], None, lambda: "a forecast")
+    leave_page(PAGES["memory"], None, lambda: "a forecast")
 
     assert page() == "a forecast"
     assert capsys.readouterr().out == (
@@ -103,23 +103,23 @@ def test_the_page_of_a_command_needs_no_tests(
 
 
 def test_the_page_that_is_written_elsewhere_is_the_last_one_too() -> None:
-    leave_page(PAGES[0], None, lambda: "an older audit")
-    leave_page(PAGES[0], Path("sent.html"), lambda: "an audit")
+    leave_page(PAGES["audit"], None, lambda: "an older audit")
+    leave_page(PAGES["audit"], Path("sent.html"), lambda: "an audit")
 
     assert page() == Path("sent.html").read_text("utf-8") == "an audit"
 
 
 def test_a_comparison_of_versions_leaves_its_page() -> None:
-    assert [file.stem for file in PAGES] == ["audit", "memory", "ab"]
+    assert [page.stem for page in PAGES.values()] == ["audit", "memory", "ab"]
 
 
 def test_a_page_that_nobody_asked_for_is_left_out_where_no_file_can_be() -> None:
     Path(".gpuperf").write_text("a file")
 
-    leave_page(PAGES[0], None, lambda: "an audit")
+    leave_page(PAGES["audit"], None, lambda: "an audit")
 
     with pytest.raises(UsageError):
-        leave_page(PAGES[0], Path(".gpuperf/page.html"), lambda: "an audit")
+        leave_page(PAGES["audit"], Path(".gpuperf/page.html"), lambda: "an audit")
 
 
 def test_the_page_goes_where_it_is_wanted() -> None:
