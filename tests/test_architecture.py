@@ -419,7 +419,7 @@ MOST_CODE: Final = {
     "compare_steps": 982,  # records of what steps train, for another process; all steps of a program
     "devices": 2648,  # live memory, which was of the CPU
     "devices.cuda": 621,
-    "devices.simulated": 8480,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU; what unique, roll, cdist and svd take
+    "devices.simulated": 8475,  # where a program is; no dynamo where nothing is compiled; a clock of the process; where in a step a line waits; norms and sparse tensors as torch; random numbers of the GPU; what unique, roll, cdist and svd take
     "distributed": 1016,  # ranks are ended by their own time
     "fixes": 1412,  # edits on the syntax tree that end what an audit found, and their proof
     "judge": 3490,  # same training of two steps as well: compare_steps pays for it
